@@ -1,0 +1,41 @@
+# Everything runs inside .venv, which `make install` builds.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help venv install test lint types docs format bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+venv install: $(STAMP)  ## make .venv and install the package with its development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -e '.[dev]' -c constraints.txt
+	touch $@
+
+test: lint types docs  ## check everything: style, types, docs, tests
+	$(BIN)/pytest -n 2
+
+lint: $(STAMP)  ## check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## check types
+	$(BIN)/mypy
+
+docs: $(STAMP)  ## build the pages into docs/_build
+	$(BIN)/sphinx-build -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+
+format: $(STAMP)  ## rewrite the files in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## compare the engine with enumeration
+	$(BIN)/python benchmarks/estep.py
+
+clean:  ## remove everything that was built, .venv too
+	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

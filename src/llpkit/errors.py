@@ -1,0 +1,5 @@
+"""The one family of errors that llpkit raises for what a user passed in."""
+
+
+class LLPError(ValueError):
+    """Bad input. The message names the value, where it stands and the remedy."""

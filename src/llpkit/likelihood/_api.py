@@ -1,0 +1,230 @@
+"""The public functions: arguments checked, a path chosen, derivatives attached."""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.likelihood import _binary, _multiclass
+from llpkit.likelihood._check import check_logits, check_numbers, check_offsets
+from llpkit.likelihood._evidence import Evidence
+from llpkit.likelihood._multiclass import MAX_STATES
+from llpkit.likelihood._problem import (
+    METHODS,
+    Problem,
+    check_choice,
+    solve,
+    state,
+    state_bound,
+    working_dtype,
+)
+
+Path = Literal["auto", "torch", "numba"]
+Method = Literal["exact", "sinkhorn"]
+
+
+class CountDistribution(NamedTuple):
+    """The distribution of the count of every bag, flat.
+
+    Bag ``b`` has the entries ``offsets[b]:offsets[b + 1]``.
+    """
+
+    probability: Tensor
+    """``(S,)``, summing to one over each bag."""
+    counts: Tensor
+    """``(S,)``: ``0 … n``; with K classes ``(S, K)``, all count vectors that sum to ``n``."""
+    offsets: Tensor
+    """int64 ``(B + 1,)``."""
+
+
+def log_prob(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    *,
+    method: Method = "exact",
+    path: Path = "auto",
+    max_states: int = MAX_STATES,
+    validate: bool = True,
+) -> Tensor:
+    r"""Exact log-probability of what is known of every bag's count.
+
+    .. math::
+
+        \log P(y_b) = \log \sum_{h \,:\, \sum_i h_i = y_b} \prod_i
+        \sigma(z_i)^{h_i} (1 - \sigma(z_i))^{1 - h_i}
+
+    The cost is linear in the number of instances whatever the size of the bags. Differentiable
+    twice; the gradient is ``posterior - sigmoid(logits)``.
+
+    Args:
+        logits: ``(N,)``, the instances of a bag side by side; or ``(N, K)`` softmax logits of K
+            classes. An infinite logit is a known label.
+        counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
+        offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
+        method: ``"exact"``, or for K classes ``"sinkhorn"``, an upper bound that costs little.
+        path: ``"auto"`` takes the compiled path for CPU tensors where Numba is installed, else
+            ``"torch"``; or name one.
+        max_states: K classes: the largest recursion allowed for one bag, in states.
+        validate: Check the values. Without it an impossible bag gives ``-inf``.
+
+    Returns:
+        ``(B,)`` in the dtype of the logits; computed in float64.
+
+    >>> import torch
+    >>> z = torch.tensor([0.0, 0.0, 1.0, -1.0, 2.0])
+    >>> log_prob(z, counts=[1, 2], offsets=[0, 2, 5]).exp()
+    tensor([0.5000, 0.5579])
+    """
+    return _solve(logits, counts, offsets, method, path, max_states, validate)[0]
+
+
+def posterior(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    *,
+    method: Method = "exact",
+    path: Path = "auto",
+    max_states: int = MAX_STATES,
+    validate: bool = True,
+) -> Tensor:
+    r"""Probability that each instance is positive, given what is known of its bag's count.
+
+    .. math:: \varphi_i = P(h_i = 1 \mid y_b), \qquad \sum_{i \in b} \varphi_i = y_b
+
+    The E-step of the paper. Arguments as for :func:`log_prob`; differentiable once.
+
+    Returns:
+        ``(N,)``, or ``(N, K)`` with rows that sum to one.
+
+    >>> import torch
+    >>> posterior(torch.tensor([0.0, 2.0]), counts=[1], offsets=[0, 2])
+    tensor([0.1192, 0.8808])
+    """
+    return _solve(logits, counts, offsets, method, path, max_states, validate)[1]
+
+
+def log_prob_and_posterior(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    *,
+    method: Method = "exact",
+    path: Path = "auto",
+    max_states: int = MAX_STATES,
+    validate: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """:func:`log_prob` and :func:`posterior` from one pass.
+
+    >>> import torch
+    >>> log_p, phi = log_prob_and_posterior(torch.zeros(4), counts=[1], offsets=[0, 4])
+    >>> log_p.exp(), phi
+    (tensor([0.2500]), tensor([0.2500, 0.2500, 0.2500, 0.2500]))
+    """
+    return _solve(logits, counts, offsets, method, path, max_states, validate)
+
+
+def pmf(
+    logits: Tensor, offsets: Any, *, max_states: int = MAX_STATES, validate: bool = True
+) -> CountDistribution:
+    """The whole distribution of every bag's count.
+
+    Absolute error about 1e-15; for the logarithm of a tail probability use :func:`log_prob`.
+    Not differentiable.
+
+    >>> import torch
+    >>> pmf(torch.zeros(5), offsets=[0, 2, 5]).probability
+    tensor([0.2500, 0.5000, 0.2500, 0.1250, 0.3750, 0.3750, 0.1250])
+    """
+    logits = check_logits(logits).detach()
+    ends = check_offsets(offsets, len(logits), logits.device, validate)
+    if validate:
+        check_numbers(logits)
+    z = logits.to(working_dtype(logits))
+    if z.dim() == 1:
+        probability, counts, out = _binary.pmf(z, ends)
+    else:
+        anything = Evidence.unknown(len(ends) - 1, z.shape[1]).to(z.device)
+        _multiclass.check_budget(anything, ends.diff(), max_states, approximation=False)
+        probability, counts, out = _multiclass.pmf(_multiclass.log_prior(z), ends)
+    return CountDistribution(probability.to(logits.dtype), counts, out)
+
+
+def sample(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    generator: torch.Generator | None = None,
+    *,
+    num_samples: int | None = None,
+    max_states: int = MAX_STATES,
+    validate: bool = True,
+) -> Tensor:
+    """Label combinations drawn exactly from the posterior given what is known of the counts.
+
+    Returns:
+        int64 labels ``(N,)`` (0 or 1, or the class), or ``(num_samples, N)``. The counts of every
+        draw agree with the evidence.
+
+    >>> import torch
+    >>> g = torch.Generator().manual_seed(0)
+    >>> sample(torch.zeros(6), [2], [0, 6], g, num_samples=5).sum(1)
+    tensor([2, 2, 2, 2, 2])
+    """
+    if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):
+        raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise LLPError(f"generator is a {type(generator).__name__}; pass a torch.Generator")
+    if generator is not None and generator.device.type != check_logits(logits).device.type:
+        raise LLPError(
+            f"generator is on {generator.device} but logits is on {logits.device}; make one there "
+            "with torch.Generator(device)"
+        )
+    z, problem = state(logits, counts, offsets, "torch", max_states, validate)
+    problem.refuse_impossible(z.detach())
+    labels = problem.sample(z.detach(), generator, num_samples or 1)
+    return labels[0] if num_samples is None else labels
+
+
+def mode(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    *,
+    max_states: int = MAX_STATES,
+    validate: bool = True,
+) -> Tensor:
+    """The most probable label combination given what is known of the counts, int64 ``(N,)``.
+
+    >>> import torch
+    >>> mode(torch.tensor([0.3, -1.0, 2.0]), counts=[2], offsets=[0, 3])
+    tensor([1, 0, 1])
+    """
+    z, problem = state(logits, counts, offsets, "torch", max_states, validate)
+    problem.refuse_impossible(z.detach())
+    return problem.mode(z.detach())
+
+
+def _solve(
+    logits: Tensor,
+    counts: Any,
+    offsets: Any,
+    method: Method,
+    path: Path,
+    max_states: int,
+    validate: bool,
+) -> tuple[Tensor, Tensor]:
+    check_choice("method", method, METHODS)
+    problem: Problem
+    if method == "sinkhorn":
+        z, problem = state_bound(logits, counts, offsets, validate)
+    else:
+        z, problem = state(logits, counts, offsets, path, max_states, validate)
+    if validate:
+        problem.refuse_impossible(z.detach())
+    log_p, phi = solve(z, problem)
+    if z.dim() < logits.dim():  # two classes, solved as binary
+        phi = torch.stack([1 - phi, phi], 1)
+    return log_p.to(logits.dtype), phi.to(logits.dtype)

@@ -1,0 +1,175 @@
+"""Arguments of the engine, checked: every refusal names the place, the value and the remedy."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.likelihood._binary import without_known
+from llpkit.likelihood._evidence import NO_BOUND, Evidence, whole_numbers
+from llpkit.likelihood._pieces import Pieces
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_logits(logits: Any) -> Tensor:
+    """A dense float tensor ``(N,)`` or ``(N, K)``."""
+    if not isinstance(logits, Tensor):
+        raise LLPError(f"logits is a {type(logits).__name__}; pass a torch tensor")
+    if logits.dtype not in _DTYPES or logits.layout != torch.strided:
+        raise LLPError(f"logits is {logits.layout} {logits.dtype}; pass a dense float tensor")
+    if logits.device.type == "meta":
+        raise LLPError("logits is on the meta device and holds no numbers")
+    if logits.dim() not in (1, 2) or (logits.dim() == 2 and logits.shape[1] < 2):
+        raise LLPError(
+            f"logits has shape {tuple(logits.shape)}; expected (N,) for binary labels or (N, K) "
+            "with K >= 2 classes; squeeze a last axis of one"
+        )
+    return logits
+
+
+def check_offsets(offsets: Any, num_instances: int, device: torch.device, validate: bool) -> Tensor:
+    """Offsets as int64 ``(B + 1,)``, rising from 0 to the number of instances."""
+    ends = offsets
+    if not (
+        isinstance(ends, Tensor) and ends.dtype == torch.int64 and ends.layout == torch.strided
+    ):
+        ends = whole_numbers(offsets, "offsets")
+    if ends.dim() != 1 or len(ends) == 0:
+        raise LLPError(f"offsets has shape {tuple(ends.shape)}; expected (B + 1,), starting with 0")
+    if validate:
+        if int(ends[0]) != 0:
+            raise LLPError(f"offsets[0] = {int(ends[0])}; offsets start at 0")
+        falls = ends.diff() < 0
+        if bool(falls.any()):
+            b = int(falls.nonzero()[0])
+            raise LLPError(
+                f"offsets[{b + 1}] = {int(ends[b + 1])} is below offsets[{b}] = {int(ends[b])}; "
+                "offsets must not fall"
+            )
+        if int(ends[-1]) != num_instances:
+            raise LLPError(
+                f"offsets[-1] = {int(ends[-1])} but there are {num_instances} logits; the last "
+                "offset is the number of instances"
+            )
+    return ends.to(device)
+
+
+def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -> Evidence:
+    """Counts as :class:`Evidence` that fits the logits and the bags."""
+    evidence = counts if isinstance(counts, Evidence) else Evidence.exact(counts)
+    classes = None if logits.dim() == 1 else logits.shape[1]
+    if evidence.num_classes != classes:
+        expected = "(B,)" if classes is None else f"(B, {classes})"
+        raise LLPError(
+            f"counts has shape {tuple(evidence.low.shape)} but logits has shape "
+            f"{tuple(logits.shape)}; expected counts of shape {expected}"
+        )
+    if len(evidence) != len(sizes):
+        raise LLPError(
+            f"there are {len(evidence)} counts but offsets describe {len(sizes)} bags; "
+            "give one count for every bag"
+        )
+    evidence = evidence.to(logits.device)
+    if validate:
+        _check_counts(evidence, sizes)
+    return evidence
+
+
+def _check_counts(evidence: Evidence, sizes: Tensor) -> None:
+    low, high = evidence.low, evidence.high
+    n = sizes if low.dim() == 1 else sizes[:, None]
+    over = low > n
+    if bool(over.any()):
+        cell = over.nonzero()[0].tolist()
+        b, value, size = cell[0], int(low[over][0]), int(sizes[cell[0]])
+        if int(high[over][0]) == value:
+            raise LLPError(
+                f"counts{cell} = {value} but bag {b} has {size} instances; if these are "
+                "proportions use Bags.from_proportions"
+            )
+        raise LLPError(
+            f"the evidence of bag {b} asks for at least {value} but the bag has {size} instances; "
+            "lower it or check which rows belong to the bag"
+        )
+    lengths = evidence.table_offsets.diff().reshape(low.shape)
+    odd = (lengths > 0) & (high != n)
+    if bool(odd.any()):
+        cell = odd.nonzero()[0].tolist()
+        raise LLPError(
+            f"the evidence of bag {cell[0]} weighs counts up to {int(high[odd][0])} but the bag "
+            f"has {int(sizes[cell[0]])} instances; build it with the sizes of these bags"
+        )
+    if low.dim() == 2:
+        least, most = low.sum(1), torch.minimum(high, n).sum(1)
+        wrong = (least > sizes) | (most < sizes)
+        if bool(wrong.any()):
+            b = int(wrong.nonzero()[0])
+            raise LLPError(
+                f"the class counts of bag {b} sum to {_total(low[b], high[b])} but the bag has "
+                f"{int(sizes[b])} instances; the counts of all classes make up the bag"
+            )
+
+
+def _total(low: Tensor, high: Tensor) -> str:
+    if bool((high == NO_BOUND).any()):
+        return f"{int(low.sum())} or more"
+    first, last = int(low.sum()), int(high.sum())
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def check_numbers(logits: Tensor) -> None:
+    """No NaN; with several classes, a class for every instance."""
+    bad = logits.isnan()
+    if bool(bad.any()):
+        cell = bad.nonzero()[0].tolist()
+        raise LLPError(
+            f"logits{cell} is NaN ({int(bad.sum())} in all); look for a division by zero or an "
+            "overflow in the network, or lower the learning rate"
+        )
+    if logits.dim() == 2:
+        none = (logits == -torch.inf).all(1)
+        if bool(none.any()):
+            raise LLPError(
+                f"logits[{int(none.nonzero()[0])}] is -inf for every class; leave one possible"
+            )
+        several = (logits == torch.inf).sum(1) > 1
+        if bool(several.any()):
+            raise LLPError(
+                f"logits[{int(several.nonzero()[0])}] is +inf for several classes; a known label "
+                "is +inf for one class only"
+            )
+
+
+def possible(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tensor:
+    """Which bags have a label combination that agrees with the evidence, ``(B,)`` bool."""
+    _, inner_offsets, inner = without_known(z, offsets, pieces)
+    fits = torch.maximum(inner.low, inner.low.new_zeros(())) <= torch.minimum(
+        inner.high, inner_offsets.diff()[inner.bag]
+    )
+    return torch.bincount(inner.bag[fits], minlength=len(offsets) - 1) > 0
+
+
+def check_possible(z: Tensor, offsets: Tensor, pieces: Pieces) -> None:
+    """Refuse a bag that no label combination can explain; the counts were checked before."""
+    if len(pieces.table) == 0 and bool(z.isfinite().all()):
+        return
+    fits = possible(z, offsets, pieces)
+    if not bool(fits.all()):
+        b = int((~fits).nonzero()[0])
+        inside = slice(int(offsets[b]), int(offsets[b + 1]))
+        raise impossible_bag(
+            b, int((z[inside] == torch.inf).sum()), int((z[inside] == -torch.inf).sum())
+        )
+
+
+def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
+    """The error for a bag whose evidence no label combination agrees with."""
+    known = ""
+    if positive or negative:
+        known = f" with {positive} instances known positive and {negative} known negative"
+    return LLPError(
+        f"bag {b} is impossible: no label combination agrees with its evidence{known}; correct "
+        "the count or the known labels (infinite logits), or pass validate=False for -inf"
+    )

@@ -1,0 +1,304 @@
+"""What is known of the counts of labels in bags."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.likelihood._ragged import ranges, to_offsets
+
+NO_BOUND = 2**62
+"""An upper end that no bag reaches."""
+
+
+class Evidence:
+    r"""What is known of the counts of ``B`` bags: a weight for every possible count.
+
+    .. math:: P(E_b) = \sum_k w_b(k)\, P(y_b = k)
+
+    An exact count is a weight of one at a single ``k``; an interval is ones inside it; a noisy
+    count is the density of the noise; nothing known is one everywhere. With ``K`` classes the
+    arrays are ``(B, K)`` and the weights multiply over the classes,
+    :math:`w_b(y) = \prod_k w_{bk}(y_k)`.
+
+    Evidence is immutable. Build it with the class methods, join kinds with :meth:`concat`.
+
+    >>> evidence = Evidence.concat([Evidence.exact([2, 0]), Evidence.at_least([1])])
+    >>> len(evidence), evidence.is_exact
+    (3, False)
+    >>> evidence[:2].counts
+    tensor([2, 0])
+    """
+
+    __slots__ = ("high", "low", "table", "table_offsets")
+
+    low: Tensor
+    """Smallest possible count, int64 ``(B,)`` or ``(B, K)``."""
+    high: Tensor
+    """Largest possible count; :data:`NO_BOUND` where nothing bounds it."""
+    table: Tensor
+    """Log-weights of the cells (bag, or bag and class) that are not uniform, flat, float64."""
+    table_offsets: Tensor
+    """Where each cell's part of ``table`` lies: ``high - low + 1`` long, or empty if uniform."""
+
+    def __init__(self, low: Tensor, high: Tensor, table: Tensor, table_offsets: Tensor) -> None:
+        for name, value in zip(
+            ("low", "high", "table", "table_offsets"),
+            (low, high, table, table_offsets),
+            strict=True,
+        ):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Evidence is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("Evidence is immutable")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Evidence, (self.low, self.high, self.table, self.table_offsets))
+
+    @classmethod
+    def _uniform(cls, low: Tensor, high: Tensor) -> "Evidence":
+        no_table = torch.empty(0, dtype=torch.float64, device=low.device)
+        return cls(low, high, no_table, low.new_zeros(low.numel() + 1))
+
+    @classmethod
+    def exact(cls, counts: Any) -> "Evidence":
+        """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
+
+        >>> Evidence.exact([3, 1, 4]).is_exact
+        True
+        """
+        y = whole_numbers(counts, "counts")
+        return cls._uniform(y, y)
+
+    @classmethod
+    def interval(cls, low: Any, high: Any) -> "Evidence":
+        """Counts between ``low`` and ``high``, both included.
+
+        >>> Evidence.interval(low=[1, 0], high=[2, 5]).high
+        tensor([2, 5])
+        """
+        first, last = whole_numbers(low, "low"), whole_numbers(high, "high")
+        if first.shape != last.shape:
+            raise LLPError(
+                f"low has shape {tuple(first.shape)} and high has shape {tuple(last.shape)}; "
+                "give one low and one high for every count"
+            )
+        if bool((first > last).any()):
+            where = _first_cell(first > last)
+            raise LLPError(
+                f"low{where} = {first[first > last][0]} but high{where} = {last[first > last][0]}; "
+                "swap them"
+            )
+        return cls._uniform(first, last.to(first.device))
+
+    @classmethod
+    def at_least(cls, low: Any) -> "Evidence":
+        """Counts of ``low`` or more. ``at_least(1)`` is multiple-instance learning.
+
+        >>> Evidence.at_least([1, 1]).low
+        tensor([1, 1])
+        """
+        first = whole_numbers(low, "low")
+        return cls._uniform(first, torch.full_like(first, NO_BOUND))
+
+    @classmethod
+    def unknown(cls, num_bags: int, num_classes: int | None = None) -> "Evidence":
+        """Nothing known: every count has weight one.
+
+        >>> Evidence.unknown(2).low
+        tensor([0, 0])
+        """
+        for name, value in (("num_bags", num_bags), ("num_classes", num_classes)):
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise LLPError(f"{name} = {value!r}; give a whole number that is not negative")
+        low = torch.zeros(num_bags if num_classes is None else (num_bags, num_classes)).long()
+        return cls._uniform(low, torch.full_like(low, NO_BOUND))
+
+    @classmethod
+    def noisy(
+        cls, observed: Any, log_density: Callable[[Tensor, Tensor], Tensor], sizes: Any
+    ) -> "Evidence":
+        r"""Counts seen through noise, :math:`\log w_b(k) = \log p(\text{observed}_b \mid k)`.
+
+        Args:
+            observed: What was observed, ``(B,)`` or ``(B, K)``; any numbers.
+            log_density: Called once as ``log_density(observed, count)`` with two float64 tensors of
+                one shape; returns the log-density of the noise there. Need not be normalised.
+            sizes: The bag sizes ``(B,)``, for the possible counts ``0 … n``.
+
+        >>> gaussian = lambda observed, count: -0.5 * ((observed - count) / 2.0) ** 2
+        >>> Evidence.noisy([2.6], gaussian, sizes=[4]).high
+        tensor([4])
+        """
+        seen = _tensor(observed, "observed").to(torch.float64)
+        n = whole_numbers(sizes, "sizes")
+        if n.dim() != 1 or seen.dim() not in (1, 2) or len(n) != len(seen):
+            raise LLPError(
+                f"observed has shape {tuple(seen.shape)} and sizes has shape {tuple(n.shape)}; "
+                "give one size for every bag"
+            )
+        n = n.to(seen.device)
+        if seen.dim() == 2:
+            n = n[:, None].expand(seen.shape)
+        lengths = n.reshape(-1) + 1
+        count = ranges(torch.zeros_like(lengths), lengths).to(torch.float64)
+        table = log_density(torch.repeat_interleave(seen.reshape(-1), lengths), count)
+        if not isinstance(table, Tensor) or table.shape != count.shape:
+            raise LLPError("log_density must return a tensor of the shape of its arguments")
+        return cls._table(torch.zeros_like(n), n, table, to_offsets(lengths))
+
+    @classmethod
+    def weights(cls, log_weights: Any, offsets: Any) -> "Evidence":
+        """Any weights: bag ``b``'s are ``log_weights[offsets[b]:offsets[b + 1]]`` for ``0 … n``.
+
+        ``-inf`` marks a count that cannot be. Weights need not sum to one.
+
+        >>> odd = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0])  # one bag of three instances
+        >>> Evidence.weights(odd, offsets=[0, 4]).high
+        tensor([3])
+        """
+        table = _tensor(log_weights, "log_weights")
+        ends = whole_numbers(offsets, "offsets").to(table.device)
+        lengths = ends.diff()
+        if table.dim() != 1 or ends.dim() != 1 or len(ends) == 0:
+            raise LLPError("log_weights and offsets must each have one axis, and offsets an entry")
+        if int(ends[0]) != 0 or int(ends[-1]) != len(table) or bool((lengths < 1).any()):
+            raise LLPError(
+                f"offsets must rise from 0 to len(log_weights) = {len(table)}, by n + 1 for a bag "
+                "of n instances"
+            )
+        return cls._table(torch.zeros_like(lengths), lengths - 1, table, ends)
+
+    @classmethod
+    def _table(cls, low: Tensor, high: Tensor, table: Tensor, offsets: Tensor) -> "Evidence":
+        table = table.detach().to(torch.float64)
+        bad = table.isnan() | (table == torch.inf)
+        if bool(bad.any()):
+            i = int(bad.nonzero()[0])
+            cell = int(torch.searchsorted(offsets, i, right=True)) - 1
+            raise LLPError(
+                f"the log-weight of count {i - int(offsets[cell])} in cell {cell} is "
+                f"{float(table[i])}; log-weights are finite, or -inf for an impossible count"
+            )
+        return cls(low, high, table, offsets)
+
+    @classmethod
+    def concat(cls, parts: "Sequence[Evidence]") -> "Evidence":
+        """All bags of all parts, in order; the kinds may differ.
+
+        >>> len(Evidence.concat([Evidence.exact([1]), Evidence.unknown(2)]))
+        3
+        """
+        if not parts:
+            raise LLPError("Evidence.concat needs at least one part")
+        if len({p.num_classes for p in parts}) > 1:
+            raise LLPError(
+                "Evidence.concat: the parts disagree on the number of classes, "
+                f"{[p.num_classes for p in parts]}; None stands for binary counts"
+            )
+        return cls(
+            torch.cat([p.low for p in parts]),
+            torch.cat([p.high for p in parts]),
+            torch.cat([p.table for p in parts]),
+            to_offsets(torch.cat([p.table_offsets.diff() for p in parts])),
+        )
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __getitem__(self, index: Any) -> "Evidence":
+        """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
+        if isinstance(index, int):
+            index = [index]
+        chosen = torch.arange(len(self), device=self.device)[index]
+        low, high = self.low[chosen], self.high[chosen]
+        if len(self.table) == 0:
+            return Evidence._uniform(low, high)
+        classes = self.num_classes or 1
+        cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
+        lengths = self.table_offsets.diff()[cells]
+        table = self.table[ranges(self.table_offsets[cells], lengths)]
+        return Evidence(low, high, table, to_offsets(lengths))
+
+    def __repr__(self) -> str:
+        kind = "exact" if self.is_exact else "mixed"
+        classes = "" if self.num_classes is None else f", num_classes={self.num_classes}"
+        return f"Evidence({len(self)} bags, {kind}{classes})"
+
+    @property
+    def num_classes(self) -> int | None:
+        """``K``, or ``None`` for binary counts."""
+        return None if self.low.dim() == 1 else self.low.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors live."""
+        return self.low.device
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every count is known exactly."""
+        return self.low is self.high or (
+            len(self.table) == 0 and bool((self.low == self.high).all())
+        )
+
+    @property
+    def counts(self) -> Tensor:
+        """The exact counts, ``(B,)`` or ``(B, K)``."""
+        if not self.is_exact:
+            raise LLPError(
+                "these counts are not all exact; use .low and .high, or select the exact bags"
+            )
+        return self.low
+
+    def to(self, device: torch.device | str) -> "Evidence":
+        """The same evidence on another device."""
+        low = self.low.to(device)
+        high = low if self.low is self.high else self.high.to(device)
+        return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
+
+
+def whole_numbers(values: Any, name: str) -> Tensor:
+    """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
+    tensor = _tensor(values, name)
+    if tensor.dim() not in (1, 2):
+        raise LLPError(
+            f"{name} has shape {tuple(tensor.shape)}; expected (B,), or (B, K) for K classes"
+        )
+    if tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
+        exact = tensor.to(torch.int64)
+    else:
+        bad = ~(tensor.isfinite() & (tensor == tensor.round()) & (tensor.abs() < 2**53))
+        if bool(bad.any()):
+            raise LLPError(
+                f"{name}{_first_cell(bad)} = {float(tensor[bad][0])} is not a whole number; "
+                "for proportions use Bags.from_proportions, for imprecise counts Evidence"
+            )
+        exact = tensor.to(torch.int64)
+    if bool((exact < 0).any()):
+        raise LLPError(
+            f"{name}{_first_cell(exact < 0)} = {int(exact[exact < 0][0])} is negative; "
+            "use Evidence.unknown for a count that is missing"
+        )
+    return exact
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    try:
+        tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise LLPError(f"{name} is not an array of numbers: {error}") from error
+    if tensor.dtype.is_complex or tensor.layout != torch.strided:
+        raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
+    return tensor
+
+
+def _first_cell(mask: Tensor) -> str:
+    """``[i]`` or ``[i, k]`` of the first true entry, for messages."""
+    return str(mask.nonzero()[0].tolist())

@@ -1,0 +1,440 @@
+r"""The compiled CPU path for binary bags.
+
+Bags of up to :data:`SMALL` instances with an exact count and moderate logits take the elementary
+symmetric polynomials of :math:`u_i = e^{z_i}`,
+
+.. math:: P(y) = \frac{e_y(u)}{\prod_i (1 + u_i)}, \qquad
+          \varphi_i = \frac{u_i\, e_{y-1}(u_{\setminus i})}{e_y(u)},
+
+each :math:`e_{y-1}(u_{\setminus i})` put together from a prefix and a suffix. All terms are
+positive, so nothing cancels. Everything else is seen from the tilted measure, as in
+:mod:`._binary`: a forward-backward recursion for small bags, the Fourier sum for large ones.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from llpkit.likelihood._binary import NEGLIGIBLE
+from llpkit.likelihood._pieces import Pieces
+from llpkit.likelihood._ragged import to_offsets
+
+SMALL = 128
+"""Largest bag for the recursions; beyond it the Fourier sum is faster (measured)."""
+
+MODERATE = 500.0
+"""Sum of absolute logits up to which no product of exponentials leaves float64's range."""
+
+_SERIAL = 2**13
+"""Fewer instances than this are not worth a second thread."""
+
+Array = Any  # a NumPy array
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor]:
+    """Log-probability ``(B,)`` and posterior ``(N,)``; float64 CPU tensors."""
+    num_bags = len(offsets) - 1
+    log_p, phi = z.new_empty(num_bags), z.new_empty(len(z))
+    if pieces.one_each:
+        starts = torch.arange(num_bags + 1)
+    else:
+        starts = to_offsets(torch.bincount(pieces.bag, minlength=num_bags))
+    tensors = (z, offsets, starts, *pieces[1:6], log_p, phi)
+    arrays = [x.detach().contiguous().numpy() for x in tensors]
+    small = arrays[:6] + arrays[8:]  # without the weight tables
+    workers = min(torch.get_num_threads(), 1 + len(z) // _SERIAL)
+    if workers == 1:
+        if run_small(0, num_bags, *small):
+            run_rest(0, num_bags, *arrays)
+        return log_p, phi
+    # The kernels hold no lock, so plain threads do; parts of equal work, several a thread.
+    marks = np.linspace(0, len(z), 4 * workers + 1)[1:-1]
+    ends = [0, *np.searchsorted(arrays[1], marks).clip(max=num_bags).tolist(), num_bags]
+    parts = [(a, b) for a, b in pairwise(ends) if a < b]
+    pool = _pool(os.getpid(), workers)
+    left = list(pool.map(lambda part: run_small(*part, *small), parts))
+    if any(left):
+        rest = [part for part, number in zip(parts, left, strict=True) if number]
+        list(pool.map(lambda part: run_rest(*part, *arrays), rest))
+    return log_p, phi
+
+
+@cache
+def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
+    """Threads of this process; a forked child has its own."""
+    del pid
+    return ThreadPoolExecutor(workers, thread_name_prefix="llpkit")
+
+
+def _jit(**options: Any) -> Callable[[F], F]:
+    """Compile without the interpreter lock, and keep the result for the next process."""
+
+    def wrap(function: F) -> F:
+        try:
+            compiled = njit(nogil=True, error_model="numpy", cache=True, **options)(function)
+        except RuntimeError:  # nowhere to write a cache
+            compiled = njit(nogil=True, error_model="numpy", **options)(function)
+        return cast(F, compiled)
+
+    return wrap
+
+
+@_jit()
+def run_small(
+    first: int,
+    last: int,
+    z: Array,
+    offsets: Array,
+    starts: Array,
+    low: Array,
+    high: Array,
+    tabled: Array,
+    log_p: Array,
+    phi: Array,
+) -> int:
+    """Solve the bags ``first … last - 1`` that are small, exact and moderate; the number left."""
+    u, prefix, suffix = np.empty(SMALL), np.empty((SMALL + 1, SMALL + 1)), np.empty(SMALL + 1)
+    left = 0
+    for b in range(first, last):
+        begin, end, j = offsets[b], offsets[b + 1], starts[b]
+        n = end - begin
+        if n <= SMALL and starts[b + 1] == j + 1 and low[j] == high[j] and not tabled[j]:
+            size = 0.0
+            for i in range(begin, end):
+                size += abs(z[i])
+            if size <= MODERATE and 0 <= low[j] <= n:
+                log_p[b] = _symmetric(z[begin:end], low[j], phi[begin:end], u, prefix, suffix)
+                continue
+        log_p[b] = np.nan
+        left += 1
+    return left
+
+
+@_jit()
+def run_rest(
+    first: int,
+    last: int,
+    z: Array,
+    offsets: Array,
+    starts: Array,
+    low: Array,
+    high: Array,
+    tabled: Array,
+    base: Array,
+    table: Array,
+    log_p: Array,
+    phi: Array,
+) -> None:
+    """Solve those of the bags ``first … last - 1`` whose ``log_p`` is still NaN."""
+    longest = 0
+    for b in range(first, last):
+        longest = max(longest, offsets[b + 1] - offsets[b])
+    free, part, mix = np.empty(longest), np.empty(longest), np.empty(longest)
+    p, q = np.empty(longest), np.empty(longest)
+    grid, row = np.empty((SMALL + 1, SMALL + 1)), np.empty(SMALL + 1)
+    for b in range(first, last):
+        if not math.isnan(log_p[b]):
+            continue
+        # An infinite logit is a known label: leave it out, with its part of the count.
+        m, known = 0, 0
+        for i in range(offsets[b], offsets[b + 1]):
+            if math.isinf(z[i]):
+                known += z[i] > 0
+            else:
+                free[m] = z[i]
+                mix[m] = 0.0
+                m += 1
+        total = -np.inf
+        for j in range(starts[b], starts[b + 1]):
+            least, most = max(low[j] - known, 0), min(high[j] - known, m)
+            if least > most:
+                continue
+            at = base[j] + known
+            value = _piece(free[:m], least, most, tabled[j], at, table, part[:m], p, q, grid, row)
+            if value > -np.inf:
+                new = max(total, value) + math.log1p(math.exp(-abs(total - value)))
+                old_share, new_share = math.exp(total - new), math.exp(value - new)
+                for i in range(m):
+                    mix[i] = mix[i] * old_share + part[i] * new_share
+                total = new
+        log_p[b] = total
+        m = 0
+        for i in range(offsets[b], offsets[b + 1]):
+            if math.isinf(z[i]):
+                phi[i] = 1.0 if z[i] > 0 else 0.0
+            else:
+                phi[i] = mix[m] if total > -np.inf else _sigmoid(z[i])
+                m += 1
+
+
+@_jit()
+def _sigmoid(x: float) -> float:
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    e = math.exp(x)
+    return e / (1.0 + e)
+
+
+@_jit()
+def _log_sigmoid(x: float) -> float:
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+@_jit()
+def _symmetric(z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix: Array) -> float:
+    """Exact count by symmetric polynomials; the rarer label is the one that is counted."""
+    n = len(z)
+    flip = 2 * y > n
+    k = n - y if flip else y
+    scale = 1.0
+    for i in range(n):
+        u[i] = math.exp(-z[i] if flip else z[i])
+        scale *= 1.0 + u[i]
+    for j in range(k + 1):
+        prefix[0, j] = 0.0
+        suffix[j] = 0.0
+    prefix[0, 0] = 1.0
+    suffix[0] = 1.0
+    for i in range(n):
+        prefix[i + 1, 0] = 1.0
+        for j in range(1, k + 1):
+            prefix[i + 1, j] = prefix[i, j] + u[i] * prefix[i, j - 1]
+    total = prefix[n, k]
+    for i in range(n - 1, -1, -1):
+        value = 0.0
+        for j in range(max(0, k + i - n), min(i + 1, k)):
+            value += prefix[i, j] * suffix[k - 1 - j]
+        value *= u[i] / total
+        phi[i] = 1.0 - value if flip else value
+        for j in range(min(k, n - i), 0, -1):
+            suffix[j] += u[i] * suffix[j - 1]
+    return math.log(total / scale)
+
+
+@_jit()
+def _log_weight(tabled: bool, base: int, table: Array, k: int) -> float:
+    return table[base + k] if tabled else 0.0
+
+
+@_jit()
+def _mean_at(z: Array, t: float) -> float:
+    mean = 0.0
+    for i in range(len(z)):
+        mean += _sigmoid(z[i] + t)
+    return mean
+
+
+@_jit()
+def _piece(
+    z: Array,
+    low: int,
+    high: int,
+    tabled: bool,
+    base: int,
+    table: Array,
+    phi: Array,
+    p: Array,
+    q: Array,
+    grid: Array,
+    row: Array,
+) -> float:
+    """One log-concave piece of evidence on finite logits: anchor, tilt, then either sum."""
+    n = len(z)
+    if low == high and (low == 0 or low == n):
+        value, sign = _log_weight(tabled, base, table, low), 1.0 if low > 0 else -1.0
+        for i in range(n):
+            value += _log_sigmoid(sign * z[i])
+            phi[i] = 1.0 if low > 0 else 0.0
+        return value
+
+    # The most probable count: see _binary._anchor.
+    c, end = low, high
+    while c < end:
+        middle = (c + end) // 2
+        slope = _log_weight(tabled, base, table, middle + 1) - _log_weight(
+            tabled, base, table, middle
+        )
+        if _mean_at(z, slope) > middle + 0.5:
+            c = middle + 1
+        else:
+            end = middle
+
+    # Order statistics beside it bracket the tilt.
+    p[:n] = z
+    above = _smallest(p, n, n - max(c, 1))
+    below = _smallest(p, n, n - c - 1) if 0 < c < n else above
+    centre = above / 2 + below / 2
+    half = (above - centre) + math.log(2.0 * n)
+    target = min(max(float(c), 0.5), n - 0.5)
+    tau = _tilt(z, centre, target, half)
+    t = tau - centre
+    bounded = t
+    at_c = _log_weight(tabled, base, table, c)
+    if c < high:
+        bounded = max(bounded, _log_weight(tabled, base, table, c + 1) - at_c)
+    if c > low:
+        bounded = min(bounded, at_c - _log_weight(tabled, base, table, c - 1))
+
+    variance, scale = 0.0, at_c
+    larger = 0
+    for i in range(n):
+        larger += z[i] > above
+    ties = c - larger  # of the logits equal to the c-th largest, this many are among the top c
+    for i in range(n):
+        x = (z[i] - centre) + tau if bounded == t else z[i] + bounded
+        p[i], q[i] = _sigmoid(x), _sigmoid(-x)
+        variance += p[i] * q[i]
+        top = z[i] > above
+        if z[i] == above and ties > 0:
+            top = True
+            ties -= 1
+        sign = 1.0 if top else -1.0
+        scale += _log_sigmoid(sign * z[i]) - _log_sigmoid(sign * x)
+
+    reach = math.ceil(9.0 * math.sqrt(variance)) + 26
+    first, last = max(low, c - reach), min(high, c + reach)
+    weight = np.empty(last - first + 1)
+    for k in range(first, last + 1):
+        gain = _log_weight(tabled, base, table, k) - at_c
+        weight[k - first] = 1.0 if k == c else math.exp(gain - bounded * (k - c))
+    if n <= SMALL:
+        return scale + math.log(_recursion(p, q, first, weight, phi, grid, row))
+    return scale + math.log(_fourier(p, q, variance, reach, c, first, weight, phi))
+
+
+@_jit()
+def _smallest(x: Array, n: int, k: int) -> float:
+    """The ``k``-th smallest of ``x[:n]``, which is reordered (Hoare's selection)."""
+    left, right = 0, n - 1
+    while left < right:
+        pivot = x[(left + right) // 2]
+        i, j = left, right
+        while i <= j:
+            while x[i] < pivot:
+                i += 1
+            while x[j] > pivot:
+                j -= 1
+            if i <= j:
+                x[i], x[j] = x[j], x[i]
+                i += 1
+                j -= 1
+        if k <= j:
+            right = j
+        elif k >= i:
+            left = i
+        else:
+            break
+    return float(x[k])
+
+
+@_jit()
+def _tilt(z: Array, centre: float, target: float, half: float) -> float:
+    """See _binary._solve."""
+    n = len(z)
+    tau, left, right = 0.0, -half, half
+    for _ in range(200):
+        mean, variance = 0.0, 0.0
+        for i in range(n):
+            p = _sigmoid((z[i] - centre) + tau)
+            mean += p
+            variance += p * (1.0 - p)
+        gap = mean - target
+        if abs(gap) <= 0.05:
+            break
+        if gap < 0:
+            left = tau
+        else:
+            right = tau
+        log_odds = math.log(target / (n - target)) - math.log(mean / (n - mean))
+        newton = tau + log_odds * mean * (n - mean) / (n * variance)
+        tau = newton if left < newton < right else (left + right) / 2
+    return tau
+
+
+@_jit()
+def _recursion(
+    p: Array, q: Array, first: int, weight: Array, phi: Array, beta: Array, alpha: Array
+) -> float:
+    """Forward-backward over the counts so far: the weights' sum; fills ``phi``."""
+    n, most = len(phi), first + len(weight) - 1
+    for k in range(most + 1):
+        beta[n, k] = weight[k - first] if k >= first else 0.0
+        alpha[k] = 0.0
+    alpha[0] = 1.0
+    for i in range(n - 1, -1, -1):
+        for k in range(most):
+            beta[i, k] = q[i] * beta[i + 1, k] + p[i] * beta[i + 1, k + 1]
+        beta[i, most] = q[i] * beta[i + 1, most]
+    total = beta[0, 0]
+    for i in range(n):
+        value = 0.0
+        for k in range(min(i + 1, most)):
+            value += alpha[k] * beta[i + 1, k + 1]
+        phi[i] = p[i] * value / total
+        for k in range(min(i + 1, most), 0, -1):
+            alpha[k] = q[i] * alpha[k] + p[i] * alpha[k - 1]
+        alpha[0] *= q[i]
+    return float(total)
+
+
+@_jit(fastmath={"reassoc", "contract"})
+def _fourier(
+    p: Array,
+    q: Array,
+    variance: float,
+    reach: int,
+    c: int,
+    first: int,
+    weight: Array,
+    phi: Array,
+) -> float:
+    """The tilted Fourier sum, all frequencies of an instance side by side; fills ``phi``."""
+    n = len(phi)
+    far = max(c - first, first + len(weight) - 1 - c)
+    points = min(reach + 1 + far, n + 1) | 1
+    used = (points + 1) // 2
+    share = math.asin(math.sqrt(NEGLIGIBLE / max(variance - 0.25, NEGLIGIBLE))) / math.pi
+    used = min(used, math.ceil(points * share) + 1)
+    cos2, sin2 = np.empty(used), np.empty(used)  # 2 cos^2(w / 2), sin(w)
+    real, imag = np.ones(used), np.zeros(used)
+    for k in range(used):
+        half = math.pi * k / points
+        cos2[k] = 2.0 * math.cos(half) ** 2
+        sin2[k] = 2.0 * math.sin(half) * math.cos(half)
+    for i in range(n):
+        pi, gap = p[i], q[i] - p[i]
+        for k in range(used):
+            a, b = gap + pi * cos2[k], pi * sin2[k]
+            real[k], imag[k] = real[k] * a - imag[k] * b, real[k] * b + imag[k] * a
+
+    total = 0.0
+    for k in range(used):
+        omega = 2.0 * math.pi * k / points
+        a, b = 0.0, 0.0
+        for j in range(len(weight)):
+            angle = omega * (first + j)
+            a += weight[j] * math.cos(angle)
+            b -= weight[j] * math.sin(angle)
+        share = (1.0 if k == 0 else 2.0) / points
+        real[k], imag[k] = share * (real[k] * a - imag[k] * b), share * (real[k] * b + imag[k] * a)
+        total += real[k]
+        # The same product with one factor replaced by exp(i omega); cos w = 2 cos^2(w / 2) - 1.
+        a, b = cos2[k] - 1.0, sin2[k]
+        real[k], imag[k] = real[k] * a - imag[k] * b, real[k] * b + imag[k] * a
+    for i in range(n):
+        pi, gap, value = p[i], q[i] - p[i], 0.0
+        for k in range(used):
+            a, b = gap + pi * cos2[k], pi * sin2[k]
+            value += (real[k] * a + imag[k] * b) / (a * a + b * b)
+        phi[i] = min(max(pi * value / total, 0.0), 1.0)
+    return total

@@ -1,0 +1,261 @@
+"""A call made ready: what is known, the path that solves it, and its derivatives."""
+
+import importlib.util
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.likelihood import _binary, _draw, _multiclass, _sinkhorn
+from llpkit.likelihood._check import (
+    check_evidence,
+    check_logits,
+    check_numbers,
+    check_offsets,
+    check_possible,
+    impossible_bag,
+)
+from llpkit.likelihood._evidence import Evidence
+from llpkit.likelihood._pieces import cut
+from llpkit.likelihood._ragged import bag_index
+
+PATHS = ("auto", "torch", "numba")
+METHODS = ("exact", "sinkhorn")
+
+
+class Problem(Protocol):
+    """Bags with evidence: everything but the logits."""
+
+    offsets: Tensor
+
+    def evaluate(
+        self, z: Tensor, direction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Log-probability, posterior, and the posterior's derivative along a direction."""
+        ...
+
+    def prior(self, z: Tensor) -> Tensor:
+        """Label probabilities before the counts are known."""
+        ...
+
+    def refuse_impossible(self, z: Tensor) -> None:
+        """Raise for a bag that no label combination explains."""
+        ...
+
+
+class ExactProblem(Problem, Protocol):
+    """A problem whose label combinations can be drawn."""
+
+    def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
+        """Labels drawn from the posterior, ``(copies, N)``."""
+        ...
+
+    def mode(self, z: Tensor) -> Tensor:
+        """The most probable labels, ``(N,)``."""
+        ...
+
+
+def state(
+    logits: Any, counts: Any, offsets: Any, path: str, max_states: int, validate: bool
+) -> tuple[Tensor, ExactProblem]:
+    """Check the arguments; the logits as the problem wants them, and the problem."""
+    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+    check_choice("path", path, PATHS)
+    compiled = _compiled(path, logits.device)
+    z = logits.to(working_dtype(logits))
+    if z.dim() == 1:
+        return z, BinaryProblem(ends, evidence, compiled)
+    if z.shape[1] == 2 and len(evidence.table) == 0:
+        return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), compiled)
+    if path == "numba":
+        raise LLPError('path = "numba" is for binary counts; K classes take path = "torch"')
+    if not isinstance(max_states, int):
+        raise LLPError(f"max_states = {max_states!r}; give a whole number")
+    _multiclass.check_budget(evidence, ends.diff(), max_states)
+    return z, ClassProblem(ends, evidence)
+
+
+def state_bound(
+    logits: Any, counts: Any, offsets: Any, validate: bool
+) -> tuple[Tensor, "SinkhornProblem"]:
+    """The same for the tilted bound."""
+    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+    if logits.dim() == 1:
+        raise LLPError('method = "sinkhorn" is for K classes; binary counts are always exact')
+    return logits.to(working_dtype(logits)), SinkhornProblem(ends, evidence)
+
+
+def _checked(
+    logits: Any, counts: Any, offsets: Any, validate: bool
+) -> tuple[Tensor, Tensor, Evidence]:
+    logits = check_logits(logits)
+    ends = check_offsets(offsets, len(logits), logits.device, validate)
+    evidence = check_evidence(counts, logits, ends.diff(), validate)
+    if validate:
+        check_numbers(logits.detach())
+    return logits, ends, evidence
+
+
+def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not known, and list those that are."""
+    if value not in known:
+        raise LLPError(f"{name} = {value!r}; known are {', '.join(known)}")
+
+
+def working_dtype(logits: Tensor) -> torch.dtype:
+    """float64, but for the devices that have none."""
+    return torch.float32 if logits.device.type == "mps" else torch.float64
+
+
+@cache
+def _numba_installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+def _compiled(path: str, device: torch.device) -> bool:
+    if path == "numba" and (device.type != "cpu" or not _numba_installed()):
+        raise LLPError(
+            f'path = "numba" needs CPU tensors (these are on {device}) and the package numba '
+            f'(installed: {_numba_installed()}); use path = "torch"'
+        )
+    return path != "torch" and device.type == "cpu" and _numba_installed()
+
+
+def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
+    """What ranges for two class counts say of the second one."""
+    n = offsets.diff()
+    low = torch.maximum(evidence.low[:, 1], n - evidence.high[:, 0])
+    high = torch.minimum(evidence.high[:, 1], n - evidence.low[:, 0])
+    return Evidence(low, high, evidence.table, low.new_zeros(len(low) + 1))
+
+
+class BinaryProblem:
+    """Binary labels: the tilted Fourier sum, or the compiled path."""
+
+    def __init__(self, offsets: Tensor, evidence: Evidence, compiled: bool) -> None:
+        self.offsets = offsets
+        self.pieces = cut(evidence)
+        self.compiled = compiled
+
+    def evaluate(
+        self, z: Tensor, direction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        if self.compiled and direction is None:
+            from llpkit.likelihood import _numba
+
+            return (*_numba.evaluate(z, self.offsets, self.pieces), None)
+        return _binary.evaluate(z, self.offsets, self.pieces, direction)
+
+    def prior(self, z: Tensor) -> Tensor:
+        return z.sigmoid()
+
+    def refuse_impossible(self, z: Tensor) -> None:
+        check_possible(z, self.offsets, self.pieces)
+
+    def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
+        return _draw.sample(z, self.offsets, self.pieces, generator, copies)
+
+    def mode(self, z: Tensor) -> Tensor:
+        return _draw.mode(z, self.offsets, self.pieces)
+
+
+class ClassProblem:
+    """K classes: the exact recursion."""
+
+    def __init__(self, offsets: Tensor, evidence: Evidence) -> None:
+        self.offsets = offsets
+        self.evidence = evidence
+
+    def evaluate(
+        self, z: Tensor, direction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        log_p = _multiclass.log_prior(z)
+        return _multiclass.evaluate(log_p, self.offsets, self.evidence, direction)
+
+    def prior(self, z: Tensor) -> Tensor:
+        return _multiclass.log_prior(z).exp()
+
+    def refuse_impossible(self, z: Tensor) -> None:
+        if bool(z.isfinite().all()) and len(self.evidence.table) == 0:
+            return  # class counts that make up the bag can always be had
+        log_p, _, _ = self.evaluate(z)
+        if bool((log_p == -torch.inf).any()):
+            raise impossible_bag(int((log_p == -torch.inf).nonzero()[0]))
+
+    def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
+        log_p = _multiclass.log_prior(z)
+        return _multiclass.draw(log_p, self.offsets, self.evidence, generator, copies)
+
+    def mode(self, z: Tensor) -> Tensor:
+        log_p = _multiclass.log_prior(z)
+        return _multiclass.draw(log_p, self.offsets, self.evidence, None, None)[0]
+
+
+class SinkhornProblem:
+    """K classes: the tilted bound, for exact counts."""
+
+    def __init__(self, offsets: Tensor, evidence: Evidence) -> None:
+        if not evidence.is_exact:
+            raise LLPError('method = "sinkhorn" takes exact counts; use method = "exact" here')
+        self.offsets = offsets
+        self.counts = evidence.counts
+
+    def evaluate(
+        self, z: Tensor, direction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        log_p = _multiclass.log_prior(z)
+        return _sinkhorn.evaluate(log_p, self.counts, self.offsets, direction)
+
+    def prior(self, z: Tensor) -> Tensor:
+        return _multiclass.log_prior(z).exp()
+
+    def refuse_impossible(self, z: Tensor) -> None:
+        """The solver itself raises."""
+
+
+def solve(z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
+    """Log-probability ``(B,)`` and posterior, both differentiable in the logits."""
+    log_p, phi = _Solve.apply(z, problem)  # type: ignore[no-untyped-call]
+    return log_p, phi
+
+
+class _Solve(torch.autograd.Function):
+    """Fisher's identity: the gradient of the log-probability is posterior minus prior."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
+        log_p, phi, _ = problem.evaluate(z)
+        ctx.problem = problem
+        ctx.set_materialize_grads(False)
+        # The posterior is saved as an output, so a second derivative finds its way through it.
+        ctx.save_for_backward(z, phi)
+        return log_p, phi
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_phi: Tensor | None) -> tuple[Any, None]:
+        z, phi = ctx.saved_tensors
+        total = None
+        if grad is not None:
+            scale = grad[bag_index(ctx.problem.offsets)]
+            gap = phi - ctx.problem.prior(z)
+            total = (scale if z.dim() == 1 else scale[:, None]) * gap
+        if grad_phi is not None:
+            product = _Product.apply(z, grad_phi, ctx.problem)  # type: ignore[no-untyped-call]
+            total = product if total is None else total + product
+        return total, None
+
+
+class _Product(torch.autograd.Function):
+    """The posterior's derivative along a direction: a product with the labels' covariance."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, direction: Tensor, problem: Problem) -> Tensor:  # noqa: ARG004
+        product = problem.evaluate(z, direction)[2]
+        assert product is not None
+        return product
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ARG004
+        raise RuntimeError("the count likelihood is differentiable twice, not three times")

@@ -1,0 +1,16 @@
+import os
+
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "llpkit",
+    deadline=None,  # the first call of a compiled kernel takes seconds
+    derandomize="CI" in os.environ,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("llpkit")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the workers share the cores already

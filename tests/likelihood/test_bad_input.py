@@ -1,0 +1,523 @@
+"""Bad input ends in an LLPError whose message helps; nothing ends in NaN or in another exception."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import strategies
+from llpkit import likelihood
+from llpkit.errors import LLPError
+from llpkit.likelihood import Evidence
+from oracle import assert_close
+from strategies import batch
+
+WITH_COUNTS = {
+    "log_prob": likelihood.log_prob,
+    "posterior": likelihood.posterior,
+    "log_prob_and_posterior": likelihood.log_prob_and_posterior,
+    "sample": likelihood.sample,
+    "mode": likelihood.mode,
+}
+PATHS = ("log_prob", "posterior", "log_prob_and_posterior")
+
+every_function = pytest.mark.parametrize("function", WITH_COUNTS.values(), ids=WITH_COUNTS)
+
+Z = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+OFFSETS = torch.tensor([0, 2, 5])
+NAN, INF = math.nan, math.inf
+
+
+def changed(tensor, index, value):
+    tensor = tensor.clone()
+    tensor[index] = value
+    return tensor
+
+
+# What is wrong -> (logits, counts, offsets, what the message must say).
+BINARY_MISTAKES = {
+    "nan logit": (changed(Z, 3, NAN), [1, 1], OFFSETS, r"(?i)logits\[3\].*nan"),
+    "count above the size": (Z, [1, 4], OFFSETS, r"counts\[1\] = 4.*bag 1 has 3 .*from_proportions"),
+    "negative count": (Z, [1, -1], OFFSETS, r"counts\[1\] = -1"),
+    "fractional count": (Z, [0.5, 1], OFFSETS, r"counts\[0\] = 0\.5.*from_proportions"),
+    "nan count": (Z, [NAN, 1], OFFSETS, r"(?i)counts\[0\] = nan"),
+    "huge count": (Z, [1, 2**62], OFFSETS, r"counts\[1\] = 4611686018427387904"),
+    "huge float count": (Z, [1, 1e300], OFFSETS, r"counts\[1\] = 1e\+?300"),
+    "too few counts": (Z, [1], OFFSETS, r"(?s)1 .*2"),
+    "too many counts": (Z, [1, 1, 1], OFFSETS, r"(?s)3 .*2"),
+    "class counts for binary logits": (Z, [[1, 1], [2, 1]], OFFSETS, r"counts|class"),
+    "counts are words": (Z, ["one", "two"], OFFSETS, r"counts"),
+    "counts are none": (Z, None, OFFSETS, r"counts"),
+    "counts are complex": (Z, torch.tensor([1j, 1j]), OFFSETS, r"counts"),
+    "falling offsets": (Z, [0, 0], torch.tensor([0, 6, 5]), r"offsets\[2\] = 5"),
+    "offsets start late": (Z, [1, 1], torch.tensor([1, 2, 5]), r"offsets\[0\] = 1"),
+    "offsets end early": (Z, [1, 1], torch.tensor([0, 2, 4]), r"offsets.*4.*5"),
+    "offsets end late": (Z, [1, 1], torch.tensor([0, 2, 6]), r"offsets.*6.*5"),
+    "no offsets": (Z, [], torch.zeros(0, dtype=torch.int64), r"offsets"),
+    "offsets in a matrix": (Z, [1, 1], OFFSETS[None], r"offsets"),
+    "fractional offsets": (Z, [1, 1], [0, 2.5, 5], r"offsets"),
+    "nan offsets": (Z, [1, 1], [0, NAN, 5], r"offsets"),
+    "offsets are none": (Z, [1, 1], None, r"offsets"),
+    "integer logits": (torch.arange(5), [1, 1], OFFSETS, r"logits.*int64"),
+    "boolean logits": (torch.ones(5, dtype=torch.bool), [1, 1], OFFSETS, r"logits.*bool"),
+    "complex logits": (Z.to(torch.complex128), [1, 1], OFFSETS, r"logits.*complex128"),
+    "logits of three axes": (Z.view(1, 5, 1), [1, 1], OFFSETS, r"logits"),
+    "a scalar logit": (Z[0], [1, 1], OFFSETS, r"logits"),
+    "logits are none": (None, [1, 1], OFFSETS, r"logits"),
+    "logits are words": ("12345", [1, 1], OFFSETS, r"logits"),
+    "more known positives than the count": (changed(Z, [2, 3], INF), [1, 1], OFFSETS, r"bag 1"),
+    "more known negatives than the count": (changed(Z, [2, 3], -INF), [1, 2], OFFSETS, r"bag 1"),
+    "interval above the size": (Z, Evidence.interval([0, 4], [1, 6]), OFFSETS, r"bag 1.*4.*3"),
+    "at least above the size": (Z, Evidence.at_least([3, 0]), OFFSETS, r"bag 0.*3.*2"),
+    "interval against known labels": (
+        changed(Z, [0, 1], INF), Evidence.interval([0, 0], [1, 3]), OFFSETS, r"bag 0"
+    ),
+    "weights of the wrong length": (Z, Evidence.weights(torch.zeros(6), [0, 3, 6]), OFFSETS, r"bag 1"),
+    "holes where the count must be": (
+        changed(Z, [0, 1], INF),
+        Evidence.weights([0.0, 0.0, -INF] + [0.0] * 4, [0, 3, 7]),
+        OFFSETS,
+        r"bag 0",
+    ),
+    "weights without a possible count": (
+        Z, Evidence.weights([0.0] * 3 + [-INF] * 4, [0, 3, 7]), OFFSETS, r"bag 1"
+    ),
+}  # fmt: skip
+
+
+@every_function
+@pytest.mark.parametrize("mistake", BINARY_MISTAKES)
+def test_binary_mistakes(mistake, function):
+    logits, counts, offsets, message = BINARY_MISTAKES[mistake]
+    with pytest.raises(LLPError, match=message):
+        function(logits, counts, offsets)
+
+
+Z3 = torch.zeros(5, 3, dtype=torch.float64)
+GOOD3 = [[1, 1, 0], [0, 1, 2]]
+CLASS_MISTAKES = {
+    "nan logit": (changed(Z3, (3, 1), NAN), GOOD3, OFFSETS, r"(?i)logits\[3(, 1)?\].*nan"),
+    "counts do not sum to the size": (Z3, [[1, 1, 0], [0, 1, 1]], OFFSETS, r"(?s)bag 1.*3"),
+    "counts sum to more than the size": (Z3, [[1, 1, 1], [0, 1, 2]], OFFSETS, r"(?s)bag 0.*2"),
+    "negative count": (Z3, [[1, 1, 0], [-1, 1, 3]], OFFSETS, r"-1"),
+    "fractional count": (Z3, [[1, 1, 0], [0.5, 1, 1.5]], OFFSETS, r"0\.5"),
+    "binary counts for class logits": (Z3, [1, 1], OFFSETS, r"counts|class"),
+    "another number of classes": (Z3, [[1, 1], [1, 2]], OFFSETS, r"class|counts"),
+    "no classes": (torch.zeros(5, 0), torch.zeros(2, 0), OFFSETS, r"class|logits"),
+    "all classes forbidden": (changed(Z3, 4, -INF), GOOD3, OFFSETS, r"logits\[4\]|row 4|bag 1"),
+    "a needed class forbidden": (changed(Z3, (slice(0, 2), 0), -INF), GOOD3, OFFSETS, r"bag 0"),
+    "two rows for one place": (
+        changed(Z3, (slice(2, 5), slice(1, 3)), -INF), GOOD3, OFFSETS, r"bag 1"
+    ),
+    "lower bounds above the size": (
+        Z3, Evidence.at_least([[1, 1, 1], [0, 0, 0]]), OFFSETS, r"bag 0"
+    ),
+    "upper bounds below the size": (
+        Z3, Evidence.interval([[0, 0, 0]] * 2, [[1, 1, 1], [1, 1, 0]]), OFFSETS, r"bag 1"
+    ),
+}  # fmt: skip
+
+
+@every_function
+@pytest.mark.parametrize("mistake", CLASS_MISTAKES)
+def test_class_mistakes(mistake, function):
+    logits, counts, offsets, message = CLASS_MISTAKES[mistake]
+    with pytest.raises(LLPError, match=message):
+        function(logits, counts, offsets)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_unknown_names_list_the_known_ones(name):
+    function = WITH_COUNTS[name]
+    with pytest.raises(LLPError, match=r"(?s)cuda.*auto.*torch.*numba"):
+        function(Z, [1, 1], OFFSETS, path="cuda")
+    with pytest.raises(LLPError, match=r"(?s)fast.*exact.*sinkhorn"):
+        function(Z, [1, 1], OFFSETS, method="fast")
+    for wrong in (None, 3, ["torch"]):
+        with pytest.raises(LLPError):
+            function(Z, [1, 1], OFFSETS, path=wrong)
+        with pytest.raises(LLPError):
+            function(Z, [1, 1], OFFSETS, method=wrong)
+
+
+@every_function
+def test_too_many_states_names_the_way_out(function):
+    z = torch.zeros(30, 3, dtype=torch.float64)
+    with pytest.raises(LLPError, match=r"bag 0.*max_states|max_states.*bag 0") as error:
+        function(z, [[10, 10, 10]], torch.tensor([0, 30]), max_states=20)
+    assert "20" in str(error.value)
+    if function in (likelihood.sample, likelihood.mode):
+        return
+    assert 'method="sinkhorn"' in str(error.value)
+
+
+@every_function
+def test_the_default_budget_stops_a_hopeless_sum(function):
+    z = torch.zeros(1000, 10)
+    for counts in ([[100] * 10], Evidence.unknown(1, 10)):
+        with pytest.raises(LLPError, match="states"):
+            function(z, counts, torch.tensor([0, 1000]))
+
+
+@every_function
+@pytest.mark.parametrize("value", [-1, 0, 2.5, "many", None, NAN])
+def test_bad_budgets(function, value):
+    with pytest.raises(LLPError, match="max_states"):
+        function(Z3, GOOD3, OFFSETS, max_states=value)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "two", NAN, [2]])
+def test_bad_numbers_of_samples(value):
+    with pytest.raises(LLPError, match="num_samples"):
+        likelihood.sample(Z, [1, 1], OFFSETS, num_samples=value)
+
+
+@pytest.mark.parametrize("value", ["seed", 1.5, np.random.default_rng(0)])
+def test_bad_generators(value):
+    with pytest.raises(LLPError, match="generator"):
+        likelihood.sample(Z, [1, 1], OFFSETS, value)
+
+
+def test_pmf_mistakes():
+    for mistake in ("nan logit", "falling offsets", "offsets start late", "integer logits", "logits are none",
+                    "offsets in a matrix", "no offsets", "nan offsets", "a scalar logit"):  # fmt: skip
+        logits, _, offsets, message = BINARY_MISTAKES[mistake]
+        with pytest.raises(LLPError, match=message):
+            likelihood.pmf(logits, offsets)
+
+
+IMPOSSIBLE = {
+    "count above the size": (Z, [1, 4]),
+    "known positives": (changed(Z, [2, 3], INF), [1, 1]),
+    "known negatives": (changed(Z, [2, 3], -INF), [1, 2]),
+    "interval above the size": (Z, Evidence.interval([0, 4], [2, 9])),
+    "interval against known labels": (
+        changed(Z, [2, 3, 4], -INF),
+        Evidence.interval([0, 1], [2, 3]),
+    ),
+    "weights": (changed(Z, [2, 3, 4], INF), Evidence.weights([0.0] * 6 + [-INF], [0, 3, 7])),
+    "exact zero of a known positive": (changed(Z, 2, INF), [2, 0]),
+    "all of a known negative": (changed(Z, 2, -INF), [0, 3]),
+    "classes do not add up": (Z3, [[1, 1, 0], [0, 1, 1]]),
+    "classes forbidden": (changed(Z3, (slice(2, 5), 2), -INF), [[1, 1, 0], [0, 1, 2]]),
+    "class bounds": (Z3, Evidence.at_least([[0, 0, 0], [2, 1, 1]])),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_unchecked_impossible_bags_have_log_prob_minus_infinity(case, either_path):
+    logits, counts = IMPOSSIBLE[case]
+    with pytest.raises(LLPError, match="bag 1"):
+        likelihood.log_prob_and_posterior(logits, counts, OFFSETS, path=either_path)
+    z = logits.clone().requires_grad_()
+    log_prob, phi = likelihood.log_prob_and_posterior(
+        z, counts, OFFSETS, path=either_path, validate=False
+    )
+    assert log_prob[1] == -INF
+    assert torch.isfinite(log_prob[0])
+    prior = torch.sigmoid(logits) if logits.ndim == 1 else torch.softmax(logits, 1)
+    assert_close(phi[2:].detach().numpy(), prior[2:].numpy(), 1e-12)
+    first = [counts[0]] if isinstance(counts, list) else counts[[0]]
+    alone = likelihood.posterior(logits[:2], first, OFFSETS[:2], path=either_path)
+    assert_close(phi[:2].detach().numpy(), alone.numpy(), 1e-12)
+    for output in (log_prob[0], phi.sum()):
+        (gradient,) = torch.autograd.grad(output, z, retain_graph=True)
+        assert not gradient.isnan().any()
+    (gradient,) = torch.autograd.grad(log_prob.sum(), z)
+    assert not gradient.isnan().any()
+
+
+@pytest.mark.parametrize("n", [20, 100, 1000])
+def test_large_impossible_bags(n, path):
+    z = torch.zeros(n, dtype=torch.float64)
+    z[: n // 2] = INF
+    offsets = torch.tensor([0, n])
+    with pytest.raises(LLPError, match="bag 0"):
+        likelihood.log_prob(z, [n // 2 - 1], offsets, path=path)
+    for counts in (
+        [n // 2 - 1],
+        Evidence.interval([1], [3]),
+        Evidence.weights([0.0] + [-INF] * n, [0, n + 1]),
+    ):
+        log_prob, phi = likelihood.log_prob_and_posterior(
+            z, counts, offsets, path=path, validate=False
+        )
+        assert log_prob.item() == -INF
+        assert_close(phi.numpy(), torch.sigmoid(z).numpy(), 1e-12)
+
+
+# --- arbitrary input ---
+
+
+def floats_with_oddities():
+    odd = st.sampled_from(
+        [NAN, INF, -INF, 1e300, -1e300, 1.7e308, -1.7e308, 5e-324, 1e30, -0.0, 0.0, 1.0]
+    )
+    return st.one_of(odd, st.floats(-5, 5), st.floats())
+
+
+def arrays():
+    dtypes = st.sampled_from(
+        [
+            "float64",
+            "float32",
+            "float16",
+            "int64",
+            "int32",
+            "int8",
+            "uint8",
+            "uint64",
+            "bool",
+            "complex128",
+            "U3",
+            "O",
+            "datetime64[s]",
+        ]  # fmt: skip
+    )
+    return dtypes.flatmap(
+        lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6))
+    )
+
+
+def tensors():
+    dtypes = st.sampled_from(
+        [
+            torch.float64,
+            torch.float32,
+            torch.float16,
+            torch.bfloat16,
+            torch.int64,
+            torch.int32,
+            torch.uint8,
+            torch.bool,
+            torch.complex64,
+        ]  # fmt: skip
+    )
+    shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6)
+
+    @st.composite
+    def build(draw):
+        values = draw(hnp.arrays("float64", draw(shapes), elements=floats_with_oddities()))
+        dtype = draw(dtypes)
+        finite = (
+            np.nan_to_num(np.clip(values, -100, 100)) if not dtype.is_floating_point else values
+        )
+        return torch.tensor(finite).to(dtype)
+
+    return build()
+
+
+def anything():
+    plain = st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.integers(-3, 9),
+        floats_with_oddities(),
+        st.text(max_size=3),
+    )
+    return st.one_of(
+        plain,
+        st.lists(plain, max_size=6),
+        st.lists(st.integers(-1, 6), max_size=6),
+        st.lists(st.lists(st.integers(-1, 6), max_size=4), max_size=4),
+        st.tuples(plain, plain),
+        st.dictionaries(st.integers(), plain, max_size=2),
+        arrays(),
+        tensors(),
+        st.sampled_from(
+            [
+                Evidence.exact([1]),
+                Evidence.exact([[1, 1]]),
+                Evidence.unknown(2),
+                Evidence.at_least([1, 0]),
+            ]
+        ),
+        st.just(object()),
+    )
+
+
+def offsets_of_any_kind():
+    rising = st.lists(st.integers(0, 3), max_size=5).map(lambda sizes: np.cumsum([0, *sizes]))
+    return st.one_of(rising, rising.map(torch.tensor), rising.map(list), anything())
+
+
+def assert_no_nan(result):
+    for part in result if isinstance(result, tuple) else (result,):
+        assert isinstance(part, torch.Tensor)
+        if part.is_floating_point():
+            assert not part.isnan().any()
+
+
+def answer_or_refuse(function, *args, **options):
+    """The answer, or None where there was an LLPError; nothing else may happen."""
+    try:
+        result = function(*args, **options)
+    except LLPError as error:
+        assert str(error)
+        return None
+    assert_no_nan(result)
+    return result
+
+
+@every_function
+@given(logits=st.one_of(tensors(), anything()), counts=anything(), offsets=offsets_of_any_kind())
+def test_anything_at_all(function, logits, counts, offsets):
+    answer_or_refuse(function, logits, counts, offsets)
+
+
+@given(logits=st.one_of(tensors(), anything()), offsets=offsets_of_any_kind())
+def test_anything_at_all_for_pmf(logits, offsets):
+    answer_or_refuse(likelihood.pmf, logits, offsets)
+
+
+@st.composite
+def nearly_right(draw):
+    """Shapes that fit, values that need not."""
+    sizes = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+    num_classes = draw(st.sampled_from([None, None, 1, 2, 3]))
+    n = sum(sizes)
+    shape = (n,) if num_classes is None else (n, num_classes)
+    elements = draw(st.sampled_from([
+        floats_with_oddities(),
+        st.sampled_from([1e300, -1e300, 1.7e308, -1.7e308, 0.0]),
+        st.sampled_from([INF, -INF, 0.0, 1.0]),
+        st.floats(allow_nan=False),
+        st.floats(-3, 3),
+    ]))  # fmt: skip
+    dtype = draw(
+        st.sampled_from(
+            [torch.float64, torch.float64, torch.float32, torch.float16, torch.bfloat16]
+        )
+    )
+    logits = torch.tensor(draw(hnp.arrays("float64", shape, elements=elements))).to(dtype)
+    offsets = torch.tensor(np.cumsum([0, *sizes]))
+    if num_classes is None:
+        counts = draw(st.one_of(
+            st.tuples(*[st.integers(0, size) for size in sizes]),
+            st.lists(st.integers(-1, 5), min_size=len(sizes), max_size=len(sizes)),
+            st.just(Evidence.at_least([min(1, size) for size in sizes])),
+            st.just(Evidence.unknown(len(sizes))),
+        ))  # fmt: skip
+    else:
+        split = [
+            draw(st.lists(st.integers(0, num_classes - 1), min_size=s, max_size=s)) for s in sizes
+        ]
+        counts = draw(st.one_of(
+            st.just([[labels.count(k) for k in range(num_classes)] for labels in split]),
+            st.just(Evidence.unknown(len(sizes), num_classes)),
+            st.just(Evidence.at_least([[0] * num_classes] * len(sizes))),
+            hnp.arrays("int64", (len(sizes), num_classes), elements=st.integers(-1, 4)),
+        ))  # fmt: skip
+    return logits, counts, offsets
+
+
+@given(args=nearly_right())
+def test_odd_values_in_the_right_shapes(args, either_path):
+    result = answer_or_refuse(likelihood.log_prob_and_posterior, *args, path=either_path)
+    if result is not None:
+        log_prob, phi = result
+        assert ((phi >= 0) & (phi <= 1)).all()
+        assert (log_prob <= 1e-6).all()
+        z = args[0].clone().requires_grad_()
+        one, both = likelihood.log_prob_and_posterior(z, *args[1:], path=either_path)
+        (gradient,) = torch.autograd.grad(one.sum(), z, retain_graph=True)
+        assert not gradient.isnan().any()
+        (gradient,) = torch.autograd.grad(both.sum(), z)
+        assert not gradient.isnan().any()
+
+
+@given(args=nearly_right())
+def test_odd_values_in_the_right_shapes_unchecked(args, either_path):
+    logits, counts, offsets = args
+    # Neither NaN nor certainty of several classes is a distribution; the check is there for these.
+    logits = logits.nan_to_num(nan=0.0, posinf=INF if logits.ndim == 1 else 1.0, neginf=-INF)
+    answer_or_refuse(
+        likelihood.log_prob_and_posterior, logits, counts, offsets, path=either_path, validate=False
+    )
+
+
+@pytest.mark.parametrize("function", [likelihood.sample, likelihood.mode])
+@given(args=nearly_right())
+def test_odd_values_for_sample_and_mode(function, args):
+    labels = answer_or_refuse(function, *args)
+    if labels is not None:
+        num_classes = 2 if args[0].ndim == 1 else args[0].shape[1]
+        assert ((labels >= 0) & (labels < num_classes)).all()
+
+
+@given(args=nearly_right())
+def test_odd_values_for_pmf(args):
+    answer_or_refuse(likelihood.pmf, args[0], args[2])
+
+
+@given(args=nearly_right())
+def test_odd_values_for_sinkhorn(args):
+    answer_or_refuse(likelihood.log_prob_and_posterior, *args, method="sinkhorn")
+
+
+def any_table(observed, count):
+    return torch.zeros(()) + observed * 0 + count * 0
+
+
+@given(a=anything(), b=anything(), choice=st.integers(0, 6))
+def test_anything_at_all_for_evidence(a, b, choice):
+    def small(value):
+        # A huge number of bags is a matter of memory, not of input.
+        return value if not isinstance(value, int) else value % 100 - 10
+
+    builders = [
+        lambda: Evidence.exact(a),
+        lambda: Evidence.interval(a, b),
+        lambda: Evidence.at_least(a),
+        lambda: Evidence.weights(a, b),
+        lambda: Evidence.unknown(small(a), small(b)),
+        lambda: Evidence.concat([a, b]),
+        lambda: Evidence.concat(a),
+    ]
+    try:
+        evidence = builders[choice]()
+    except LLPError as error:
+        assert str(error)
+        return
+    assert isinstance(evidence, Evidence)
+    assert (evidence.low <= evidence.high).all()
+
+
+@given(
+    observed=anything(),
+    sizes=st.one_of(st.lists(st.integers(-1, 5), max_size=4), st.text(max_size=2), st.none()),
+)
+def test_anything_at_all_for_noisy_evidence(observed, sizes):
+    try:
+        evidence = Evidence.noisy(observed, any_table, sizes)
+    except LLPError as error:
+        assert str(error)
+        return
+    assert isinstance(evidence, Evidence)
+
+
+@pytest.mark.slow
+@strategies.thorough
+@given(args=nearly_right())
+def test_many_odd_values(args, either_path):
+    answer_or_refuse(likelihood.log_prob_and_posterior, *args, path=either_path)
+
+
+def test_huge_logits_in_large_bags(path):
+    rng = np.random.default_rng(0)
+    for scale in (1e10, 1e150, 1e300):
+        z = rng.normal(size=100) * scale
+        log_prob, phi = likelihood.log_prob_and_posterior(
+            *batch([z], Evidence.exact([40])), path=path
+        )
+        top = np.argsort(-z)[:40]
+        expected = np.zeros(100)
+        expected[top] = 1
+        assert_close(phi.numpy(), expected, 1e-9)
+        # softplus is max(z, 0) at this scale
+        assert_close(log_prob.numpy(), [z[top].sum() - np.maximum(z, 0).sum()], 1e-9)

@@ -1,0 +1,144 @@
+"""The compiled path and the readable one give the same numbers, and this comparison can fail."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import strategies
+from llpkit import likelihood
+from llpkit.errors import LLPError
+from llpkit.likelihood import Evidence
+from oracle import assert_close
+from strategies import batch
+
+_numba = pytest.importorskip("llpkit.likelihood._numba")
+
+
+def assert_paths_agree(data, tolerance=1e-11):
+    """log_prob, posterior, and a derivative of each, on both paths."""
+    results = {}
+    for path in ("torch", "numba"):
+        logits = data.logits.detach().clone().requires_grad_()
+        log_prob, phi = likelihood.log_prob_and_posterior(
+            logits, data.evidence, data.offsets, path=path
+        )
+        weights = torch.linspace(-1, 1, phi.numel(), dtype=phi.dtype).view(phi.shape)
+        (first,) = torch.autograd.grad(log_prob.sum(), logits, retain_graph=True)
+        (second,) = torch.autograd.grad((weights * phi).sum(), logits)
+        results[path] = [log_prob.detach(), phi.detach(), first, second]
+    for by_torch, by_numba in zip(results["torch"], results["numba"], strict=True):
+        assert by_torch.dtype == by_numba.dtype == data.logits.dtype
+        assert_close(by_numba.double().numpy(), by_torch.double().numpy(), tolerance)
+
+
+def binary_data(bags, dtype=torch.float64):
+    logits, known = zip(*bags, strict=True)
+    return batch(logits, [k.evidence for k in known], dtype)
+
+
+@given(bags=strategies.ragged_batches())
+def test_any_binary_batch(bags):
+    assert_paths_agree(binary_data(bags))
+
+
+@given(bags=strategies.ragged_batches())
+def test_any_float32_batch(bags):
+    assert_paths_agree(binary_data(bags, torch.float32), 1e-5)
+
+
+@pytest.mark.slow
+@strategies.thorough
+@given(bags=strategies.ragged_batches(sizes=st.integers(0, 300), max_bags=12))
+def test_many_binary_batches(bags):
+    assert_paths_agree(binary_data(bags))
+
+
+def many_small_bags(seed=0, num_bags=300):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 13, size=num_bags)
+    bags = [rng.normal(size=n) * 3 for n in sizes]
+    return batch(bags, Evidence.exact(rng.integers(0, sizes + 1)))
+
+
+def test_many_small_bags():
+    assert_paths_agree(many_small_bags())
+
+
+def test_bags_of_every_size():
+    rng = np.random.default_rng(1)
+    bags = [rng.normal(size=n) * 2 for n in range(150)]
+    assert_paths_agree(batch(bags, Evidence.exact([n // 3 for n in range(150)])), 1e-10)
+
+
+def test_two_classes():
+    rng = np.random.default_rng(2)
+    bags = [rng.normal(size=(n, 2)) * 2 for n in range(30)]
+    assert_paths_agree(batch(bags, Evidence.exact([[n - n // 3, n // 3] for n in range(30)])))
+
+
+def test_more_classes_have_no_compiled_path():
+    with pytest.raises(LLPError, match='path = "torch"'):
+        likelihood.posterior(torch.zeros(3, 3), [[1, 1, 1]], torch.tensor([0, 3]), path="numba")
+
+
+def mixed_bags():
+    """Work for every kernel: small and large bags, exact counts, an interval and a table."""
+    rng = np.random.default_rng(3)
+    known = [
+        strategies.exact(2),
+        strategies.interval(1, 3),
+        strategies.exact(90),
+        strategies.noisy(60.0, strategies.gaussian, 200),
+    ]
+    return batch([rng.normal(size=n) for n in (5, 5, 300, 200)], [k.evidence for k in known])
+
+
+def slightly_off(kernel, output, amount=1e-9):
+    """The same kernel, one of its numbers a little wrong."""
+
+    def broken(*args):
+        result = kernel(*args)
+        output(args, result)[1] += amount
+        return result
+
+    return broken
+
+
+# A kernel -> where its posteriors are to be found: in an argument it fills, or in what it returns.
+KERNELS = {
+    ("_numba", "evaluate"): lambda args, result: result[1],
+    ("_numba", "run_small"): lambda args, result: args[-1],
+    ("_numba", "run_rest"): lambda args, result: args[-1],
+    ("_binary", "evaluate"): lambda args, result: result[1],
+    ("_binary", "_fourier"): lambda args, result: result[1],
+}
+
+
+@pytest.mark.parametrize(("module", "name"), KERNELS, ids=".".join)
+def test_the_comparison_notices_a_broken_kernel(module, name, monkeypatch):
+    data = mixed_bags()
+    assert_paths_agree(data)
+    home = importlib.import_module(f"llpkit.likelihood.{module}")
+    kernel = getattr(home, name)
+    monkeypatch.setattr(home, name, slightly_off(kernel, KERNELS[module, name]))
+    with pytest.raises(AssertionError, match="scaled error"):
+        assert_paths_agree(data)
+    monkeypatch.setattr(home, name, slightly_off(kernel, KERNELS[module, name], amount=0.0))
+    assert_paths_agree(data)
+
+
+def test_the_comparison_notices_a_missing_factor(monkeypatch):
+    """A wrong log-probability with right posteriors."""
+    evaluate = _numba.evaluate
+
+    def broken(*args):
+        log_prob, phi = evaluate(*args)
+        return log_prob + 1e-9, phi
+
+    monkeypatch.setattr(_numba, "evaluate", broken)
+    with pytest.raises(AssertionError, match="scaled error"):
+        assert_paths_agree(many_small_bags())

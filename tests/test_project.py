@@ -1,0 +1,78 @@
+"""The project as a whole: a light import, a README that runs, an API page without gaps."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import llpkit
+import llpkit.likelihood
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def packages_loaded(statements: str) -> set[str]:
+    """Top-level packages that `statements` load beyond the standard library, torch and NumPy."""
+    code = f"""
+import sys, torch, numpy
+before = set(sys.modules)
+{statements}
+new = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(*sorted(new - sys.stdlib_module_names - {{"torch", "numpy"}}))
+"""
+    return set(run(code).split())
+
+
+def test_import_loads_torch_and_numpy_only():
+    assert packages_loaded("import llpkit, llpkit.likelihood") == {"llpkit"}
+
+
+def test_the_import_check_can_fail():
+    for package in ("matplotlib", "numba"):
+        assert packages_loaded(f"import llpkit, {package}") >= {"llpkit", package}
+
+
+def test_import_adds_little_to_that_of_torch():
+    code = """
+import time, torch, numpy
+start = time.perf_counter()
+import llpkit, llpkit.likelihood
+print(time.perf_counter() - start)
+"""
+    times = []
+    for _ in range(8):  # noise only ever adds, so the best run counts
+        times.append(float(run(code)))
+        if times[-1] < 0.3:
+            return
+    raise AssertionError(f"import llpkit takes {min(times):.2f} s beyond torch; the bound is 0.3 s")
+
+
+def readme_block(language: str) -> str:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", readme, re.M | re.S)[0]
+
+
+def test_readme_example_prints_what_it_says():
+    assert run(readme_block("python")).split() == readme_block("text").split()
+
+
+def test_readme_example_is_ten_lines_of_python():
+    lines = [line for line in readme_block("python").splitlines() if line and "import" not in line]
+    assert len(lines) <= 10
+
+
+def test_api_page_names_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    public = set(llpkit.__all__) | set(llpkit.likelihood.__all__)
+    missing = {name for name in public if not re.search(rf"\b{re.escape(name)}\b", page)}
+    assert missing <= {"__version__"}
+
+
+def test_contributing_fits_a_screen():
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) < 50

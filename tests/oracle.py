@@ -1,16 +1,18 @@
 """What the engine must equal, worked out in ways that share nothing with it.
 
 ``Enumeration`` is the definition: the sum over all ``K^n`` label combinations of one bag.
-``forward_backward`` is a two-sided recursion for large binary bags, ``count_distribution`` a convolution.
+``forward_backward`` is a two-sided recursion for large binary bags, ``count_distribution`` a
+convolution, ``multiclass_recursion`` a table of counts.
 
 How far they can be trusted:
 
-- ``Enumeration`` keeps log-probabilities in ``np.longdouble`` and adds positive numbers only, so with n <= 10
-  it is right to a few units of float64 rounding.
-- ``forward_backward`` carries a float64 mantissa and an integer exponent of two for every number. Nothing
-  under- or overflows, nothing is subtracted, and every stored probability has seen at most 2n roundings, so the
-  relative error is below ``4 n eps``, 5e-12 at n = 5,000. ``test_oracle.py`` compares it with 50-digit mpmath
-  (n = 300, standard deviations up to 300), with enumeration and with the binomial distribution.
+- ``Enumeration`` keeps log-probabilities in ``np.longdouble`` and adds positive numbers only, so
+  with n <= 10 it is right to a few units of float64 rounding.
+- ``forward_backward`` carries a float64 mantissa and an integer exponent of two for every number.
+  Nothing under- or overflows, nothing is subtracted, and every stored probability has seen at most
+  2n roundings, so the relative error is below ``4 n eps``, 5e-12 at n = 5,000. ``test_oracle.py``
+  compares it with 50-digit mpmath (n = 300, standard deviations up to 300), with enumeration and,
+  at n = 5,000, with the binomial distribution.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +31,7 @@ class Answer(NamedTuple):
     posterior: np.ndarray  # (n,) binary, (n, K) otherwise
 
 
-def no_evidence(count: object) -> float:
+def no_evidence(_: object) -> float:
     """The weight of a bag whose count is unknown: log 1."""
     return 0.0
 
@@ -64,7 +66,7 @@ def all_count_vectors(n: int, num_classes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """All label combinations of one bag whose instance i has class k with probability ``exp(log_p[i, k])``.
+    """All label combinations of one bag whose instance i has class k with ``log_p[i, k]``.
 
     A weight is a Python function of the count (binary) or of the tuple of class counts.
     """
@@ -132,7 +134,7 @@ class Enumeration:
 
     @property
     def pmf(self) -> np.ndarray:
-        """``(n + 1,)`` for counts 0..n when binary, else ``(S,)`` in the order of ``count_vectors``."""
+        """``(n + 1,)`` for counts 0..n when binary, else in the order of ``count_vectors``."""
         return np.exp(self.by_count(self.log_pmf)).astype(np.float64)
 
     def by_count(self, values: np.ndarray) -> np.ndarray:
@@ -144,7 +146,7 @@ class Enumeration:
         return np.array([log_weight(a) for a in args], dtype=np.longdouble)
 
     def answer(self, log_weight: LogWeight) -> Answer:
-        """``log Σ_c w(c) P(c)``, and ``P(h_i = k | evidence)`` (NaN if no combination is possible)."""
+        """``log Σ_c w(c) P(c)`` and ``P(h_i = k | evidence)``, NaN if nothing is possible."""
         log_pmf, phi = self._tables
         joint = log_pmf + self.log_weights(log_weight)
         log_prob = log_sum_exp(joint)
@@ -155,6 +157,12 @@ class Enumeration:
             used = share > 0
             posterior = np.einsum("s,sik->ik", share[used].astype(np.float64), phi[used])
         return Answer(float(log_prob), posterior[:, 1] if self.is_binary else posterior)
+
+    def exact_answers(self) -> list[Answer]:
+        """The answer for each exact count 0..n, or for each row of ``count_vectors``."""
+        log_pmf, phi = map(self.by_count, self._tables)
+        phi = phi[:, :, 1] if self.is_binary else phi
+        return [Answer(float(a), b) for a, b in zip(log_pmf, phi, strict=True)]
 
     def scores(self, log_weight: LogWeight) -> np.ndarray:
         """``log w(h) P(h)`` of every combination, ``(K^n,)``."""
@@ -171,7 +179,7 @@ class Enumeration:
         return {tuple(map(int, h)) for h in self.labels[scores >= scores.max() - tolerance]}
 
     def covariance(self, log_weight: LogWeight) -> np.ndarray:
-        """Posterior covariance of the labels, ``(n, n)``, or of their indicators, ``(n, K, n, K)``."""
+        """Posterior covariance of the labels, ``(n, n)``, or of indicators, ``(n, K, n, K)``."""
         share = self.probabilities(log_weight)
         if self.is_binary:
             h = self.labels.astype(np.float64)
@@ -236,8 +244,8 @@ def forward_backward(z: np.ndarray, counts: Iterable[int]) -> dict[int, Answer]:
     """``log P(y)`` and the posterior of one binary bag with finite logits, for each of the counts.
 
     F_i(k) = P(k positives before i), G_i(k) = P(k positives after i), and
-    ``phi_i = p_i Σ_k F_i(k) G_i(y - 1 - k) / P(y)``. O(n max(y)) time and memory for the shared table F; a count
-    nearer to n than to 0 is answered from the mirrored bag.
+    ``phi_i = p_i Σ_k F_i(k) G_i(y - 1 - k) / P(y)``. O(n max(y)) time and memory for the table F,
+    which the counts share; a count nearer to n than to 0 is answered from the mirrored bag.
     """
     z = np.asarray(z, dtype=np.float64)
     n = len(z)
@@ -272,7 +280,7 @@ def _forward_backward(z: np.ndarray, counts: list[int]) -> dict[int, Answer]:
 
 
 def mpmath_forward_backward(z: np.ndarray, y: int, digits: int = 50) -> Answer:
-    """The same sums in ``digits`` decimal digits; slow, for showing that ``forward_backward`` is right."""
+    """The same sums in many decimal digits; slow, to show that ``forward_backward`` is right."""
     n = len(z)
     with mpmath.workdps(digits):
         odds = [mpmath.exp(mpmath.mpf(float(v))) for v in z]
@@ -295,7 +303,7 @@ def mpmath_forward_backward(z: np.ndarray, y: int, digits: int = 50) -> Answer:
 
 
 def count_distribution(z: np.ndarray) -> np.ndarray:
-    """``P(0), …, P(n)`` of one binary bag by convolution, instance after instance; absolute error below n eps."""
+    """``P(0), …, P(n)`` of one binary bag, instance by instance; absolute error below n eps."""
     pmf = np.ones(1)
     for p, q in zip(np.exp(log_sigmoid(z)), np.exp(log_sigmoid(-np.asarray(z))), strict=True):
         pmf = np.append(pmf * float(q), 0.0) + np.append(0.0, pmf * float(p))
@@ -303,7 +311,7 @@ def count_distribution(z: np.ndarray) -> np.ndarray:
 
 
 def multiclass_recursion(z: np.ndarray, counts: Iterable[int]) -> Answer:
-    """One bag with K classes and exact counts, moderate logits: each posterior from the bag without its instance.
+    """One bag with K classes, exact counts and moderate logits; instances left out one by one.
 
     ``phi_ik = p_ik P_{-i}(y - e_k) / P(y)``; sums of positive numbers in float64, O(n^2) tables.
     """
@@ -351,10 +359,10 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, tolerance: float) -> 
 def assert_frequencies(
     hits: np.ndarray, draws: int, probabilities: np.ndarray, false_alarm: float = 1e-6
 ) -> None:
-    """Events of the given probabilities were seen ``hits`` times in ``draws`` independent draws: is that credible?
+    """Events of given probabilities, seen ``hits`` times in independent draws: is that credible?
 
-    Chernoff: ``P(|f - p| that large) <= 2 exp(-draws KL(f || p))`` for each event, so a sampler that is right fails
-    here with probability at most ``false_alarm``, all events together.
+    Chernoff: ``P(f this far from p) <= 2 exp(-draws KL(f || p))`` for each event, so a sampler that
+    is right fails here with probability at most ``false_alarm``, all events together.
     """
     frequency = np.asarray(hits, dtype=np.float64) / draws
     p = np.clip(probabilities, 0, 1)
@@ -365,6 +373,6 @@ def assert_frequencies(
     bound = np.log(2 * surprise.size / false_alarm)
     worst = np.unravel_index(np.argmax(surprise), surprise.shape)
     assert surprise[worst] <= bound, (
-        f"event {tuple(map(int, worst))}: frequency {frequency[worst]:.5f}, probability {p[worst]:.5f}, "
-        f"surprise {surprise[worst]:.1f} > {bound:.1f}"
+        f"event {tuple(map(int, worst))}: frequency {frequency[worst]:.5f}, "
+        f"probability {p[worst]:.5f}, surprise {surprise[worst]:.1f} > {bound:.1f}"
     )

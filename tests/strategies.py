@@ -118,7 +118,7 @@ def random_counts(n: int, num_classes: int, rng: np.random.Generator) -> np.ndar
 
 
 def class_evidence_kinds(n: int, num_classes: int, rng: np.random.Generator) -> dict[str, Known]:
-    """Every kind of evidence on the class counts of one bag; a random true count vector is always allowed."""
+    """Every kind of evidence on the class counts of one bag; some count vector is possible."""
     y = random_counts(n, num_classes, rng)
     low = np.maximum(0, y - rng.integers(0, 3, size=num_classes))
     high = y + rng.integers(0, 3, size=num_classes)
@@ -173,7 +173,7 @@ bag_sizes = st.one_of(st.integers(0, 4), st.integers(0, 12), st.sampled_from([15
 
 @st.composite
 def bag_logits(draw: st.DrawFn, n: int) -> np.ndarray:
-    """Logits of one bag: drawn one by one while it is small, by a drawn seed and scale otherwise."""
+    """Logits of one bag: drawn one by one while it is small, else by a seed and a scale."""
     if n <= 12:
         return np.array(draw(st.lists(finite_logits, min_size=n, max_size=n)), dtype=np.float64)
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -219,7 +219,7 @@ def bags_with_evidence(
 def class_bags_with_evidence(
     draw: st.DrawFn, num_classes: int, sizes: st.SearchStrategy[int]
 ) -> tuple[np.ndarray, Known]:
-    """One bag of K classes, some classes forbidden at times, and evidence that leaves it possible."""
+    """One bag of K classes, at times with forbidden ones, and evidence that leaves it possible."""
     n = draw(sizes)
     labels = draw(st.lists(st.integers(0, num_classes - 1), min_size=n, max_size=n))
     flat = draw(bag_logits(n * num_classes)).reshape(n, num_classes)

@@ -1,8 +1,9 @@
 """Bags: instances on one flat axis, where each bag lies on it, what is known of its counts."""
 
 import operator
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -85,7 +86,10 @@ class Bags:
     ) -> None:
         ends = _checked_offsets(offsets)
         table, num_rows = _checked_rows(rows, int(ends[-1]), num_rows)
-        names = range(len(ends) - 1) if ids is None else _hashables(ids, "ids")
+        names: Sequence[Hashable] = range(len(ends) - 1)
+        if ids is not None:
+            codes, distinct = _numbered(ids, "ids")
+            names = [distinct[code] for code in codes]
         if len(names) != len(ends) - 1:
             raise LLPError(f"ids has {len(names)} entries but there are {len(ends) - 1} bags")
         evidence = _checked_evidence(counts, np.diff(ends), _Speech(names))
@@ -170,7 +174,7 @@ class Bags:
         """
         rows, sizes, ids = _group(groups)
         values, speech = _aligned(proportions, ids, "proportions")
-        p = _numbers(values, "proportions", speech.entry).astype(np.float64)
+        p = _numbers(values, "proportions", speech.entry_of_bag).astype(np.float64)
         _check_shape(p, len(ids), "proportions")
         low, high = _proportion_counts(p, sizes, tolerance, decimals, speech)
         evidence = Evidence.exact(low) if decimals is None else Evidence.interval(low, high)
@@ -385,9 +389,7 @@ def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None]:
         missing = "is missing; drop the row or give it an id"
         _refuse(array != array, lambda i: f"groups[{i}] = {array[i]} {missing}", "rows")
         return array, None
-    items = _hashables(groups, "groups")
-    codes = {key: code for code, key in enumerate(dict.fromkeys(items))}
-    return np.fromiter(map(codes.__getitem__, items), np.int64, len(items)), list(codes)
+    return _numbered(groups, "groups")
 
 
 def _column(values: Any, name: str) -> Array | None:
@@ -400,24 +402,25 @@ def _column(values: Any, name: str) -> Array | None:
     return array
 
 
-def _hashables(values: Any, name: str) -> list[Hashable]:
-    """The values as a list; each one hashable, none missing."""
+def _numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
+    """The number of every id and the distinct ids, in order; all hashable, none missing."""
     array = _column(values, name)
     if array is not None and array.dtype.kind not in "mM":  # their tolist() may give integers
-        items: list[Hashable] = array.tolist()
+        items = array.tolist()
     elif isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping | Set):
         items = list(values)
     else:
         raise LLPError(f"{name} is a {type(values).__name__}; give a sequence of bag ids")
-    try:
-        suspects: Iterable[Hashable] = dict.fromkeys(items)
-    except TypeError:
-        suspects = items
-    if any(map(_flaw, suspects)):
-        flaws = [_flaw(item) for item in items]
-        bad = np.array([flaw is not None for flaw in flaws])
-        _refuse(bad, lambda i: f"{name}[{i}] = {items[i]!r} {flaws[i]}", "rows")
-    return items
+    numbers: defaultdict[Hashable, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    with suppress(TypeError):  # an id that is not hashable is named below
+        codes = np.fromiter(map(numbers.__getitem__, items), np.int64, len(items))
+        if not any(map(_flaw, numbers)):
+            return codes, list(numbers)
+    flaws = [_flaw(item) for item in items]
+    bad = np.array([flaw is not None for flaw in flaws])
+    _refuse(bad, lambda i: f"{name}[{i}] = {items[i]!r} {flaws[i]}", "rows")
+    raise LLPError(f"{name} has ids that cannot be compared with each other; use strings")
 
 
 def _flaw(item: Any) -> str | None:
@@ -454,6 +457,7 @@ def _aligned(values: Any, ids: list[Hashable], name: str) -> "tuple[Any, _Speech
     _refuse(
         np.array([key not in known for key in keys]),
         lambda i: f"{name} has an entry for {keys[i]!r} but no row is in that bag; remove it",
+        "entries",
     )
     if len(table) < len(pairs):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
@@ -477,12 +481,12 @@ def _read(values: Any, name: str, dtype: type | None = None) -> Array:
         raise LLPError(f"{name} cannot be read as an array: {error}") from error
 
 
-def _entry(name: str, *index: int) -> str:
-    return f"{name}{list(index)}" if index else name
+def _entry(name: str, value: object, *index: int) -> str:
+    return f"{name}{list(index) if index else ''} = {value}"
 
 
 def _numbers(values: Any, name: str, entry: Callable[..., str] = _entry) -> Array:
-    """The values as an array of booleans, integers or floats; ``entry`` names one in messages."""
+    """The values as booleans, integers or float64; ``entry(name, value, *index)`` for messages."""
     try:
         array = _read(values, name)
     except LLPError:
@@ -497,7 +501,7 @@ def _numbers(values: Any, name: str, entry: Callable[..., str] = _entry) -> Arra
     real = [isinstance(x, Real | np.bool_) and array.dtype.kind not in "mM" for x in items.flat]
     _refuse(
         ~np.array(real, dtype=bool).reshape(items.shape),
-        lambda *i: f"{entry(name, *i)} = {items[i]!r} is not a number; give an int or a float",
+        lambda *i: f"{entry(name, repr(items[i]), *i)} is not a number; give an int or a float",
         "entries",
     )
     return _read(items, name, np.float64)
@@ -511,8 +515,8 @@ def _check_lengths(values: Any, name: str, entry: Callable[..., str]) -> None:
         _refuse(
             lengths != lengths[0],
             lambda i: (
-                f"{entry(name, i)} has {lengths[i] or 1} numbers but {entry(name, 0)} has "
-                f"{lengths[0] or 1}; give one a class, or one alone, everywhere"
+                f"{entry(name, values[i], i)} has {lengths[i] or 1} numbers but the first entry "
+                f"has {lengths[0] or 1}; give as many everywhere, one a class"
             ),
             "entries",
         )
@@ -525,7 +529,7 @@ def _whole(
     if array.dtype.kind in "fu":
         _refuse(
             ~((array == np.floor(array)) & (np.abs(array) < 2**53)),
-            lambda *i: f"{entry(name, *i)} = {array[i]} is not a whole number; {remedy}",
+            lambda *i: f"{entry(name, array[i], *i)} is not a whole number; {remedy}",
             "entries",
         )
     return array.astype(np.int64)
@@ -556,10 +560,14 @@ class _Speech:
         own = self.ids[b]
         return f"bag {b}" if type(own) is int and own == b else f"bag {b} (id {own!r})"
 
-    def entry(self, name: str, *index: int) -> str:
-        if not (self.keyed and index):
-            return _entry(name, *index)
-        return f"{name}[{self.ids[index[0]]!r}]" + "".join(f"[{k}]" for k in index[1:])
+    def entry(self, name: str, value: object, *index: int) -> str:
+        if not self.keyed:
+            return _entry(name, value, *index)
+        return f"{name}[{self.ids[index[0]]!r}]{''.join(f'[{k}]' for k in index[1:])} = {value}"
+
+    def entry_of_bag(self, name: str, value: object, *index: int) -> str:
+        of_bag = f" of {self.bag(index[0])}" if index and index[0] < len(self.ids) else ""
+        return self.entry(name, value, *index) + of_bag
 
 
 def _refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:
@@ -628,15 +636,12 @@ def _checked_evidence(counts: Any, sizes: Array, speech: _Speech) -> Evidence:
         evidence = counts
         _check_shape(evidence.low.cpu().numpy(), len(sizes), "evidence")
     else:
-        remedy = "if these are proportions use Bags.from_proportions"
-        y = _whole(counts, "counts", remedy, speech.entry)
+        remedy = "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
+        y = _whole(counts, "counts", remedy, speech.entry_of_bag)
         _check_shape(y, len(sizes), "counts")
         _refuse(
             y < 0,
-            lambda *i: (
-                f"{speech.entry('counts', *i)} = {y[i]} of {speech.bag(i[0])} is negative; "
-                "use Evidence.unknown for a missing count"
-            ),
+            lambda *i: f"{speech.entry_of_bag('counts', y[i], *i)} is negative; {remedy}",
         )
         evidence = Evidence.exact(torch.tensor(y))
     _check_support(evidence, sizes, speech)
@@ -654,7 +659,7 @@ def _check_support(evidence: Evidence, sizes: Array, speech: _Speech) -> None:
             f"{a}" if a == b else f"{a} or more" if b == NO_BOUND else f"{a} to {b}"
             for a, b in ends
         ]
-        return f"{speech.entry('counts', *i)} = {', '.join(cells)}"
+        return speech.entry("counts", ", ".join(cells), *i)
 
     def has(b: int) -> str:
         return f"{speech.bag(b)} has {sizes[b]} instance{'' if sizes[b] == 1 else 's'}"
@@ -718,7 +723,7 @@ def _proportion_counts(
     n = sizes if p.ndim == 1 else sizes[:, None]
 
     def given(*i: int) -> str:
-        return f"{speech.entry('proportions', *i)} = {p[i]} of {speech.bag(i[0])}"
+        return speech.entry_of_bag("proportions", p[i], *i)
 
     _refuse(
         ~((p >= 0) & (p <= 1)),
@@ -729,6 +734,7 @@ def _proportion_counts(
     )
     if not isinstance(tolerance, Real) or not 0 <= tolerance < 0.5:
         raise LLPError(f"tolerance = {tolerance!r}; give a number of instances from 0 to below 0.5")
+    remedy = "raise tolerance, or give the decimals to which it was rounded"
     expected, reach = n * p, np.full_like(n, tolerance, dtype=np.float64)
     if decimals is not None:
         digits = _integer(decimals, "decimals", low=0, high=12)
@@ -737,6 +743,7 @@ def _proportion_counts(
             np.abs(p - rounded) > 0.01 * 10.0**-digits + 1e-7,
             lambda *i: f"{given(*i)} has more than {digits} decimals; raise decimals",
         )
+        remedy = "check its rows, or give fewer decimals"
         expected, reach = n * rounded, n * 0.5 * 10.0**-digits
     reach = reach + 1e-7  # n * p is itself rounded
     if p.ndim == 2:
@@ -749,7 +756,7 @@ def _proportion_counts(
         low > high,
         lambda *i: (
             f"{given(*i)} makes {(n * p)[i]:.6g} of its {sizes[i[0]]} instances, not a whole "
-            "count; raise tolerance, or give the decimals to which it was rounded"
+            f"count; {remedy}"
         ),
     )
     return np.maximum(low, 0).astype(np.int64), np.minimum(high, n).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Bad input ends in an LLPError whose message helps; nothing ends in NaN or in another exception."""
+"""Bad input ends in an LLPError that helps; nothing ends in NaN or in another exception."""
 
 import math
 
@@ -41,7 +41,9 @@ def changed(tensor, index, value):
 # What is wrong -> (logits, counts, offsets, what the message must say).
 BINARY_MISTAKES = {
     "nan logit": (changed(Z, 3, NAN), [1, 1], OFFSETS, r"(?i)logits\[3\].*nan"),
-    "count above the size": (Z, [1, 4], OFFSETS, r"counts\[1\] = 4.*bag 1 has 3 .*from_proportions"),
+    "count above the size": (
+        Z, [1, 4], OFFSETS, r"counts\[1\] = 4.*bag 1 has 3 .*from_proportions"
+    ),
     "negative count": (Z, [1, -1], OFFSETS, r"counts\[1\] = -1"),
     "fractional count": (Z, [0.5, 1], OFFSETS, r"counts\[0\] = 0\.5.*from_proportions"),
     "nan count": (Z, [NAN, 1], OFFSETS, r"(?i)counts\[0\] = nan"),
@@ -76,7 +78,9 @@ BINARY_MISTAKES = {
     "interval against known labels": (
         changed(Z, [0, 1], INF), Evidence.interval([0, 0], [1, 3]), OFFSETS, r"bag 0"
     ),
-    "weights of the wrong length": (Z, Evidence.weights(torch.zeros(6), [0, 3, 6]), OFFSETS, r"bag 1"),
+    "weights of the wrong length": (
+        Z, Evidence.weights(torch.zeros(6), [0, 3, 6]), OFFSETS, r"bag 1"
+    ),
     "holes where the count must be": (
         changed(Z, [0, 1], INF),
         Evidence.weights([0.0, 0.0, -INF] + [0.0] * 4, [0, 3, 7]),
@@ -182,12 +186,15 @@ def test_bad_generators(value):
         likelihood.sample(Z, [1, 1], OFFSETS, value)
 
 
-def test_pmf_mistakes():
-    for mistake in ("nan logit", "falling offsets", "offsets start late", "integer logits", "logits are none",
-                    "offsets in a matrix", "no offsets", "nan offsets", "a scalar logit"):  # fmt: skip
-        logits, _, offsets, message = BINARY_MISTAKES[mistake]
-        with pytest.raises(LLPError, match=message):
-            likelihood.pmf(logits, offsets)
+@pytest.mark.parametrize(
+    "mistake",
+    [name for name in BINARY_MISTAKES if "offsets" in name]
+    + ["nan logit", "integer logits", "boolean logits", "logits are none", "a scalar logit"],
+)
+def test_pmf_mistakes(mistake):
+    logits, _, offsets, message = BINARY_MISTAKES[mistake]
+    with pytest.raises(LLPError, match=message):
+        likelihood.pmf(logits, offsets)
 
 
 IMPOSSIBLE = {
@@ -276,7 +283,7 @@ def arrays():
             "U3",
             "O",
             "datetime64[s]",
-        ]  # fmt: skip
+        ]
     )
     return dtypes.flatmap(
         lambda d: hnp.arrays(d, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6))
@@ -295,7 +302,7 @@ def tensors():
             torch.uint8,
             torch.bool,
             torch.complex64,
-        ]  # fmt: skip
+        ]
     )
     shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6)
 
@@ -357,8 +364,7 @@ def answer_or_refuse(function, *args, **options):
     """The answer, or None where there was an LLPError; nothing else may happen."""
     try:
         result = function(*args, **options)
-    except LLPError as error:
-        assert str(error)
+    except LLPError:
         return None
     assert_no_nan(result)
     return result
@@ -481,8 +487,7 @@ def test_anything_at_all_for_evidence(a, b, choice):
     ]
     try:
         evidence = builders[choice]()
-    except LLPError as error:
-        assert str(error)
+    except LLPError:
         return
     assert isinstance(evidence, Evidence)
     assert (evidence.low <= evidence.high).all()
@@ -495,8 +500,7 @@ def test_anything_at_all_for_evidence(a, b, choice):
 def test_anything_at_all_for_noisy_evidence(observed, sizes):
     try:
         evidence = Evidence.noisy(observed, any_table, sizes)
-    except LLPError as error:
-        assert str(error)
+    except LLPError:
         return
     assert isinstance(evidence, Evidence)
 

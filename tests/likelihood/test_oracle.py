@@ -1,4 +1,4 @@
-"""The oracles against each other and against closed forms, before anything is compared with them."""
+"""The oracles against each other and against closed forms, before anything relies on them."""
 
 import itertools
 import math

@@ -1,6 +1,7 @@
 """Samples and modes against the enumerated posterior.
 
-Every frequency check raises a false alarm with probability at most 1e-6 for a right sampler, and the seeds are fixed.
+Every frequency check raises a false alarm with probability at most 1e-6 for a right sampler, and
+the seeds are fixed.
 """
 
 import math
@@ -64,11 +65,21 @@ def test_class_frequencies_for_all_evidence(num_classes):
         for kind in strategies.class_evidence_kinds(n, num_classes, rng).values():
             bags.append(rng.normal(size=(n, num_classes)) * 1.5)
             kinds.append(kind)
-    data = batch(bags, [k.evidence for k in kinds])
-    labels = likelihood.sample(*data, seeded(1), num_samples=DRAWS)
-    assert labels.shape == (DRAWS, len(data.logits))
-    for z, kind, drawn in zip(bags, kinds, split(labels, data.offsets), strict=True):
-        check_joint(drawn, Enumeration.softmax(z), kind.log_weight)
+    # Twenty draws from each of a thousand copies of every bag.
+    copies = np.repeat(np.arange(len(bags)), DRAWS // 20)
+    evidence = Evidence.concat([k.evidence for k in kinds])[copies]
+    data = batch([bags[b] for b in copies], evidence)
+    labels = likelihood.sample(*data, seeded(1), num_samples=20)
+    assert labels.shape == (20, len(data.logits))
+    start = 0
+    for z, kind in zip(bags, kinds, strict=True):
+        end = start + len(z) * DRAWS // 20
+        check_joint(
+            labels[:, start:end].reshape(DRAWS, len(z)).numpy(),
+            Enumeration.softmax(z),
+            kind.log_weight,
+        )
+        start = end
 
 
 def test_frequencies_of_separate_calls():

@@ -21,7 +21,7 @@ log_prob, phi = likelihood.log_prob_and_posterior(z, [n // 2], torch.tensor([0, 
 seconds = time.perf_counter() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(json.dumps({
-    "seconds": seconds, "extra_bytes": (peak - before) * 1024, "sum": phi.sum().item(), "log_prob": log_prob.item()
+    "seconds": seconds, "extra_bytes": (peak - before) * 1024, "sum": phi.sum().item()
 }))
 """
 

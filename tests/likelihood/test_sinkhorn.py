@@ -1,4 +1,4 @@
-"""The tilted approximation: ``phi = softmax(z + t)`` with t such that the columns sum to the counts."""
+"""The tilted approximation: ``phi = softmax(z + t)``, its columns summing to the counts."""
 
 import numpy as np
 import pytest

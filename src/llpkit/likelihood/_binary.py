@@ -131,7 +131,7 @@ def _evaluate_chunks(
         phi.index_add_(0, rows, weight * part_phi)
         if part_second is not None:
             second.index_add_(0, rows, weight * part_second)
-    return log_p, phi, None if direction is None else second
+    return log_p, phi.clamp(max=1), None if direction is None else second
 
 
 def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:

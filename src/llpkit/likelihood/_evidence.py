@@ -114,9 +114,9 @@ class Evidence:
         >>> Evidence.unknown(2).low
         tensor([0, 0])
         """
-        for name, value in (("num_bags", num_bags), ("num_classes", num_classes)):
-            if value is not None and (not isinstance(value, int) or value < 0):
-                raise LLPError(f"{name} = {value!r}; give a whole number that is not negative")
+        _check_number("num_bags", num_bags, 0)
+        if num_classes is not None:
+            _check_number("num_classes", num_classes, 1)
         low = torch.zeros(num_bags if num_classes is None else (num_bags, num_classes)).long()
         return cls._uniform(low, torch.full_like(low, NO_BOUND))
 
@@ -195,16 +195,21 @@ class Evidence:
         >>> len(Evidence.concat([Evidence.exact([1]), Evidence.unknown(2)]))
         3
         """
-        if not parts:
-            raise LLPError("Evidence.concat needs at least one part")
+        if not isinstance(parts, list | tuple) or not parts:
+            raise LLPError("Evidence.concat takes a list of at least one Evidence")
+        for part in parts:
+            if not isinstance(part, Evidence):
+                raise LLPError(f"Evidence.concat takes Evidence, not {type(part).__name__}")
         if len({p.num_classes for p in parts}) > 1:
             raise LLPError(
                 "Evidence.concat: the parts disagree on the number of classes, "
                 f"{[p.num_classes for p in parts]}; None stands for binary counts"
             )
+        low = torch.cat([p.low for p in parts])
+        exact = all(p.low is p.high for p in parts)
         return cls(
-            torch.cat([p.low for p in parts]),
-            torch.cat([p.high for p in parts]),
+            low,
+            low if exact else torch.cat([p.high for p in parts]),
             torch.cat([p.table for p in parts]),
             to_offsets(torch.cat([p.table_offsets.diff() for p in parts])),
         )
@@ -216,8 +221,18 @@ class Evidence:
         """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
         if isinstance(index, int):
             index = [index]
-        chosen = torch.arange(len(self), device=self.device)[index]
-        low, high = self.low[chosen], self.high[chosen]
+        if not isinstance(index, slice):
+            index = _tensor(index, "index").to(self.device)
+            if index.dtype.is_floating_point and index.numel():
+                raise LLPError("bags are selected by whole numbers, a boolean mask or a slice")
+            if index.dtype != torch.bool:
+                index = index.to(torch.int64)
+        try:
+            chosen = torch.arange(len(self), device=self.device)[index].reshape(-1)
+        except IndexError as error:
+            raise LLPError(f"there are {len(self)} bags to select from: {error}") from error
+        low = self.low[chosen]
+        high = low if self.low is self.high else self.high[chosen]  # stays known as exact
         if len(self.table) == 0:
             return Evidence._uniform(low, high)
         classes = self.num_classes or 1
@@ -287,6 +302,11 @@ def whole_numbers(values: Any, name: str) -> Tensor:
             "use Evidence.unknown for a count that is missing"
         )
     return exact
+
+
+def _check_number(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
 
 
 def _tensor(values: Any, name: str) -> Tensor:

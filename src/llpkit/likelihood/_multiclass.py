@@ -23,8 +23,8 @@ _CHUNK = 2**22
 
 
 def log_prior(logits: Tensor) -> Tensor:
-    """``log_softmax`` where ``+inf`` marks a known class."""
-    known = (logits == torch.inf).any(1, keepdim=True)
+    """``log_softmax`` where ``+inf`` marks a known class; ``-inf`` where no class is possible."""
+    known = (logits == torch.inf).any(1, keepdim=True) | (logits == -torch.inf).all(1, keepdim=True)
     safe = torch.where(known, 0.0, logits)
     certain = torch.where(logits == torch.inf, 0.0, -torch.inf)
     return torch.where(known, certain, safe.log_softmax(1))
@@ -156,7 +156,8 @@ def evaluate(
         if product is not None and part[2] is not None:
             product[rows] = part[2]
     impossible = (log_prob == -torch.inf)[bag_index(offsets), None]
-    phi = torch.where(impossible, log_p.exp(), phi)
+    # The rows sum to one but for rounding, which is large only where logits are absurd.
+    phi = torch.where(impossible, log_p.exp(), phi / phi.sum(1, keepdim=True))
     return log_prob, phi, product
 
 

@@ -173,7 +173,7 @@ def run_rest(
             if math.isinf(z[i]):
                 phi[i] = 1.0 if z[i] > 0 else 0.0
             else:
-                phi[i] = mix[m] if total > -np.inf else _sigmoid(z[i])
+                phi[i] = min(mix[m], 1.0) if total > -np.inf else _sigmoid(z[i])
                 m += 1
 
 

@@ -67,7 +67,8 @@ def state(
     z = logits.to(working_dtype(logits))
     if z.dim() == 1:
         return z, BinaryProblem(ends, evidence, compiled)
-    if z.shape[1] == 2 and len(evidence.table) == 0:
+    sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
+    if z.shape[1] == 2 and len(evidence.table) == 0 and sound:
         return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), compiled)
     if path == "numba":
         raise LLPError('path = "numba" is for binary counts; K classes take path = "torch"')
@@ -178,7 +179,7 @@ class ClassProblem:
         return _multiclass.log_prior(z).exp()
 
     def refuse_impossible(self, z: Tensor) -> None:
-        if bool(z.isfinite().all()) and len(self.evidence.table) == 0:
+        if bool(self.prior(z).gt(0).all()) and len(self.evidence.table) == 0:
             return  # class counts that make up the bag can always be had
         log_p, _, _ = self.evaluate(z)
         if bool((log_p == -torch.inf).any()):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llpkit.likelihood import Evidence
 
 # For the slow tests; the profile in conftest.py serves the others.
-thorough = settings(max_examples=1500)
+thorough = settings(max_examples=500)
 
 Counts = int | tuple[int, ...]
 

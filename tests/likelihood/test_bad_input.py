@@ -415,7 +415,7 @@ def nearly_right(draw):
         ]
         counts = draw(st.one_of(
             st.just([[labels.count(k) for k in range(num_classes)] for labels in split]),
-            st.just(Evidence.unknown(len(sizes), num_classes)),
+            st.just(Evidence.unknown(len(sizes), max(2, num_classes))),
             st.just(Evidence.at_least([[0] * num_classes] * len(sizes))),
             hnp.arrays("int64", (len(sizes), num_classes), elements=st.integers(-1, 4)),
         ))  # fmt: skip

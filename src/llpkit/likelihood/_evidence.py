@@ -73,7 +73,7 @@ class Evidence:
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
         """
-        y = whole_numbers(counts, "counts")
+        y = whole_numbers(counts, "counts").clone()  # not the caller's memory
         return cls._uniform(y, y)
 
     @classmethod
@@ -221,21 +221,24 @@ class Evidence:
         """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
         if isinstance(index, int):
             index = [index]
-        if not isinstance(index, slice):
-            index = _tensor(index, "index").to(self.device)
-            if index.dtype.is_floating_point and index.numel():
+        if isinstance(index, slice):
+            chosen = torch.arange(len(self), device=self.device)[index]
+        else:
+            chosen = _tensor(index, "index").to(self.device)
+            if chosen.dtype.is_floating_point and chosen.numel():
                 raise LLPError("bags are selected by whole numbers, a boolean mask or a slice")
-            if index.dtype != torch.bool:
-                index = index.to(torch.int64)
+            if chosen.dtype == torch.bool and len(chosen) == len(self):
+                chosen = chosen.nonzero()
+            chosen = chosen.to(torch.int64).reshape(-1)
         try:
-            chosen = torch.arange(len(self), device=self.device)[index].reshape(-1)
+            low = self.low[chosen]
         except IndexError as error:
             raise LLPError(f"there are {len(self)} bags to select from: {error}") from error
-        low = self.low[chosen]
         high = low if self.low is self.high else self.high[chosen]  # stays known as exact
         if len(self.table) == 0:
             return Evidence._uniform(low, high)
         classes = self.num_classes or 1
+        chosen = chosen % len(self)
         cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
         lengths = self.table_offsets.diff()[cells]
         table = self.table[ranges(self.table_offsets[cells], lengths)]

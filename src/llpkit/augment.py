@@ -1,0 +1,167 @@
+r"""Augmentation: batched random changes of images, every image with its own draw.
+
+An image is flipped, moved by one affine map, blurred and changed in colour, in that order, on the
+device where its batch lies. With :math:`u` uniform in :math:`[-1, 1]`, drawn anew at every mention:
+
+- *flip*: left and right change places with probability 1/2;
+- *rotate*, *scale*, *shift*: a rotation by :math:`u` times ``rotate`` degrees, a magnification of
+  :math:`1 + u` ``scale``, a shift of each side by :math:`u` ``shift`` of its length; beyond its
+  edges the image goes on as in a mirror;
+- *blur*: a Gaussian whose standard deviation is :math:`|u|` ``blur`` of the shorter side;
+- *colour*: channel :math:`c` becomes :math:`g_c\,(m + k\,(x_c - m))` with the image's mean
+  :math:`m`, a contrast :math:`k = 1 + u` ``colour``, and a gain :math:`g_c` that is a brightness
+  :math:`1 + u` ``colour`` times, in colour images, a tint :math:`1 + u` ``colour`` / 2.
+"""
+
+import difflib
+import math
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llpkit.errors import LLPError
+
+_LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9}
+_FLIP, _ROTATE, _SCALE, _RIGHT, _DOWN, _BLUR, _CONTRAST, _BRIGHTNESS, _TINT = range(9)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Random changes of a batch of images; see the module for what each setting means.
+
+    Zero leaves a change out. The default is :meth:`paper`.
+
+    >>> images = torch.rand(8, 3, 32, 32)
+    >>> augment = Augment(flip=True, blur=0, colour=0.3, rotate=6)
+    >>> augment(images, torch.Generator().manual_seed(0)).shape
+    torch.Size([8, 3, 32, 32])
+    """
+
+    flip: bool = True
+    blur: float = 0.03
+    colour: float = 0.2
+    shift: float = 0.0
+    rotate: float = 0.0
+    scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.flip, bool):
+            raise LLPError(f"flip = {self.flip!r}; give True or False")
+        for field in fields(self)[1:]:
+            value, limit = getattr(self, field.name), _LIMITS[field.name]
+            if not (isinstance(value, int | float) and 0 <= value <= limit):
+                raise LLPError(f"{field.name} = {value!r}; give a number from 0 to {limit:g}")
+
+    @classmethod
+    def paper(cls) -> "Augment":
+        """What the paper names: flips, blur and colour."""
+        return cls()
+
+    @classmethod
+    def geometric(cls) -> "Augment":
+        """Flips, small shifts, rotations and scalings, contrast and colour."""
+        return cls(blur=0.0, shift=0.05, rotate=6.0, scale=0.05)
+
+    @classmethod
+    def none(cls) -> "Augment":
+        """No change at all."""
+        return cls(flip=False, blur=0.0, colour=0.0)
+
+    def __call__(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Changed images of the same shape, type and device.
+
+        Args:
+            images: Floats in ``[0, 1]``, ``(n, C, H, W)``.
+            generator: Where the draws come from, on the device of the images; torch's global
+                random numbers unless given.
+        """
+        return self.apply(images, self.draw(images, generator))
+
+    def draw(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The random numbers for a batch, uniform in ``[0, 1)``: one row an image."""
+        if images.dim() != 4 or not images.is_floating_point():
+            raise LLPError(
+                f"images are {images.dtype} of shape {tuple(images.shape)}; give floats in [0, 1] "
+                "of shape (n, C, H, W), bytes divided by 255"
+            )
+        if generator is not None and generator.device.type != images.device.type:
+            raise LLPError(
+                f"the generator is on {generator.device} but the images are on {images.device}; "
+                f"use torch.Generator({str(images.device)!r})"
+            )
+        size = (images.shape[0], _TINT + images.shape[1])
+        return torch.rand(size, generator=generator, device=images.device)
+
+    def apply(self, images: Tensor, draws: Tensor) -> Tensor:
+        """The images changed as these draws say: nothing random, so it compiles as one graph."""
+        if self == Augment.none():
+            return images
+        # Half precision is too coarse for coordinates and sums.
+        x = images.float() if images.dtype in (torch.float16, torch.bfloat16) else images
+        u = draws.to(x.dtype)[:, :, None, None]  # (n, 8 + C, 1, 1)
+        if self.flip:
+            x = torch.where(u[:, _FLIP : _FLIP + 1] < 0.5, x, x.flip(3))
+        if self.rotate or self.scale or self.shift:
+            x = self._move(x, u)
+        if self.blur:
+            x = self._blur(x, u)
+        if self.colour:
+            x = self._colour(x, u)
+        return x.clamp_(0, 1).to(images.dtype)  # a new tensor by now, as are those below
+
+    def _move(self, x: Tensor, u: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        signed = 2 * u - 1
+        angle = math.radians(self.rotate) * signed[:, _ROTATE]  # (n, 1, 1)
+        zoom = 1 + self.scale * signed[:, _SCALE]
+        cos, sin = angle.cos() / zoom, angle.sin() / zoom
+        # Centres of the new pixels, and where these come from, in half sides from the middle.
+        across = (2 * torch.arange(width, device=x.device, dtype=x.dtype) + 1) / width - 1
+        down = (2 * torch.arange(height, device=x.device, dtype=x.dtype)[:, None] + 1) / height - 1
+        old_across = cos * across - sin * (height / width) * down
+        old_down = sin * (width / height) * across + cos * down
+        old_across = old_across - 2 * self.shift * signed[:, _RIGHT]
+        old_down = old_down - 2 * self.shift * signed[:, _DOWN]
+        grid = torch.stack((old_across, old_down), -1)  # (n, H, W, 2)
+        return F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
+
+    def _blur(self, x: Tensor, u: Tensor) -> Tensor:
+        largest = self.blur * min(x.shape[2:])
+        reach = max(1, round(2 * largest))
+        sigma = largest * (1 - u[:, _BLUR : _BLUR + 1])  # never zero
+        taps = [torch.exp(-0.5 * (k / sigma) ** 2) for k in range(reach + 1)]
+        total = 2 * sum(taps) - 1
+        for dim, pad in ((3, (reach, reach, 0, 0)), (2, (0, 0, reach, reach))):
+            size, padded = x.shape[dim], F.pad(x, pad, mode="replicate")
+            x = padded.narrow(dim, reach, size) * (taps[0] / total)
+            for k in range(1, reach + 1):
+                both = padded.narrow(dim, reach - k, size) + padded.narrow(dim, reach + k, size)
+                x.addcmul_(both, taps[k] / total)
+        return x
+
+    def _colour(self, x: Tensor, u: Tensor) -> Tensor:
+        signed = 2 * u - 1
+        contrast = 1 + self.colour * signed[:, _CONTRAST : _CONTRAST + 1]
+        gain = 1 + self.colour * signed[:, _BRIGHTNESS : _BRIGHTNESS + 1]
+        if x.shape[1] > 1:
+            gain = gain * (1 + self.colour / 2 * signed[:, _TINT:])  # (n, C, 1, 1)
+        mean = x.mean((1, 2, 3), keepdim=True)
+        return torch.addcmul(gain * mean * (1 - contrast), x, gain * contrast)
+
+
+PRESETS = {"paper": Augment.paper, "geometric": Augment.geometric, "none": Augment.none}
+
+
+def make(name: str) -> Augment:
+    """A preset by name.
+
+    >>> make("none") == Augment.none()
+    True
+    """
+    if name not in PRESETS:
+        near = difflib.get_close_matches(str(name), PRESETS, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise LLPError(f"there is no augmentation {name!r}; {hint}known: {', '.join(PRESETS)}")
+    return PRESETS[name]()

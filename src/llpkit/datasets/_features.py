@@ -1,0 +1,245 @@
+"""Columns of a table as features: numbers standardised, categories one-hot, missing values told."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit.datasets._table import Table
+from llpkit.datasets._words import several
+from llpkit.errors import LLPError
+
+_FORMAT = "llpkit features 1"
+_MAX_LEVELS = 64
+"""Levels of a category that get a feature of their own; the rarer ones share one."""
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """``(x - mean) / scale``, zero where missing, and a feature that says missing if some were."""
+
+    name: str
+    mean: float
+    scale: float
+    missing: bool
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name a feature."""
+        return [self.name, f"{self.name} is missing"][: 1 + self.missing]
+
+    @classmethod
+    def fit(cls, table: Table, name: str) -> "NumberColumn":
+        """Mean and scale of the values that are there."""
+        hint = "correct it, leave it empty, or name the column in categorical"
+        values = table.numbers(name, hint)
+        there = values[~np.isnan(values)]
+        with np.errstate(all="ignore"):
+            mean, scale = (there.mean(), there.std()) if len(there) else (0.0, 0.0)
+        if not np.isfinite([mean, scale]).all():
+            raise LLPError(
+                f"{table.path}: column {name!r} goes up to {np.abs(there).max():.3g}, too far to "
+                "standardise; divide it"
+            )
+        return cls(name, float(mean), float(scale) or 1.0, len(there) < len(values))
+
+    def fill(self, table: Table, out: NDArray[np.float32]) -> None:
+        """Write the features ``(R, 1 or 2)`` of a table."""
+        values = table.numbers(self.name)
+        gone = np.isnan(values)
+        with np.errstate(all="ignore"):
+            scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
+        out[:, 0] = np.where(gone, 0.0, scaled)
+        out[:, 1:] = gone[:, None]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """One-hot over the levels; one more feature for all others, and one for missing if some were.
+
+    A value not seen before, and a missing one where none was missing before, count as other.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    missing: bool
+
+    @property
+    def feature_names(self) -> list[str]:
+        """One name a feature."""
+        levels = [f"{self.name} = {level}" for level in self.levels]
+        return [*levels, f"{self.name} is other", f"{self.name} is missing"][
+            : len(levels) + 1 + self.missing
+        ]
+
+    @classmethod
+    def fit(cls, table: Table, name: str) -> "CategoryColumn":
+        """The most frequent levels."""
+        text = table.words(name)
+        levels = {level: count for level, count in _counts(text).items() if level is not None}
+        kept = sorted(levels, key=lambda level: (-levels[level], level))[:_MAX_LEVELS]
+        return cls(name, tuple(kept), text.null_count > 0)
+
+    def fill(self, table: Table, out: NDArray[np.float32]) -> None:
+        """Write the features ``(R, levels + 1 or 2)`` of a table."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        text = table.words(self.name)
+        other = len(self.levels)
+        codes = pc.index_in(text, value_set=pa.array(self.levels, pa.large_string()))
+        codes = codes.fill_null(other).to_numpy(zero_copy_only=False)
+        if self.missing:
+            codes = np.where(text.is_null().to_numpy(zero_copy_only=False), other + 1, codes)
+        out[np.arange(len(codes)), codes] = 1.0
+
+
+Column = NumberColumn | CategoryColumn
+
+
+@dataclass(frozen=True)
+class FeatureEncoder:
+    """How the columns of a table become features; fitted once, kept as JSON, applied ever after.
+
+    Numbers are standardised, with a missing one at the mean and a feature that says so. Categories
+    are one-hot, with a feature for what is rare or new.
+    """
+
+    columns: tuple[Column, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of all ``D`` features."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    @classmethod
+    def fit(
+        cls,
+        table: Table,
+        names: Sequence[str],
+        *,
+        numeric: Iterable[str] = (),
+        categorical: Iterable[str] = (),
+    ) -> "FeatureEncoder":
+        """Fit to these columns of a table.
+
+        A column is numeric when its values are numbers. One with more numbers than other texts is
+        taken for a numeric column with a slip in it, which is an error, unless it stands in
+        ``categorical``; one in ``numeric`` must be numeric.
+        """
+        numeric, categorical = set(numeric), set(categorical)
+        both = sorted(numeric & categorical)
+        stray = sorted((numeric | categorical) - set(names))
+        if both or stray:
+            raise LLPError(
+                f"column {both[0]!r} stands in numeric and in categorical; choose one"
+                if both
+                else f"column {stray[0]!r} stands in numeric or categorical but is not a feature"
+            )
+        if not names:
+            raise LLPError(f"{table.path} has no feature columns; name some with features")
+        return cls(
+            tuple(
+                NumberColumn.fit(table, name)
+                if name in numeric or (name not in categorical and _is_numeric(table, name))
+                else CategoryColumn.fit(table, name)
+                for name in names
+            )
+        )
+
+    def apply(self, table: Table) -> Tensor:
+        """The features of a table, float32 ``(R, D)``."""
+        out = np.zeros((len(table), len(self.feature_names)), np.float32)
+        start = 0
+        for column in self.columns:
+            width = len(column.feature_names)
+            column.fill(table, out[:, start : start + width])
+            start += width
+        return torch.from_numpy(out)
+
+    def to_json(self) -> str:
+        """All there is to know, as JSON."""
+        columns = [
+            {"kind": "number" if isinstance(column, NumberColumn) else "category", **asdict(column)}
+            for column in self.columns
+        ]
+        return json.dumps({"format": _FORMAT, "columns": columns}, indent=1, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "FeatureEncoder":
+        """The encoder that :meth:`to_json` wrote."""
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                raise LLPError(f"the features are in format {content['format']!r}, not {_FORMAT!r}")
+            return cls(tuple(map(_column, content["columns"])))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, LLPError):
+                raise
+            raise LLPError(f"this is not a feature encoder: {error!r}; fit it again") from error
+
+
+def _column(entry: dict[str, Any]) -> Column:
+    name, missing = str(entry["name"]), bool(entry["missing"])
+    if entry["kind"] == "number":
+        return NumberColumn(name, float(entry["mean"]), float(entry["scale"]), missing)
+    if entry["kind"] == "category":
+        return CategoryColumn(name, tuple(map(str, entry["levels"])), missing)
+    raise LLPError(f"column {name!r} is of the unknown kind {entry['kind']!r}")
+
+
+def _counts(text: Any) -> dict[str | None, int]:
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(text)
+    values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+    return dict(zip(values, counts, strict=True))
+
+
+def _is_numeric(table: Table, name: str) -> bool:
+    values, bad = table.parse(name)
+    if bad is None:
+        return True
+    row, written, others = bad
+    numbers = int((~np.isnan(values)).sum())
+    if numbers > others:
+        raise LLPError(
+            f"{table.cell(row, name)} = {written!r} is not a number, but "
+            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or name "
+            "the column in categorical"
+        )
+    return False
+
+
+def usable(table: Table, names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Of these columns, those that can be features, and for each other one a note why not."""
+    kept, notes = [], []
+    for name in names:
+        reason = _useless(table, name)
+        if reason is None:
+            kept.append(name)
+        else:
+            notes.append(f"column {name!r} is left out: {reason}")
+    return kept, notes
+
+
+def _useless(table: Table, name: str) -> str | None:
+    import pyarrow.compute as pc
+
+    if not name.strip():
+        return "it has no name"
+    try:
+        values, bad = table.parse(name)
+    except LLPError as error:
+        return str(error)
+    if bad is None:
+        return "it has no values" if np.isnan(values).all() else None
+    distinct = pc.count_distinct(table.words(name)).as_py()
+    if distinct > max(_MAX_LEVELS, len(table) // 2):
+        return f"{distinct:,} different texts in {several(len(table), 'row')} tell nothing"
+    return None

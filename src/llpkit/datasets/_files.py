@@ -1,0 +1,164 @@
+"""Files of data sets: where they lie, reading archives without unpacking, keeping what was decoded.
+
+Archives are only ever read member by member into memory: nothing is written where a member's name
+says, and links are passed over. What took long to decode is kept as arrays in the user's cache
+folder, under the checksum of the files it came from.
+"""
+
+import contextlib
+import hashlib
+import lzma
+import os
+import secrets
+import stat
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llpkit.errors import LLPError
+
+Arrays = dict[str, NDArray[Any]]
+
+_MEMBER_LIMIT = 2**28
+"""No file of a known data set comes near this; a member that does would only fill the memory."""
+
+_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for llpkit, by the custom of the platform."""
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "llpkit"
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    else:
+        base = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return Path(os.path.expanduser(base)) / "llpkit"
+
+
+def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Where data sets are looked for: ``data_dir``, else ``LLPKIT_DATA``, else the cache folder."""
+    chosen = data_dir if data_dir is not None else os.environ.get("LLPKIT_DATA")
+    return Path(os.path.expanduser(chosen)) if chosen else cache_folder() / "data"
+
+
+def first_of(folder: Path, names: Iterable[str]) -> Path | None:
+    """The first of these files or folders that is there."""
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def not_found(name: str, folder: Path, source: str, place: str) -> LLPError:
+    """The error for a data set that is not there: where to get it, where to put it."""
+    return LLPError(
+        f"{name} is not in {folder}. Get it: {source}. Put it there: {place}. "
+        "If you have it elsewhere, name that folder with data_dir or LLPKIT_DATA"
+    )
+
+
+def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the wanted files of a folder, a tar (compressed or not) or a zip.
+
+    Names are relative and use ``/``. Folders come sorted, archives in their own order.
+    """
+    try:
+        if path.is_dir():
+            yield from _in_folder(path, wanted)
+        elif zipfile.is_zipfile(path):
+            yield from _in_zip(path, wanted)
+        else:
+            yield from _in_tar(path, wanted)
+    except _BROKEN as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
+        raise LLPError(
+            f"{path} cannot be read: {reason}; it may be incomplete, get it again"
+        ) from error
+
+
+def _in_folder(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    for file in _files(path):
+        name = file.relative_to(path).as_posix()
+        if wanted(name):
+            _check_size(path, name, file.stat().st_size)
+            yield name, file.read_bytes()
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(Path(root) / name for root, _, names in os.walk(folder) for name in names)
+
+
+def _in_zip(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            plain = not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
+            if plain and wanted(info.filename):
+                _check_size(path, info.filename, info.file_size)
+                yield info.filename, archive.read(info)
+
+
+def _in_tar(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path, "r:*") as archive:  # as a stream, "r|*", a cut .xz would end in silence
+        for info in archive:
+            name = info.name.removeprefix("./")
+            if info.isreg() and wanted(name):
+                _check_size(path, name, info.size)
+                content = archive.extractfile(info)
+                assert content is not None  # a regular file has content
+                yield name, content.read()
+
+
+def _check_size(path: Path, name: str, size: int) -> None:
+    if size > _MEMBER_LIMIT:
+        raise LLPError(
+            f"{name} in {path} is {size:,} bytes, above the {_MEMBER_LIMIT:,} that a file of this "
+            "data set may have; get it again from its source"
+        )
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file; for a folder, of the names, sizes and times of all its files."""
+    if path.is_dir():
+        listing = hashlib.sha256()
+        for file in _files(path):
+            about = file.stat()
+            entry = (file.relative_to(path).as_posix(), about.st_size, about.st_mtime_ns)
+            listing.update(repr(entry).encode())
+        return listing.hexdigest()
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:
+    """``build()``, or what it gave the last time for the same files.
+
+    ``kind`` names the data set and the version of its arrays. A cache that cannot be written only
+    costs time, and a damaged file in it is built again.
+    """
+    kept = cache_folder() / "decoded" / f"{kind}-{fingerprint(path)[:32]}.npz"
+    try:
+        with kept.open("rb") as content, np.load(content, allow_pickle=False) as stored:
+            return dict(stored)  # zip's own checksums catch damage
+    except (*_BROKEN, ValueError):
+        arrays = build()
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(kept) as temporary, temporary.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+    return arrays
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path that takes the place of ``path`` when the block ends well."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}-{path.name}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,322 @@
+"""Tables in CSV or Parquet files, and messages that name file, row and column.
+
+A CSV is read as text and only what is asked for is converted, so that a message can show the value
+as it was written and a table can be written back unchanged. Rows in messages are counted from 1,
+without the header and blank lines.
+"""
+
+import contextlib
+import csv
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llpkit.datasets._files import atomic
+from llpkit.datasets._words import did_you_mean, several
+from llpkit.errors import LLPError
+
+Array = NDArray[Any]
+_Parsed = tuple[Array, tuple[int, str, int] | None]
+
+_MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_BLOCK = 2**25
+_PARQUET = (".parquet", ".pq")
+
+
+class Table:
+    """A CSV or Parquet file: one row an instance, or one row a bag.
+
+    A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
+    either case. As the name of a bag or of an image only an empty value is missing.
+
+    Use :meth:`read`; ``path`` stands in messages, ``data`` is a ``pyarrow.Table``.
+    """
+
+    def __init__(self, path: Path, data: Any) -> None:
+        self.path = path
+        self.names: list[str] = data.column_names
+        self._data = data
+        self._parsed: dict[str, _Parsed] = {}
+        twice = [name for name, times in Counter(self.names).items() if times > 1]
+        if twice:
+            raise LLPError(f"{path}: two columns are called {twice[0]!r}; rename one")
+        if not len(data) or not self.names:
+            raise LLPError(f"{path} has no rows below its header; give one row an instance")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Table":
+        """Read a file: Parquet by its name or its first bytes, else CSV (may be compressed)."""
+        import pyarrow as pa
+
+        if not isinstance(path, str | os.PathLike):
+            raise LLPError(f"table = {path!r}; give the path of a CSV or Parquet file")
+        file = Path(os.path.expanduser(path))
+        if os.path.isdir(file):
+            raise LLPError(f"{file} is a folder; give a CSV or Parquet file")
+        try:
+            with pa.input_stream(str(file), compression="detect") as stream:
+                content = stream.read()
+        except FileNotFoundError as error:
+            raise LLPError(f"{file} does not exist; check the path of the table") from error
+        except (OSError, ValueError) as error:
+            raise LLPError(f"{file} cannot be read: {error}") from error
+        if content[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
+            return cls(file, _parquet(file, content))
+        return cls(file, _csv(file, content))
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __repr__(self) -> str:
+        return (
+            f"Table({self.path}, {several(len(self), 'row')}, {several(len(self.names), 'column')})"
+        )
+
+    def cell(self, row: int, column: str) -> str:
+        """How messages call a cell."""
+        return f"{self.path}: row {row + 1} (header not counted), column {column!r}"
+
+    def _column(self, name: str) -> Any:
+        """The column as one pyarrow array, categories replaced by their values."""
+        import pyarrow as pa
+
+        if name not in self.names:
+            raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
+        column = self._data.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_string(column.type):
+            column = column.cast(pa.large_string())  # one array may pass 2 GB
+        return column.combine_chunks()
+
+    def text(self, name: str, missing: Sequence[str] = ("",)) -> Any:
+        """The column as text, trimmed, null where missing: a pyarrow array."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._column(name)
+        try:
+            if pa.types.is_floating(column.type):
+                column = pc.if_else(pc.is_nan(column), None, column)
+            column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+        except (pa.ArrowException, ValueError) as error:
+            raise LLPError(
+                f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
+            ) from error
+        gone = pc.is_in(pc.utf8_lower(column), value_set=pa.array(missing, pa.large_string()))
+        return pc.if_else(gone, None, column)
+
+    def words(self, name: str) -> Any:
+        """The column as text with null where the value is missing by any of its marks."""
+        return self.text(name, _MISSING)
+
+    def numbers(self, name: str, remedy: str = "correct it or leave it empty") -> Array:
+        """The column as float64 ``(R,)``, NaN where missing; the first other text is an error."""
+        values, bad = self.parse(name)
+        if bad is not None:
+            row, written, _ = bad
+            raise LLPError(f"{self.cell(row, name)} = {written!r} is not a number; {remedy}")
+        return values
+
+    def parse(self, name: str) -> _Parsed:
+        """The column as float64, NaN where it is missing or not a finite number.
+
+        Of the values that are not numbers: the row and the text of the first, and how many.
+        """
+        if name not in self._parsed:  # asked for again and again while features are fitted
+            self._parsed[name] = self._parse(name)
+        return self._parsed[name]
+
+    def _parse(self, name: str) -> _Parsed:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._column(name)
+        kind = column.type
+        if any(
+            test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+        ):
+            values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            return self._finite(values, np.isinf(values), lambda i: str(values[i]))
+        text = self.words(name)
+        try:
+            numbers = text.cast(pa.float64())
+        except pa.ArrowInvalid:
+            numeric = pc.match_substring_regex(text, _NUMBER)
+            numbers = pc.if_else(numeric, text, None).cast(pa.float64())
+        values = numbers.to_numpy(zero_copy_only=False)
+        given = text.is_valid().to_numpy(zero_copy_only=False)
+        return self._finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
+
+    @staticmethod
+    def _finite(values: Array, bad: Array, written: Callable[[int], str]) -> _Parsed:
+        if not bad.any():
+            return values, None
+        first = int(bad.argmax())
+        return np.where(bad, np.nan, values), (first, written(first), int(bad.sum()))
+
+    def groups(self, name: str) -> tuple[Array, list[str]]:
+        """For every row the number of its bag, and the bags' ids, in order of first appearance."""
+        import pyarrow.compute as pc
+
+        text = self.text(name)
+        if text.null_count:
+            row = pc.index(text.is_null(), True).as_py()
+            raise LLPError(
+                f"{self.cell(row, name)} is empty; give the row its bag or drop it"
+                + (
+                    f" ({several(text.null_count, 'such row')} in all)"
+                    if text.null_count > 1
+                    else ""
+                )
+            )
+        encoded = text.dictionary_encode()
+        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def labels(self, name: str, class_names: Sequence[str]) -> Array:
+        """True labels, int64 ``(R,)``: class names, or the numbers ``0 … K - 1``."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes = {str(k): k for k in range(len(class_names))}
+        if len(class_names) == 2:
+            codes |= {"false": 0, "true": 1}
+        codes |= {label.strip(): k for k, label in enumerate(class_names)}
+        text = self.text(name)
+        found = pc.index_in(text, value_set=pa.array(list(codes), pa.large_string()))
+        if found.null_count:
+            row = pc.index(found.is_null(), True).as_py()
+            raise LLPError(
+                f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
+                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}"
+            )
+        labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
+        return labels
+
+    def write(self, path: str | os.PathLike[str], columns: Mapping[str, Array]) -> None:
+        """Write the table with further columns to the right: Parquet or CSV, by the file's name."""
+        import pyarrow as pa
+
+        data, file = self._data, Path(os.path.expanduser(path))
+        for name, values in columns.items():
+            if name in data.column_names:
+                raise LLPError(f"{self.path} has a column {name!r} already; rename it")
+            data = data.append_column(name, pa.array(values))
+        try:
+            with atomic(file) as temporary:
+                if file.suffix.lower() in _PARQUET:
+                    import pyarrow.parquet as pq
+
+                    pq.write_table(data, temporary)
+                else:
+                    _write_csv(data, temporary)
+        except (pa.ArrowException, OSError) as error:
+            raise LLPError(f"{file} cannot be written: {error}") from error
+
+
+def _write_csv(data: Any, path: Path) -> None:
+    """As pyarrow writes it, but with quotation marks only where they are needed."""
+    import pyarrow as pa
+
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(data.column_names)
+        for batch in data.to_batches(max_chunksize=10**5):
+            columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
+            writer.writerows(zip(*columns, strict=True))
+
+
+def _parquet(path: Path, content: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(content))
+        table.validate(full=True)  # damage may show only when text is decoded
+        table.column_names  # noqa: B018
+        return table
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error
+
+
+def _csv(path: Path, content: bytes) -> Any:
+    """A pyarrow table of text columns."""
+    import pyarrow as pa
+
+    start = content[:4096]
+    if not start.strip() and not content.strip():
+        raise LLPError(f"{path} is empty; give a header line and one row an instance")
+    if b"\0" in start:
+        raise LLPError(
+            f"{path} is not a CSV: it starts with {content[:8]!r}; save the table as CSV in UTF-8 "
+            "or as Parquet"
+        )
+    if not content.endswith((b"\n", b"\r")):
+        content += b"\n"  # a header alone is read only as a whole line
+    first_line = start.strip(b" \r\n").splitlines()[0]
+    commas, semicolons, tabs = (first_line.count(mark) for mark in (b",", b";", b"\t"))
+    delimiter = "," if commas or not semicolons + tabs else ";" if semicolons > tabs else "\t"
+    try:
+        table = _text_columns(content, delimiter)
+    except (pa.ArrowException, ValueError) as error:
+        _check_encoding(path, content)
+        _check_widths(path, content, delimiter)
+        raise LLPError(f"{path} cannot be read as a CSV: {error}") from error
+    last_row = [column[-1].as_py() for column in table.columns if len(table)]
+    if content.count(b'"') % 2 and any("\n" in value for value in last_row):
+        raise LLPError(f"{path}: a quotation mark is opened and never closed; close it")
+    return table
+
+
+def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
+    """``wrong`` is called with a row that has too many values or too few."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    threads = wrong is None  # with several threads rows are not numbered
+    parsing = arrow_csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong
+    )
+    reading = arrow_csv.ReadOptions(use_threads=threads)
+    with arrow_csv.open_csv(pa.BufferReader(content), reading, parsing) as stream:
+        names = stream.schema.names
+    reading = arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK)
+    converting = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    return arrow_csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
+
+
+def _check_encoding(path: Path, content: bytes) -> None:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise LLPError(
+            f"{path} is not UTF-8: byte 0x{content[error.start]:02x} in line {line}; save the "
+            "table as UTF-8"
+        ) from error
+
+
+def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
+    import pyarrow as pa
+
+    wrong: list[Any] = []
+
+    def stop(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    with contextlib.suppress(pa.ArrowException, ValueError):
+        _text_columns(content, delimiter, stop)
+    if wrong:
+        row = wrong[0]
+        raise LLPError(
+            f"{path}: row {row.number - 1} (header not counted) has "
+            f"{several(row.actual_columns, 'value')} but the header has "
+            f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
+        )

@@ -1,0 +1,156 @@
+"""CIFAR-10: the official Python batches, or folders of image files."""
+
+import hashlib
+import os
+import pickle
+import re
+import warnings
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from llpkit.datasets._base import BagSize, DataSet, chosen_classes, in_random_bags, one_of
+from llpkit.datasets._files import Arrays, data_folder, decoded, first_of, members, not_found
+from llpkit.datasets._inputs import read_image
+from llpkit.errors import LLPError
+
+SOURCE = (
+    "the CIFAR-10 home page, www.cs.toronto.edu/~kriz/cifar.html, has it as "
+    '"CIFAR-10 python version"'
+)
+PLACE = (
+    "cifar-10-python.tar.gz as it is or unpacked (cifar-10-batches-py), or image files as "
+    "cifar10-jpeg.tar.xz or unpacked (cifar10-jpeg/train/<class>/*.jpg and test/<class>/*.jpg)"
+)
+
+CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+
+# MD5 sums published with the data set; a batch is a pickle and could hold any code.
+_MD5 = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+_FILE = re.compile(rf"(?:^|/)(train|test)/({'|'.join(CLASSES)})/[^/]+\.(?:jpe?g|png)$", re.I)
+
+
+def cifar10(
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    bag_size: BagSize | None = None,
+    seed: int = 0,
+    classes: str | tuple[str, ...] = ("bird", "cat"),
+    split: str = "all",
+) -> DataSet:
+    """CIFAR-10 in random bags, by default the paper's two classes.
+
+    Rows come in the order of the batches, train before test; of image files in the order of split,
+    class and file name. JPEG files differ slightly in their pixels from the official batches,
+    which are taken where both are there.
+
+    Args:
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
+        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        seed: For the bags.
+        classes: Two or more classes; of two the last is the positive one.
+        split: ``"train"`` (5,000 images a class), ``"test"`` (1,000) or ``"all"``.
+    """
+    names = chosen_classes(classes, CLASSES)
+    split = one_of(split, "split", ("train", "test", "all"))
+    source, arrays = _arrays(data_folder(data_dir))
+    chosen = [CLASSES.index(name) for name in names]
+    keep = np.isin(arrays["label"], chosen)
+    if split != "all":
+        keep &= arrays["test"] == (split == "test")
+    label_of = np.zeros(len(CLASSES), np.int64)
+    label_of[chosen] = range(len(chosen))
+    labels = torch.from_numpy(label_of[arrays["label"][keep]])
+    images = torch.from_numpy(arrays["image"][keep])
+    counts = torch.bincount(labels, minlength=len(names)).tolist()
+    for name, count in zip(names, counts, strict=True):
+        if not count:
+            raise LLPError(f"{source} has no {name} images in {split}; it is incomplete")
+    return in_random_bags(
+        "cifar10", images, labels, names, bag_size, seed, [f"{split} images of {source}"]
+    )
+
+
+def _arrays(folder: Path) -> tuple[Path, Arrays]:
+    """Where the images were found; all images ``(R, 3, 32, 32)``, their classes, which are test."""
+    official = first_of(folder, ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"))
+    if official is not None:
+        source = folder if official.name == "data_batch_1" else official
+        return source, _from_batches(source)
+    files = first_of(
+        folder, ("cifar10-jpeg.tar.xz", "cifar10-jpeg.tar.gz", "cifar10-jpeg", "train")
+    )
+    if files is not None:
+        source = folder if files.name == "train" else files
+        return source, decoded(source, "cifar10-1", lambda: _from_files(source))
+    raise not_found("cifar10", folder, SOURCE, PLACE)
+
+
+def _from_batches(source: Path) -> Arrays:
+    wanted = members(source, lambda name: PurePosixPath(name).name in _MD5)
+    batches = {PurePosixPath(name).name: content for name, content in wanted}
+    for name, published in _MD5.items():
+        if name not in batches:
+            raise LLPError(f"{source} has no {name}; it is incomplete, get it again: {SOURCE}")
+        found = hashlib.md5(batches[name], usedforsecurity=False).hexdigest()
+        if found != published:
+            raise LLPError(
+                f"{name} in {source} has the MD5 sum {found} but the published one is {published}; "
+                f"it is not opened. Get it again: {SOURCE}"
+            )
+    tables = [_unpickled(batches[name]) for name in _MD5]
+    labels = [np.array(table[b"labels"], np.uint8) for table in tables]
+    return {
+        "image": np.concatenate([table[b"data"] for table in tables]).reshape(-1, 3, 32, 32),
+        "label": np.concatenate(labels),
+        "test": np.repeat([name == "test_batch" for name in _MD5], [len(part) for part in labels]),
+    }
+
+
+def _unpickled(content: bytes) -> dict[bytes, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of new NumPys, about how the old one wrote its arrays
+        table: dict[bytes, Any] = pickle.loads(content, encoding="bytes")
+    return table
+
+
+def _from_files(source: Path) -> Arrays:
+    found: dict[str, NDArray[np.uint8]] = {}
+    for name, content in members(source, lambda name: _FILE.search(name) is not None):
+        image = read_image(content, f"{source}: {name}")
+        if image.shape != (3, 32, 32):
+            raise LLPError(f"{source}: {name} is not an image of 32 x 32 pixels")
+        found[name] = image
+    if not found:
+        raise LLPError(f"{source} has no files like train/bird/0001.jpg; {PLACE}")
+    facts = {}
+    for name in found:
+        split, label = _FILE.search(name).groups()  # type: ignore[union-attr]
+        facts[name] = (split.lower() == "test", CLASSES.index(label.lower()))
+    order = sorted(found, key=lambda name: (*facts[name], name))
+    return {
+        "image": np.stack([found[name] for name in order]),
+        "label": np.array([facts[name][1] for name in order], np.uint8),
+        "test": np.array([facts[name][0] for name in order]),
+    }

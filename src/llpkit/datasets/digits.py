@@ -1,0 +1,53 @@
+"""Scikit-learn's handwritten digits: 1,797 images of 8 x 8 pixels, no download."""
+
+from collections.abc import Collection
+
+import numpy as np
+import torch
+
+from llpkit.datasets._base import BagSize, DataSet, in_random_bags, whole
+from llpkit.errors import LLPError
+
+ODD = (1, 3, 5, 7, 9)
+
+
+def digits(
+    *,
+    bag_size: BagSize | None = None,
+    seed: int = 0,
+    positive: Collection[int] = ODD,
+    classes: int = 2,
+) -> DataSet:
+    """Digits in random bags.
+
+    Args:
+        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        seed: For the bags.
+        positive: The digits that count as positive; the odd ones unless given.
+        classes: 2, or 10 for one class a digit.
+    """
+    from sklearn.datasets import load_digits
+
+    pixels, digit = load_digits(return_X_y=True)  # 0 … 16
+    images = torch.from_numpy(np.rint(pixels * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
+    if classes == 10:
+        if tuple(positive) != ODD:
+            raise LLPError("positive makes two classes; leave it out or leave out classes=10")
+        names, labels = [str(k) for k in range(10)], digit
+    elif classes == 2:
+        names, labels = _two_classes(positive), np.isin(digit, list(positive))
+    else:
+        raise LLPError(f"classes = {classes!r}; give 2, or 10 for one class a digit")
+    truth = torch.from_numpy(labels.astype(np.int64))
+    return in_random_bags("digits", images, truth, names, bag_size, seed)
+
+
+def _two_classes(positive: Collection[int]) -> list[str]:
+    if not isinstance(positive, Collection) or isinstance(positive, str):
+        raise LLPError(f"positive = {positive!r}; give a list of digits")
+    chosen = {whole(k, "a digit in positive", 0, 9) for k in positive}
+    if not 0 < len(chosen) < 10:
+        raise LLPError(f"positive = {sorted(chosen)}; give some digits, but not all ten")
+    if chosen == set(ODD):
+        return ["even", "odd"]
+    return [", ".join(map(str, sorted(part))) for part in (set(range(10)) - chosen, chosen)]

@@ -1,0 +1,121 @@
+"""Fashion-MNIST: grey images of 28 x 28 pixels in idx files."""
+
+import gzip
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from llpkit.datasets._base import BagSize, DataSet, chosen_classes, in_random_bags, one_of
+from llpkit.datasets._files import data_folder, first_of, not_found
+from llpkit.errors import LLPError
+
+SOURCE = "the data set's page, github.com/zalandoresearch/fashion-mnist, has its four idx files"
+PLACE = (
+    "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
+    "t10k-labels-idx1-ubyte.gz, with or without .gz, in a folder fashion-mnist"
+)
+
+CLASSES = (
+    "T-shirt/top",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
+
+_PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
+_LIMIT = 2**28
+
+
+def fashion_mnist(
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    bag_size: BagSize | None = None,
+    seed: int = 0,
+    classes: str | tuple[str, ...] = ("pullover", "coat"),
+    split: str = "all",
+) -> DataSet:
+    """Fashion-MNIST in random bags; rows in the order of the files, train before test.
+
+    Args:
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
+        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        seed: For the bags.
+        classes: Two or more classes; of two the last is the positive one.
+        split: ``"train"`` (6,000 images a class), ``"test"`` (1,000) or ``"all"``.
+    """
+    names = chosen_classes(classes, CLASSES)
+    parts = _PARTS[one_of(split, "split", tuple(_PARTS))]
+    folder = data_folder(data_dir)
+    home = next(
+        (
+            place
+            for place in (folder / "fashion-mnist", folder / "FashionMNIST" / "raw", folder)
+            if _file(place, f"{parts[0]}-images-idx3-ubyte") is not None
+        ),
+        None,
+    )
+    if home is None:
+        raise not_found("fashion-mnist", folder, SOURCE, PLACE)
+    pairs = [_part(home, part) for part in parts]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+    chosen = [CLASSES.index(name) for name in names]
+    keep = np.isin(labels, chosen)
+    label_of = np.zeros(len(CLASSES), np.int64)
+    label_of[chosen] = range(len(chosen))
+    truth = torch.from_numpy(label_of[labels[keep]])
+    inputs = torch.from_numpy(images[keep][:, None])
+    if len(truth) == 0:
+        raise LLPError(f"{home} has no images of {', '.join(names)}; it is incomplete")
+    notes = [f"{split} images of {home}"]
+    return in_random_bags("fashion-mnist", inputs, truth, names, bag_size, seed, notes)
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    return first_of(folder, (f"{name}.gz", name))
+
+
+def _part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    arrays = []
+    for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
+        file = _file(folder, name)
+        if file is None:
+            raise LLPError(f"{folder} has no {name}.gz; it is incomplete. Get it: {SOURCE}")
+        arrays.append(read_idx(file))
+    images, labels = arrays
+    if images.shape[1:] != (28, 28) or labels.shape != images.shape[:1] or labels.max() > 9:
+        raise LLPError(
+            f"{folder}: the {part} files hold {images.shape} images and {labels.shape} labels up "
+            f"to {labels.max()}; expected 28 x 28 images and as many labels from 0 to 9"
+        )
+    return images, labels
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """An array of bytes in the idx format, plain or gzipped."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as file:
+                content = file.read(_LIMIT)
+        else:
+            content = path.read_bytes()
+        zero, kind, axes = struct.unpack_from(">HBB", content)
+        shape = struct.unpack_from(f">{axes}I", content, 4)
+        if (zero, kind) != (0, 8) or not 1 <= axes <= 3 or 0 in shape:
+            raise ValueError("no idx header of bytes")
+        pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
+        return pixels.reshape(shape).copy()
+    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
+        raise LLPError(
+            f"{path} is not a whole idx file: {error}; get it again: {SOURCE}"
+        ) from error

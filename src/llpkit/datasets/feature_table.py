@@ -1,0 +1,74 @@
+"""A table of features in CSV or Parquet, one row an instance."""
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from llpkit.datasets._base import DataSet
+from llpkit.datasets._counts import Columns, CountColumns, listed
+from llpkit.datasets._features import FeatureEncoder, usable
+from llpkit.datasets._table import Table
+from llpkit.errors import LLPError
+
+
+def feature_table(
+    *,
+    table: str | os.PathLike[str],
+    bag: str,
+    count: Columns = None,
+    count_low: Columns = None,
+    count_high: Columns = None,
+    proportion: Columns = None,
+    decimals: int | None = None,
+    counts: str | os.PathLike[str] | None = None,
+    features: Columns = None,
+    numeric: Columns = None,
+    categorical: Columns = None,
+    label: str | None = None,
+    class_names: Sequence[str] | None = None,
+) -> DataSet:
+    """A table of features: a bag column, what is known of the counts, numbers and categories.
+
+    Args:
+        table: The CSV or Parquet file.
+        bag: The column of the bag's name.
+        count: The column of positives in the bag, the same in all its rows; or one a class.
+        count_low: In place of ``count``, the least there may be; empty for no bound.
+        count_high: The most there may be; empty for no bound.
+        proportion: In place of ``count``, the share of positives; or one column a class.
+        decimals: The proportions were rounded to this many decimals.
+        counts: A second table with one row a bag that has the bag column and these columns.
+        features: The columns to learn from; all others unless given, less those that cannot help.
+        numeric: Features that must be numbers.
+        categorical: Features that are categories even if they look like numbers.
+        label: The column of true labels, for evaluation alone.
+        class_names: What the classes are called.
+    """
+    known = CountColumns(count, count_low, count_high, proportion, decimals, counts)
+    data = Table.read(table)
+    bags = known.bags(data, bag)
+    names = class_names_of(known, class_names)
+    truth = None if label is None else torch.from_numpy(data.labels(label, names))
+    if features is None:
+        taken = {bag, label, *known.names}
+        chosen, notes = usable(data, [name for name in data.names if name not in taken])
+    else:
+        chosen, notes = listed(features), []
+    encoder = FeatureEncoder.fit(
+        data, chosen, numeric=listed(numeric), categorical=listed(categorical)
+    )
+    inputs = encoder.apply(data)
+    return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
+
+
+def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The names given, else those of the count columns, else negative and positive."""
+    classes = known.classes or ["negative", "positive"]
+    if given is None:
+        return tuple(classes)
+    if isinstance(given, str) or len(given) != len(classes):
+        raise LLPError(
+            f"class_names = {given!r}; give {len(classes)} names, in order of the labels"
+        )
+    return tuple(map(str, given))

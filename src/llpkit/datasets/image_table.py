@@ -1,0 +1,128 @@
+"""A table of image files in CSV or Parquet, one row an instance."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from llpkit.bags import Bags
+from llpkit.datasets._base import DataSet
+from llpkit.datasets._counts import Columns, CountColumns
+from llpkit.datasets._inputs import BadImage, ImageFiles
+from llpkit.datasets._table import Table
+from llpkit.datasets._words import several
+from llpkit.datasets.feature_table import class_names_of
+from llpkit.errors import LLPError
+
+
+def image_table(
+    *,
+    table: str | os.PathLike[str],
+    bag: str,
+    image: str,
+    count: Columns = None,
+    count_low: Columns = None,
+    count_high: Columns = None,
+    proportion: Columns = None,
+    decimals: int | None = None,
+    counts: str | os.PathLike[str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    size: tuple[int, int] | None = None,
+    channels: int = 3,
+    label: str | None = None,
+    class_names: Sequence[str] | None = None,
+    skip_bad: bool = False,
+) -> DataSet:
+    """A table of image files: a bag column, an image path, what is known of the counts.
+
+    Images are decoded when they are needed. One that is missing or damaged is an error that names
+    its file and row; with ``skip_bad`` its bag is left out, which the notes say.
+
+    Args:
+        table: The CSV or Parquet file.
+        bag: The column of the bag's name.
+        image: The column of the image's path.
+        count: The column of positives in the bag, the same in all its rows; or one a class.
+        count_low: In place of ``count``, the least there may be; empty for no bound.
+        count_high: The most there may be; empty for no bound.
+        proportion: In place of ``count``, the share of positives; or one column a class.
+        decimals: The proportions were rounded to this many decimals.
+        counts: A second table with one row a bag that has the bag column and these columns.
+        root: The folder that paths start from; the table's own folder unless given.
+        size: Width and height that every image is resized to; the first image's unless given.
+        channels: 3 for colour, 1 for grey.
+        label: The column of true labels, for evaluation alone.
+        class_names: What the classes are called.
+        skip_bad: Look at all images first and leave out the bags of bad ones.
+    """
+    known = CountColumns(count, count_low, count_high, proportion, decimals, counts)
+    data = Table.read(table)
+    bags = known.bags(data, bag)
+    names = class_names_of(known, class_names)
+    truth = None if label is None else torch.from_numpy(data.labels(label, names))
+    files = image_files(data, image, root=root, size=size, channels=channels, check=not skip_bad)
+    whole = DataSet("image-table", files, bags, truth, names)
+    return _without_bad(whole, files) if skip_bad else whole
+
+
+def image_files(
+    table: Table,
+    column: str,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    size: tuple[int, int] | None = None,
+    channels: int = 3,
+    check: bool = True,
+) -> ImageFiles:
+    """The image files that a column of a table names; ``check`` that all are there.
+
+    ``size`` is width and height, as in :func:`image_table`.
+    """
+    import pyarrow.compute as pc
+
+    home = table.path.parent if root is None else Path(os.path.expanduser(root))
+    written = table.text(column)
+    if written.null_count:
+        row = pc.index(written.is_null(), True).as_py()
+        raise LLPError(f"{table.cell(row, column)} is empty; give the path of its image")
+    paths = [home / path for path in written.to_pylist()]
+    for row, path in enumerate(paths):
+        if check and not os.path.isfile(path):
+            raise BadImage(
+                f"{table.cell(row, column)}: there is no file {path}; correct it, set root, or use "
+                "skip_bad to leave its bag out"
+            )
+    if size is not None and not (isinstance(size, Sequence) and len(size) == 2):
+        raise LLPError(f"size = {size!r}; give width and height")
+    height_and_width = None if size is None else (size[1], size[0])
+    return ImageFiles(paths, size=height_and_width, channels=channels)
+
+
+def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
+    """The data set without the rows of bags that have a bad image."""
+    bad = files.bad_rows()
+    if not bad:
+        return data
+    bag_of_row = np.empty(data.bags.num_rows, np.int64)
+    bag_of_row[data.bags.rows] = data.bags.bag_index
+    spoilt = {int(bag_of_row[row]): reason for row, reason in reversed(bad.items())}
+    if len(spoilt) == len(data.bags):
+        raise LLPError(f"every bag has a bad image; the first: {next(iter(bad.values()))}")
+    kept = torch.tensor([b for b in range(len(data.bags)) if b not in spoilt])
+    rows = torch.from_numpy(np.flatnonzero(~np.isin(bag_of_row, list(spoilt))))
+    part = data.bags[kept]
+    bags = Bags(
+        part.offsets,
+        part.evidence,
+        rows=torch.searchsorted(rows, part.rows),
+        ids=part.ids,
+        num_rows=len(rows),
+    )
+    notes = [
+        f"bag {data.bags.ids[b]!r} ({several(data.bags[b].size, 'row')}) is left out: {spoilt[b]}"
+        for b in sorted(spoilt)
+    ]
+    truth = None if data.truth is None else data.truth[rows]
+    return DataSet(data.name, files.select(rows), bags, truth, data.class_names, tuple(notes))

@@ -1,0 +1,81 @@
+"""Losses of bags: one value a bag, unreduced, from flat logits and offsets."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llpkit.likelihood import Evidence, log_prob
+from llpkit.likelihood._ragged import bag_index, segment_sum
+
+ROUNDING = 1 / 12
+"""Variance of a number rounded to whole units (Sheppard's correction)."""
+
+
+def count_loss(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+    r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
+
+    >>> count_loss(torch.zeros(2), Evidence.exact([1]), torch.tensor([0, 2])).exp()
+    tensor([2.])
+    """
+    return -log_prob(logits, evidence, offsets, validate=False)
+
+
+def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
+    r"""Negative log-density of every count under the normal approximation, ``(B,)``.
+
+    .. math:: \tfrac12 \log 2\pi v + \frac{(y - \mu)^2}{2 v}, \qquad
+              \mu = \sum_i p_i, \quad v = \sum_i p_i (1 - p_i) + \tfrac1{12}
+
+    The twelfth is the variance that rounding to whole counts adds; without it the density of a
+    sure and right prediction is unbounded. With K classes the counts of the first K - 1 are jointly
+    normal. This is the AMLE of Baručić & Kybic (2022).
+
+    >>> normal_loss(torch.zeros(4), torch.tensor([2]), torch.tensor([0, 4]))
+    tensor([0.9590])
+    """
+    if logits.dim() == 1:
+        p = logits.sigmoid()
+        mean = segment_sum(p, offsets)
+        variance = segment_sum(p * (1 - p), offsets) + ROUNDING
+        gap = counts - mean
+        return 0.5 * (variance.log() + math.log(2 * math.pi) + gap * gap / variance)
+    p = logits.softmax(1)[:, :-1]  # (N, K - 1)
+    gap = counts[:, :-1] - segment_sum(p, offsets)
+    spread = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    covariance = segment_sum(spread, offsets) + ROUNDING * torch.eye(
+        p.shape[1], dtype=p.dtype, device=p.device
+    )
+    root = torch.linalg.cholesky(covariance)
+    scaled = torch.linalg.solve_triangular(root, gap[:, :, None], upper=False)[:, :, 0]
+    log_det: Tensor = root.diagonal(dim1=1, dim2=2).log().sum(1)
+    squares: Tensor = scaled.square().sum(1)
+    constant = p.shape[1] * math.log(2 * math.pi)
+    return (squares + constant) / 2 + log_det
+
+
+def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
+    r"""Cross-entropy between every bag's proportion and its mean prediction, ``(B,)``.
+
+    .. math:: -\frac{y}{n} \log \bar p - \frac{n - y}{n} \log (1 - \bar p),
+              \qquad \bar p = \frac1n \sum_i p_i
+
+    Ardehaly & Culotta, *Co-training for demographic classification using deep learning from label
+    proportions* (2017): DLLP.
+
+    >>> proportion_loss(torch.zeros(4), torch.tensor([2]), torch.tensor([0, 4]))
+    tensor([0.6931])
+    """
+    if logits.dim() == 1:
+        logits = torch.stack([torch.zeros_like(logits), logits], 1)
+        counts = torch.stack([offsets.diff() - counts, counts], 1)
+    n = offsets.diff().clamp(min=1)[:, None]
+    log_mean = _log_segment_sum(F.log_softmax(logits, 1), offsets) - n.log()  # (B, K)
+    return -(counts / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
+
+
+def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
+    """Logarithm of every bag's sum of ``exp(log_p)``, in a way that has a gradient everywhere."""
+    top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)
+    return segment_sum((log_p - top[bag_index(offsets)]).exp(), offsets).log() + top

@@ -1,0 +1,17 @@
+"""The exact count likelihood by gradient: no targets, no E-step."""
+
+from torch import Tensor
+
+from llpkit.likelihood import Evidence
+from llpkit.losses import count_loss
+from llpkit.methods._base import BagMethod
+
+
+class Direct(BagMethod):
+    r"""Maximise :math:`\log P(y_b)` itself; its gradient is posterior minus prior."""
+
+    key = "direct"
+    summary = "gradient of the exact bag likelihood"
+
+    def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        return count_loss(logits, evidence, offsets)

@@ -1,0 +1,18 @@
+"""Cross-entropy between bag proportions and mean predictions (DLLP)."""
+
+from torch import Tensor
+
+from llpkit.likelihood import Evidence
+from llpkit.losses import proportion_loss
+from llpkit.methods._base import BagMethod
+
+
+class DLLP(BagMethod):
+    """Match the mean prediction of every bag to its proportion."""
+
+    key = "dllp"
+    summary = "cross-entropy of the bag's mean prediction with its proportion"
+    needs_exact_counts = True
+
+    def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        return proportion_loss(logits.float(), evidence.counts, offsets)

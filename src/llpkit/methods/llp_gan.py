@@ -1,0 +1,102 @@
+r"""LLP-GAN: a discriminator that classifies, taught by proportions and by a generator's fakes.
+
+The discriminator has one logit a class; the logit of the class "fake" is fixed at zero. With
+:math:`l(x) = \operatorname{lse}(\text{logits})` its loss is
+
+.. math::
+
+    -E[l_{real}] + E[\operatorname{softplus}(l_{real})] + E[\operatorname{softplus}(l_{fake})]
+    + \lambda\, \mathrm{CE}(\text{proportions}, \text{mean softmax}),
+
+and the generator matches the mean features of real and fake instances.
+
+Liu, Wang, Qi, Tian & Shi, *Learning from label proportions with generative adversarial networks*,
+NeurIPS 2019.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.losses import proportion_loss
+from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits
+from llpkit.networks import generator_for
+
+
+class LLPGAN(Method):
+    """Adversarial learning from proportions; needs a network that shows its features.
+
+    Args:
+        weight: How much the proportions count, the paper's lambda.
+    """
+
+    key = "llp-gan"
+    summary = "LLP-GAN: proportions and a generator's fakes teach one discriminator"
+    batches = "bags"
+    needs_exact_counts = True
+    symmetric_inputs = True
+    lr = 3e-4
+    betas = (0.5, 0.999)
+    network_name = "llp-gan"
+
+    def __init__(self, weight: float = 1.0) -> None:
+        if not weight > 0:
+            raise LLPError(f"weight = {weight!r}; give a positive number")
+        self.weight = weight
+
+    def prepare(self, task: Task) -> None:
+        super().prepare(task)
+        self.generator = generator_for(task.input_shape).to(task.device)
+        self.optimizer = torch.optim.Adam(
+            self.generator.parameters(), lr=task.lr, betas=self.betas, fused=True
+        )
+
+    def step(
+        self, batch: Batch, trainer: Trainer, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        network: Any = trainer.network
+        if not hasattr(network, "forward_features"):
+            raise LLPError(
+                f'method "{self.key}" needs a network with forward_features(x) -> (logits, '
+                f'features); use network="{self.network_name}"'
+            )
+        if hasattr(network, "mark_forward_method"):
+            network.mark_forward_method("forward_features")
+        assert batch.evidence is not None
+        assert batch.offsets is not None
+        x = batch.inputs
+
+        real, _ = network.forward_features(x)
+        with torch.no_grad():
+            fakes = self.generator.draw(len(x))
+        fake, _ = network.forward_features(fakes)
+        l_real, l_fake = real.float().logsumexp(1), fake.float().logsumexp(1)
+        logits = as_logits(real, num_classes)
+        known = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets).mean()
+        adversarial = (F.softplus(l_real) - l_real).mean() + F.softplus(l_fake).mean()
+        loss = adversarial + self.weight * known
+        trainer.optimizer.zero_grad(set_to_none=True)
+        trainer.backward(loss)
+        trainer.optimizer.step()
+
+        with torch.no_grad():
+            _, wanted = network.forward_features(x)
+        _, features = network.forward_features(self.generator.draw(len(x)))
+        matching = (features.float().mean(0) - wanted.float().mean(0)).square().sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        trainer.backward(matching)
+        self.optimizer.step()
+        return loss.detach(), logits.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "generator": self.generator.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.generator.load_state_dict(state["generator"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,60 @@
+r"""Expectation-maximisation of the exact count likelihood: the paper's method.
+
+E-step: the posterior :math:`\varphi_i = P(h_i = 1 \mid y)` of every label given its bag's count.
+M-step: ordinary training with these as soft targets, in instance batches whatever the bags.
+
+Baručić & Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llpkit.errors import LLPError
+from llpkit.likelihood import posterior
+from llpkit.methods._base import Batch, Method, Task
+
+REFRESHES = ("running", "pass")
+
+
+class MLE(Method):
+    """Soft targets, renewed after every epoch.
+
+    Args:
+        refresh: Where the E-step takes its logits from. ``"running"``: from the training pass
+            itself, as the instances went by, which costs nothing. ``"pass"``: from a forward pass
+            over the training data after the epoch, as in the paper; its targets are fresher, which
+            shows when there are few epochs.
+    """
+
+    key = "mle"
+    summary = "EM: posterior targets renewed every epoch (the paper's method)"
+
+    def __init__(self, refresh: str = "running") -> None:
+        if refresh not in REFRESHES:
+            raise LLPError(f"refresh = {refresh!r}; known are {', '.join(REFRESHES)}")
+        self.wants_pass = refresh == "pass"
+
+    def prepare(self, task: Task) -> None:
+        super().prepare(task)
+        self.bags = task.bags
+        # With nothing learned all logits are equal: the posterior of an exact count is y / n.
+        nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
+        self.end_epoch(nothing if task.num_classes else nothing[:, 0])
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        targets = self.targets[batch.positions].to(logits.dtype)
+        if logits.dim() == 2:
+            return F.cross_entropy(logits, targets)
+        return F.binary_cross_entropy_with_logits(logits, targets)
+
+    def end_epoch(self, logits: Tensor) -> None:
+        self.targets = posterior(logits, self.bags.evidence, self.bags.offsets, validate=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"targets": self.targets}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.targets = state["targets"].to(self.bags.device)

@@ -1,0 +1,369 @@
+"""The figures: learning curves, epoch times, calibration. Each returns what a page needs of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from llpkit.report._data import BOUND, Calibration, Series, SummaryRow, decimals
+from llpkit.report._style import DARK, HEIGHT, INK, MUTED, RC, WIDTH, Style
+
+LEFT, TOP, BOTTOM = 46.0, 28.0, 33.0  # margins in points
+LABEL = 10.5  # size of the labels at the lines' ends
+TRAINING = Style("muted", MUTED, DARK["muted"], 1.5, (3.2, 1.5))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure, the name of its file, and what it shows in words."""
+
+    name: str
+    alt: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: points, their spread over runs (empty for one run), how it is drawn."""
+
+    label: str
+    style: Style
+    x: Sequence[float]
+    y: Sequence[float]
+    sd: Sequence[float]
+
+
+def mean_line(label: str, style: Style, runs: Sequence[Series], key: str, x: str) -> Line | None:
+    """Mean and standard deviation of ``key`` over runs, at the epochs that all of them have.
+
+    ``x`` is ``"epoch"`` or ``"seconds"``, the training time up to that epoch.
+    """
+    values = [run.points(key) for run in runs]
+    epochs = sorted(set.intersection(*map(set, values))) if values else []
+    if not epochs:
+        return None
+    where = [float(epoch) for epoch in epochs]
+    if x == "seconds":
+        clocks = [_clock(run) for run in runs]
+        if not all(epoch in clock for clock in clocks for epoch in epochs):
+            return None
+        where = [fmean(clock[epoch] for clock in clocks) for epoch in epochs]
+        if where[0] <= 0:  # drawn on a logarithmic axis
+            return None
+    columns = [[value[epoch] for value in values] for epoch in epochs]
+    sd = [stdev(column) for column in columns] if len(runs) > 1 else []
+    return Line(label, style, where, [fmean(column) for column in columns], sd)
+
+
+def _clock(run: Series) -> dict[int, float]:
+    total, clock = 0.0, {}
+    for epoch, seconds in sorted(run.points("seconds").items()):
+        total += seconds
+        clock[epoch] = total
+    return clock
+
+
+def learning_curves(series: Sequence[Series], styles: Mapping[str, Style]) -> list[Plot]:
+    """Accuracy, likelihood and proportion error by epoch, as far as the histories have them.
+
+    Several methods: each panel compares them. One method: training bags beside held-out bags.
+    """
+    runs = by_method(series)
+    kept = series[0].selected_epoch if len(series) == 1 else None
+
+    def panel(name: str, title: str, key: str, *, percent: bool = False) -> Plot | None:
+        lines = [mean_line(m, styles[m], runs[m], key, "epoch") for m in runs]
+        return _curves(name, title, lines, "epoch", percent=percent, kept=kept)
+
+    def beside(name: str, title: str, key: str) -> Plot | None:
+        [(method, its_runs)] = runs.items()
+        lines = [
+            mean_line("training", TRAINING, its_runs, key, "epoch"),
+            mean_line("held out", styles[method], its_runs, f"held_out_{key}", "epoch"),
+        ]
+        return _curves(name, title, lines, "epoch", kept=kept)
+
+    plots = [panel("accuracy", "Accuracy on test instances", "test_accuracy", percent=True)]
+    likelihood, error = "Log-likelihood, mean of", "Proportion error"
+    if len(runs) == 1:
+        plots += [
+            beside("log-likelihood", f"{likelihood} bags", "log_likelihood"),
+            beside("proportion-error", error, "proportion_error"),
+            panel("loss", "Training loss", "loss"),  # methods' losses share no scale
+        ]
+    else:
+        held_out = panel(
+            "proportion-error-held-out", f"{error}, held-out bags", "held_out_proportion_error"
+        )
+        plots += [
+            panel(
+                "log-likelihood-held-out", f"{likelihood} held-out bags", "held_out_log_likelihood"
+            ),
+            panel("log-likelihood-training", f"{likelihood} training bags", "log_likelihood"),
+            held_out
+            or panel("proportion-error-training", f"{error}, training bags", "proportion_error"),
+        ]
+    return [plot for plot in plots if plot is not None]
+
+
+def time_curves(series: Sequence[Series], styles: Mapping[str, Style]) -> Plot | None:
+    """Accuracy against training time, each method at its own speed."""
+    runs = by_method(series)
+    lines = [mean_line(m, styles[m], runs[m], "test_accuracy", "seconds") for m in runs]
+    title = "Accuracy on test instances"
+    return _curves("accuracy-time", title, lines, "seconds of training", percent=True)
+
+
+def by_method(series: Sequence[Series]) -> dict[str, list[Series]]:
+    """Runs by method, in order of first appearance."""
+    methods = dict.fromkeys(run.method for run in series)
+    return {method: [run for run in series if run.method == method] for method in methods}
+
+
+def _curves(
+    name: str,
+    title: str,
+    drawn: Sequence[Line | None],
+    x: str,
+    *,
+    percent: bool = False,
+    kept: int | None = None,
+) -> Plot | None:
+    lines = [line for line in drawn if line is not None]
+    if not lines:
+        return None
+    names = [_short(line.label) for line in lines]
+    room = _room(names)
+    with mpl.rc_context(RC):
+        figure, axes = _axes(LEFT, room, BOTTOM, HEIGHT)
+        _title(axes, title, LEFT)
+        axes.set_xlabel(x, loc="right", labelpad=1)
+        if x == "epoch":
+            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        else:  # a slow method would press the others to the left edge
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        if percent:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+        for line in lines:
+            order = 3 + line.style.width
+            colour, stroke = line.style.light, line.style.stroke
+            if line.sd:
+                low = [y - s for y, s in zip(line.y, line.sd, strict=True)]
+                high = [y + s for y, s in zip(line.y, line.sd, strict=True)]
+                axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+            axes.plot(line.x, line.y, color=colour, lw=line.style.width, ls=stroke, zorder=order)
+            axes.plot(
+                line.x[-1],
+                line.y[-1],
+                line.style.marker,
+                color=colour,
+                ms=5,
+                zorder=order,
+                clip_on=False,
+            )
+        axes.set_ylim(*_limits(lines))
+        if kept is not None:
+            axes.axvline(kept, color=MUTED, lw=1, ls=(0, (1, 2)))
+            rises = lines[0].y[-1] >= lines[0].y[0]  # then there is room below the curves
+            axes.annotate(
+                "kept",
+                (kept, 0 if rises else 1),
+                (-3, 3 if rises else -3),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                ha="right",
+                va="bottom" if rises else "top",
+                fontsize=LABEL,
+                color=MUTED,
+            )
+        axes.margins(x=0.02)
+        _label_ends(axes, lines, names)
+    named = zip(names, lines, strict=True)
+    ends = "; ".join(f"{n} ends at {_shown(v.y[-1], percent)}" for n, v in named)
+    tail = "" if kept is None else f" The weights of epoch {kept} were kept."
+    return Plot(name, f"{title} by {x}: {ends}.{tail}", figure)
+
+
+def _axes(left: float, right: float, bottom: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    wide, tall = WIDTH - left - right, height - TOP - bottom
+    box = (left / WIDTH, bottom / height, wide / WIDTH, tall / height)
+    return figure, figure.add_axes(box)
+
+
+def _title(axes: Axes, title: str, left: float) -> None:
+    """A title that starts at the figure's edge, ``left`` points from the axes."""
+    axes.annotate(
+        title,
+        (0, 1),
+        (4 - left, 10),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=12,
+        color=INK,
+    )
+
+
+def _limits(lines: Sequence[Line]) -> tuple[float, float]:
+    """Room for where the curves settle; a wild first epoch may leave the frame."""
+    settled = [y for line in lines for y in line.y[len(line.y) // 3 :]]
+    every = [y for line in lines for y in line.y]
+    low, high = min(settled), max(settled)
+    room = (high - low) or 0.1 * abs(high) or 0.1
+    low, high = max(min(every), low - 2 * room), min(max(every), high + 2 * room)
+    return low - 0.08 * room, high + 0.08 * room
+
+
+def _label_ends(axes: Axes, lines: Sequence[Line], names: Sequence[str]) -> None:
+    """Name every line beside the frame, moved up or down so that no two names touch."""
+    low, high = axes.get_ylim()
+    tall = HEIGHT - TOP - BOTTOM
+    wanted = [tall * (line.y[-1] - low) / (high - low) for line in lines]
+    places = spread(wanted, gap=1.22 * LABEL, low=0.0, high=tall)
+    for line, name, place in zip(lines, names, places, strict=True):
+        axes.annotate(
+            name,
+            xy=(line.x[-1], line.y[-1]),
+            xytext=(1.05, place / tall),
+            textcoords="axes fraction",
+            color=line.style.light,
+            fontsize=LABEL,
+            fontweight="bold" if line.style.width > 2 else "normal",
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": line.style.light,
+                "lw": 0.7,
+                "alpha": 0.55,
+                "shrinkA": 1,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places in ``[low, high]`` near the wanted ones, in the same order, at least ``gap`` apart.
+
+    >>> spread([5.0, 5.0, 30.0], gap=10, low=0, high=40)
+    [0.0, 10.0, 30.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
+    # Labels that touch form a block, which stands where its members want it on average.
+    blocks: list[tuple[list[float], float]] = []
+    for i in order:
+        members = [wanted[i]]
+        while True:
+            first = sum(w - k * gap for k, w in enumerate(members)) / len(members)
+            first = min(max(first, low), high - (len(members) - 1) * gap)
+            if not blocks or blocks[-1][1] + len(blocks[-1][0]) * gap <= first:
+                break
+            members = blocks.pop()[0] + members
+        blocks.append((members, first))
+    placed = [first + k * gap for members, first in blocks for k in range(len(members))]
+    result = [0.0] * len(wanted)
+    for i, at in zip(order, placed, strict=True):
+        result[i] = at
+    return result
+
+
+def epoch_times(rows: Sequence[SummaryRow], styles: Mapping[str, Style]) -> Plot | None:
+    """Bars of the time an epoch takes, with the ratio to supervised training."""
+    rows = [row for row in rows if row.epoch_seconds is not None]
+    if not rows:
+        return None
+    seconds = [row.epoch_seconds or 0.0 for row in rows]
+    sds = [row.epoch_seconds_sd or 0.0 for row in rows]
+    bottom = 20.0
+    height = TOP + bottom + 27.0 * len(rows)
+    title, left = "Seconds an epoch", _room([row.method for row in rows])
+    with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
+        figure, axes = _axes(left, 90, bottom, height)
+        _title(axes, title, left)
+        places = range(len(rows), 0, -1)
+        colours = [styles[row.method].light for row in rows]
+        axes.barh(places, seconds, height=0.62, color=colours)
+        axes.errorbar(seconds, places, xerr=sds, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
+        texts, digits = [], decimals(seconds)
+        for place, row, value, sd in zip(places, rows, seconds, sds, strict=True):
+            ratio = "" if row.epoch_ratio is None else f" · {row.epoch_ratio:.2f}×"
+            texts.append(f"{value:.{digits}f} s{ratio}")
+            axes.annotate(
+                texts[-1],
+                (value + sd, place),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=LABEL,
+            )
+        axes.set_yticks(list(places), [_short(row.method) for row in rows], color=INK)
+        axes.set_xlim(0, 1.02 * max(v + sd for v, sd in zip(seconds, sds, strict=True)) or 1)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    said = "; ".join(f"{row.method} {text}" for row, text in zip(rows, texts, strict=True))
+    compared = any(row.method == BOUND for row in rows)
+    tail = f" The ratio is to {BOUND}." if compared else ""
+    return Plot("epoch-time", f"{title}: {said}.{tail}", figure)
+
+
+def reliability(curve: Calibration, style: Style) -> Plot | None:
+    """What was predicted against what was observed, above the number of predictions."""
+    bins = curve.bins
+    if not bins:
+        return None
+    predicted, observed, count = zip(*bins, strict=True)
+    width, height = 264.0, 250.0
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(width / 72, height / 72))
+        top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
+        figure.subplots_adjust(
+            left=44 / width,
+            right=1 - 12 / width,
+            top=1 - TOP / height,
+            bottom=34 / height,
+            hspace=0.12,
+        )
+        _title(top, f"{_short(curve.method)} · error {curve.error:.3f}", 44)
+        top.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=(0, (2, 2)))
+        top.plot(
+            predicted,
+            observed,
+            color=style.light,
+            lw=2,
+            ls=style.stroke,
+            marker=style.marker,
+            ms=5,
+        )
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="observed")
+        top.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+        below.bar(predicted, count, width=0.06, color=style.light)
+        below.set_ylabel("count")
+        below.set_xlabel("predicted", labelpad=1)
+        below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
+        figure.align_ylabels()
+    points = ", ".join(f"{p:.2f} observed {f:.2f}" for p, f, _ in bins)
+    alt = f"Reliability of {curve.method}, calibration error {curve.error:.3f}: predicted {points}."
+    return Plot(f"calibration-{curve.method}", alt, figure)
+
+
+def _room(names: Sequence[str]) -> float:
+    """Points that a column of names takes beside the axes."""
+    return 18 + 0.64 * LABEL * max(len(_short(name)) for name in names)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 18 else name[:17] + "…"
+
+
+def _shown(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f} %" if percent else f"{value:.3g}"

@@ -1,0 +1,100 @@
+"""What may look on while a network is trained."""
+
+import sys
+from typing import Any
+
+from torch import Tensor
+
+from llpkit.evaluation import accuracy, auc, log_loss
+
+Row = dict[str, Any]
+
+
+class Callback:
+    """Called by the loop; override what you need."""
+
+    def on_start(self, session: Any) -> None:
+        """Before the first epoch. ``session`` has ``epochs``, ``first_epoch``, ``history``."""
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        """After an epoch: ``row`` is its line of the history, to which metrics may be added.
+
+        ``session.predict(inputs)`` gives probabilities; ``session.stop = True`` ends the run.
+        """
+
+    def on_end(self, session: Any) -> None:
+        """After the last epoch, however it came to be the last."""
+
+
+class TestMetrics(Callback):
+    """Metrics of labelled instances at the end of epochs, for curves: never used to select.
+
+    Args:
+        inputs: Test instances.
+        truth: Their true labels.
+        every: Evaluate every so many epochs, and at the last.
+    """
+
+    __test__ = False  # not a test class, whatever its name
+
+    def __init__(self, inputs: Any, truth: Tensor, every: int = 1) -> None:
+        self.inputs, self.truth, self.every = inputs, truth.cpu(), every
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        if row["epoch"] % self.every and row["epoch"] != session.epochs:
+            return
+        probability = session.predict(self.inputs).cpu()
+        row["test_accuracy"] = accuracy(probability, self.truth)
+        row["test_log_loss"] = log_loss(probability.clamp(1e-7, 1 - 1e-7), self.truth)
+        if probability.dim() == 1:
+            row["test_auc"] = auc(probability, self.truth)
+
+
+class Progress(Callback):
+    """A bar with epoch, bag likelihood, proportion error, time left; without a tty, lines."""
+
+    def __init__(self, title: str, lines: int = 5) -> None:
+        self.title, self.lines = title, lines
+
+    def on_start(self, session: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self.console = Console(stderr=True)
+        self.bar = None
+        if sys.stderr.isatty():
+            self.bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.bar.start()
+            self.job = self.bar.add_task(
+                self.title, total=session.epochs, completed=session.first_epoch, figures=""
+            )
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        figures = (
+            f"bag log-lik {row['log_likelihood']:.3f}  prop. error {row['proportion_error']:.3f}"
+        )
+        if "held_out_log_likelihood" in row:
+            figures += f"  held out {row['held_out_log_likelihood']:.3f}"
+        if self.bar is not None:
+            self.bar.update(self.job, completed=row["epoch"], figures=figures)
+            return
+        every = max(1, session.epochs // self.lines)
+        if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
+            left = row["seconds"] * (session.epochs - row["epoch"])
+            self.console.print(
+                f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "
+                f"about {left:.0f} s left",
+                highlight=False,
+            )
+
+    def on_end(self, session: Any) -> None:  # noqa: ARG002
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,46 @@
+"""Checkpoints that are whole or not there, and that hold no code."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from llpkit.errors import LLPError
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call ``write(temporary path)``, then move the file to its place in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write the state of a run."""
+    write_atomically(path, lambda temporary: torch.save(state, temporary))
+
+
+def load_checkpoint(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """Read it back, refusing one of another run."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise LLPError(
+            f"{path} is not a checkpoint that can be read ({type(error).__name__}); remove it to "
+            "start afresh"
+        ) from error
+    for name, value in settings.items():
+        if state["settings"].get(name) != value:
+            raise LLPError(
+                f"{path} is of a run with {name} = {state['settings'].get(name)!r}, this one has "
+                f"{value!r}; use another run directory, or the same settings"
+            )
+    return state

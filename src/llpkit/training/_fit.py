@@ -1,0 +1,295 @@
+"""One call from bags to a fitted model."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from llpkit import methods, networks
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.methods import Method, Task
+from llpkit.training._batches import epoch_seed
+from llpkit.training._callbacks import Callback, Progress
+from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
+from llpkit.training._loop import Session
+from llpkit.training._model import Fitted
+
+CHECKPOINT = "checkpoint.pt"
+SCHEDULES = ("tail", "cosine", "constant")
+_SAMPLE = 4096
+
+
+def fit(
+    network: str | nn.Module | None,
+    bags: Bags,
+    inputs: Any,
+    method: str | Method = "mle",
+    *,
+    epochs: int = 30,
+    batch_size: int = 128,
+    optimizer: str | Callable[[list[nn.Parameter]], torch.optim.Optimizer] = "adam",
+    lr: float | None = None,
+    weight_decay: float = 0.0,
+    schedule: str | Callable[[torch.optim.Optimizer], Any] = "tail",
+    augment: Any = None,
+    held_out: Bags | float | None = None,
+    patience: int | None = None,
+    labels: Any = None,
+    method_options: dict[str, Any] | None = None,
+    precision: Any = "32-true",
+    device: str = "auto",
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    resident: bool | str = "auto",
+    workers: int = 2,
+    progress: bool = True,
+) -> Fitted:
+    """Train a network that classifies single instances, from the counts of their bags.
+
+    Args:
+        network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
+            classes; or a name for :func:`llpkit.networks.make`; or ``None`` for a default.
+        bags: Which rows form which bag, and what is known of the counts.
+        inputs: One row an instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
+            features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
+        method: A key of :data:`llpkit.methods.METHODS`, or a method of your own.
+        epochs: Passes over the training data.
+        batch_size: Instances a step; whole-bag methods pack bags up to this many.
+        optimizer: ``"adam"``, ``"sgd"``, or a function from parameters to an optimiser.
+        lr: Learning rate; the method's own default if ``None``.
+        weight_decay: Decoupled weight decay.
+        schedule: ``"tail"`` (constant, then a cosine to zero over the last half), ``"cosine"``,
+            ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
+        augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
+        held_out: Bags kept from training (or the share of bags to keep): the weights of the epoch
+            with their best exact log-likelihood are returned.
+        patience: Stop when that has not improved for so many epochs.
+        labels: True labels of the rows, for ``method="supervised"`` only.
+        method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
+        precision: As Lightning Fabric takes it: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``.
+        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
+        seed: All randomness of the run follows from it.
+        callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
+        run_dir: Where a checkpoint is written after every epoch.
+        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop.
+        resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
+        workers: Processes that read image files which are not resident.
+        progress: Show a progress bar.
+
+    Returns:
+        A :class:`llpkit.training.Fitted`.
+
+    >>> import torch, llpkit
+    >>> x = torch.randn(200, 2)
+    >>> bags = llpkit.random_bags(labels=(x[:, 0] > 0).long(), size=4, generator=0)
+    >>> model = llpkit.fit("linear", bags, x, epochs=20, lr=0.1, progress=False)
+    >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
+    True
+    """
+    _check_numbers(epochs=epochs, batch_size=batch_size, patience=patience, seed=seed)
+    how = methods.make(method, method_options)
+    data = as_inputs(inputs)
+    if bags.num_rows != len(data):
+        raise LLPError(
+            f"the bags are of a table with {bags.num_rows} rows but inputs has {len(data)}; "
+            "pass the inputs of all rows, in the table's order"
+        )
+    if bags.num_instances == 0:
+        raise LLPError("the bags hold no instances; there is nothing to learn from")
+    if labels is not None and not how.needs_labels:
+        raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
+    if patience is not None and held_out is None:
+        raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
+    if isinstance(held_out, float):
+        bags, held_out = bags.split(1 - held_out, seed)
+    where = _device(device)
+    task = _task(bags, data, how, labels, batch_size, where, lr)
+
+    fabric = Fabric(accelerator=where.type, devices=_devices(where), precision=precision)
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        torch.manual_seed(epoch_seed(seed, 0))
+        module, name = _network(network, how, task)
+        feed = Feed(data, where, resident, workers)
+        preprocess = _preprocess(feed, bags, how, where)
+        how.prepare(task)
+    plain = module.to(where)
+    if where.type == "cuda" and len(task.input_shape) == 3:
+        plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay)
+    wrapped, chosen = fabric.setup(plain, chosen)
+
+    settings = {
+        "method": how.key,
+        "method_options": {k: repr(v) for k, v in (method_options or {}).items()},
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": task.lr,
+        "seed": seed,
+        "instances": bags.num_instances,
+        "bags": len(bags),
+        "precision": str(precision),
+    }
+    session = Session(
+        fabric,
+        wrapped,
+        chosen,
+        _schedule(schedule, chosen, epochs),
+        how,
+        task,
+        feed,
+        preprocess,
+        _augment(augment),
+        epochs,
+        seed,
+        None if held_out is None else held_out.to(where),
+        patience,
+        ([Progress(how.key)] if progress else []) + list(callbacks),
+        None if run_dir is None else Path(run_dir) / CHECKPOINT,
+        settings,
+    )
+    if resume:
+        if run_dir is None:
+            raise LLPError("resume needs the run_dir that holds the checkpoint")
+        session.resume()
+    session.run()
+
+    epoch = len(session.history)
+    if session.best is not None:
+        wrapped.load_state_dict(session.best["network"])
+        epoch = session.best["epoch"]
+    plain.eval()
+    return Fitted(
+        plain,
+        preprocess,
+        task.num_classes,
+        task.input_shape,
+        session.history,
+        epoch,
+        name,
+        {"settings": settings},
+    )
+
+
+def _check_numbers(**values: int | None) -> None:
+    for name, value in values.items():
+        least = 0 if name == "seed" else 1
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise LLPError(f'device = {device!r}; give "auto", "cpu" or "cuda"') from error
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise LLPError(f"device = {device!r} but torch sees no CUDA device; use cpu or auto")
+    return where
+
+
+def _devices(device: torch.device) -> Any:
+    return 1 if device.index is None else [device.index]
+
+
+def _task(
+    bags: Bags,
+    inputs: Inputs,
+    method: Method,
+    labels: Any,
+    batch_size: int,
+    device: torch.device,
+    lr: float | None,
+) -> Task:
+    first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
+    truth = None
+    if labels is not None:
+        truth = torch.as_tensor(labels)
+        if truth.shape != (bags.num_rows,):
+            raise LLPError(
+                f"labels has shape {tuple(truth.shape)}; give one for each of {bags.num_rows} rows"
+            )
+        truth = truth.to(torch.int64)[bags.rows.cpu()].to(device)
+    rate = method.lr if lr is None else lr
+    if not (isinstance(rate, float | int) and 0 < rate < math.inf):
+        raise LLPError(f"lr = {rate!r}; give a positive number")
+    return Task(
+        bags.to(device),
+        bags.num_classes,
+        tuple(first.shape[1:]),
+        truth,
+        batch_size,
+        device,
+        float(rate),
+    )
+
+
+def _network(
+    network: str | nn.Module | None, method: Method, task: Task
+) -> tuple[nn.Module, str | None]:
+    if isinstance(network, nn.Module):
+        return network, None
+    if network is None:
+        network = method.network_name or ("small-cnn" if len(task.input_shape) == 3 else "mlp")
+    outputs = task.num_classes or 1
+    return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
+
+
+def _preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
+    """Fitted to the training rows alone, or an even sample of them."""
+    rows = bags.rows
+    if len(rows) > _SAMPLE:
+        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+    raw = next(feed.stream([rows.to(device)]))
+    return Preprocess.of(raw, method.symmetric_inputs).to(device)
+
+
+def _optimizer(
+    optimizer: Any, network: nn.Module, lr: float, method: Method, weight_decay: float
+) -> torch.optim.Optimizer:
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    if not parameters:
+        raise LLPError("the network has no parameters to train")
+    if callable(optimizer):
+        made: torch.optim.Optimizer = optimizer(parameters)
+        return made
+    if optimizer == "adam":
+        return torch.optim.AdamW(
+            parameters, lr=lr, betas=method.betas, weight_decay=weight_decay, fused=True
+        )
+    if optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=weight_decay
+        )
+    raise LLPError(f"optimizer = {optimizer!r}; known are adam and sgd, or pass a function")
+
+
+def _schedule(schedule: Any, optimizer: torch.optim.Optimizer, epochs: int) -> Any:
+    if callable(schedule):
+        return schedule(optimizer)
+    if schedule not in SCHEDULES:
+        raise LLPError(f"schedule = {schedule!r}; known are {', '.join(SCHEDULES)}")
+    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[schedule]
+
+    def factor(epoch: int) -> float:
+        if epoch < start:
+            return 1.0
+        return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _augment(augment: Any) -> Any:
+    if isinstance(augment, str):
+        from llpkit.augment import make
+
+        return make(augment)
+    return augment

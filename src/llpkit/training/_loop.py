@@ -1,0 +1,238 @@
+"""The training loop: short, resumable, and blind to instance labels."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.evaluation import bag_log_likelihood, proportion_error
+from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
+from llpkit.methods._base import BagMethod
+from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
+from llpkit.training._callbacks import Callback, Row
+from llpkit.training._checkpoint import load_checkpoint, save_checkpoint
+from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
+
+Augmentation = Callable[[Tensor], Tensor]
+
+
+@dataclass
+class Session:
+    """One run: everything that changes while a network is trained, and the loop over it.
+
+    All that is random in epoch ``e`` is drawn after seeding with the run's seed and ``e``, so a run
+    that resumes at an epoch goes on exactly as one that never stopped.
+    """
+
+    fabric: Fabric
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    scheduler: Any
+    method: Method
+    task: Task
+    feed: Feed
+    preprocess: Preprocess
+    augment: Augmentation | None
+    epochs: int
+    seed: int
+    held_out: Bags | None = None
+    patience: int | None = None
+    callbacks: Sequence[Callback] = ()
+    checkpoint: Path | None = None
+    settings: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.history: list[Row] = []
+        self.first_epoch = 0
+        self.stop = False
+        self.best: dict[str, Any] | None = None
+        self._sizes = self.task.bags.sizes.cpu()
+
+    def resume(self) -> bool:
+        """Take up the checkpoint, if there is one."""
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return False
+        state = load_checkpoint(self.checkpoint, self.settings or {})
+        self.network.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        self.method.load_state_dict(state["method"])
+        self.history = state["history"]
+        self.best = state["best"]
+        self.first_epoch = len(self.history)
+        self.stop = state["stop"]
+        return True
+
+    def run(self) -> None:
+        """Train to the last epoch, or until patience or a callback ends it."""
+        devices = [self.task.device] if self.task.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            for callback in self.callbacks:
+                callback.on_start(self)
+            try:
+                for epoch in range(self.first_epoch + 1, self.epochs + 1):
+                    if self.stop:
+                        break
+                    torch.manual_seed(epoch_seed(self.seed, epoch))
+                    self._epoch(epoch)
+            finally:
+                for callback in self.callbacks:
+                    callback.on_end(self)
+
+    def _epoch(self, epoch: int) -> None:
+        row: Row = {"epoch": epoch, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        start = time.perf_counter()
+        loss, logits = self._train()
+        self.method.end_epoch(self._logits(self.task.bags) if self.method.wants_pass else logits)
+        row["loss"] = float(loss)  # waits for the device
+        row["seconds"] = time.perf_counter() - start
+        row.update(self._bag_metrics(logits, self.task.bags, ""))
+        if not all(map(_finite, (row["loss"], row["log_likelihood"]))):
+            raise LLPError(
+                f"epoch {epoch}: the loss is {row['loss']} and the bag log-likelihood is "
+                f"{row['log_likelihood']}; lower the learning rate (now {row['lr']:g}) or look for "
+                "extreme values in the inputs"
+            )
+        if self.held_out is not None:
+            row.update(self._bag_metrics(self._logits(self.held_out), self.held_out, "held_out_"))
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self._keep_best(row)
+        for callback in self.callbacks:
+            callback.on_epoch(self, row)
+        self.history.append(row)
+        if self.checkpoint is not None:
+            save_checkpoint(self.checkpoint, self._state())
+
+    def _train(self) -> tuple[Tensor, Tensor]:
+        """One pass over the training data: mean loss, and the logits as they went by."""
+        self.network.train()
+        bags, classes = self.task.bags, self.task.num_classes
+        shape = (bags.num_instances,) if classes is None else (bags.num_instances, classes)
+        seen = torch.zeros(shape, device=self.task.device)
+        total = torch.zeros((), device=self.task.device)
+        trainer = Trainer(self.network, self.optimizer, self.fabric.backward)
+        for batch in self._batches():
+            if isinstance(batch, LargeBag):
+                method = cast(BagMethod, self.method)
+                loss, logits = method.large_step(batch, trainer, classes)
+            else:
+                loss, logits = self.method.step(batch, trainer, classes)
+            seen[batch.positions] = logits.to(seen.dtype)
+            total += loss * len(batch.positions)
+        return total / bags.num_instances, seen
+
+    def _batches(self) -> Iterator[Batch | LargeBag]:
+        bags, size, device = self.task.bags, self.task.batch_size, self.task.device
+        if self.method.batches == "instances":
+            positions = [b.to(device) for b in instance_batches(bags.num_instances, size)]
+            rows = [bags.rows[p] for p in positions]
+            for raw, where in zip(self.feed.stream(rows), positions, strict=True):
+                yield Batch(self._inputs(raw), where)
+            return
+        chosen = bag_batches(self._sizes, size)
+        large = [
+            isinstance(self.method, BagMethod) and int(self._sizes[b].sum()) > size + 1
+            for b in chosen
+        ]
+        chosen = [b.to(device) for b in chosen]
+        places = [positions_of(bags, b) for b in chosen]
+        stream = self.feed.stream(
+            [bags.rows[p] for (p, _), alone in zip(places, large, strict=True) if not alone]
+        )
+        for b, (where, offsets), alone in zip(chosen, places, large, strict=True):
+            evidence = bags.evidence[b]
+            if alone:
+                yield LargeBag(self._chunks(where), where, offsets, evidence)
+            else:
+                yield Batch(self._inputs(next(stream)), where, offsets, evidence)
+
+    def _chunks(self, positions: Tensor) -> Callable[[], Iterator[Tensor]]:
+        pieces = [self.task.bags.rows[p] for p in positions.split(self.task.batch_size)]
+        return lambda: (self._inputs(raw) for raw in self.feed.stream(pieces))
+
+    def _inputs(self, raw: Tensor) -> Tensor:
+        x = to_float(raw)
+        if self.augment is not None:
+            x = self.augment(x)
+        return cast(Tensor, self.preprocess(x))
+
+    def _logits(self, bags: Bags) -> Tensor:
+        """Logits of bags in engine order, without gradient or augmentation."""
+        rows = list(bags.rows.split(max(self.task.batch_size, 512)))
+        return forward(self.network, self.preprocess, self.feed, rows, self.task.num_classes)
+
+    def predict(self, inputs: Any) -> Tensor:
+        """Probabilities of some inputs by the network as it is now."""
+        feed = Feed(as_inputs(inputs), self.task.device, resident=False)
+        rows = list(torch.arange(len(feed)).split(512))
+        return probabilities(
+            forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
+        )
+
+    def _bag_metrics(self, logits: Tensor, bags: Bags, prefix: str) -> Row:
+        return {
+            f"{prefix}log_likelihood": float(bag_log_likelihood(logits, bags).mean()),
+            f"{prefix}proportion_error": proportion_error(probabilities(logits), bags),
+        }
+
+    def _keep_best(self, row: Row) -> None:
+        """Remember the weights with the best likelihood of held-out bags; stop after patience."""
+        if self.held_out is None:
+            return
+        value = row["held_out_log_likelihood"]
+        if self.best is None or value > self.best["value"]:
+            weights = {k: v.detach().cpu().clone() for k, v in self.network.state_dict().items()}
+            self.best = {"epoch": row["epoch"], "value": value, "network": weights}
+        elif self.patience is not None and row["epoch"] - self.best["epoch"] >= self.patience:
+            self.stop = True
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "settings": self.settings or {},
+            "network": self.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "method": self.method.state_dict(),
+            "history": self.history,
+            "best": self.best,
+            "stop": self.stop,
+        }
+
+
+def forward(
+    network: nn.Module,
+    preprocess: Preprocess,
+    feed: Feed,
+    batches: list[Tensor],
+    num_classes: int | None,
+) -> Tensor:
+    """Logits of batches of rows, in evaluation mode; the mode is put back afterwards."""
+    training = network.training
+    network.eval()
+    with torch.no_grad():
+        parts = [
+            as_logits(network(preprocess(to_float(raw))), num_classes).float()
+            for raw in feed.stream(batches)
+        ]
+    network.train(training)
+    if not parts:
+        return torch.zeros((0,) if num_classes is None else (0, num_classes))
+    return torch.cat(parts)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """``(n,)`` of the positive class, or ``(n, K)``."""
+    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")

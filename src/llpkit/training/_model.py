@@ -1,0 +1,141 @@
+"""A fitted model: predictions, and files that hold no code."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.evaluation import labels_of
+from llpkit.likelihood import posterior
+from llpkit.training._checkpoint import write_atomically
+from llpkit.training._feed import Feed, Preprocess, as_inputs
+from llpkit.training._loop import forward, probabilities
+
+WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+
+
+@dataclass
+class Fitted:
+    """A trained network with what goes before and after it."""
+
+    network: nn.Module
+    preprocess: Preprocess
+    num_classes: int | None
+    """``None`` for binary labels, else K."""
+    input_shape: tuple[int, ...]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """One row an epoch: loss, bag log-likelihood, proportion error, seconds, …"""
+    chosen_epoch: int | None = None
+    """The epoch whose weights these are."""
+    network_name: str | None = None
+    """The name under which :func:`llpkit.networks.make` makes this network, if it has one."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Whatever else should travel with the model: method, settings, class names, …"""
+
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of any inputs of the shape the model was trained on."""
+        rows = as_inputs(inputs)
+        if isinstance(rows, Tensor) and tuple(rows.shape[1:]) != self.input_shape:
+            raise LLPError(
+                f"inputs has shape {tuple(rows.shape)}; this model takes "
+                f"(rows, {', '.join(map(str, self.input_shape))})"
+            )
+        device = next(self.network.parameters()).device
+        feed = Feed(rows, device, resident=False)
+        batches = list(torch.arange(len(feed)).split(512))
+        return forward(self.network, self.preprocess, feed, batches, self.num_classes).cpu()
+
+    def predict_proba(self, inputs: Any) -> Tensor:
+        """Probability of the positive class ``(n,)``, or of every class ``(n, K)``."""
+        return probabilities(self.logits(inputs))
+
+    def predict(self, inputs: Any, threshold: float = 0.5) -> Tensor:
+        """Labels ``(n,)``: positive from the threshold on, or the most probable class."""
+        return labels_of(self.predict_proba(inputs), threshold)
+
+    def posterior(self, inputs: Any, bags: Bags) -> Tensor:
+        """Label probabilities given the bags' counts, one row an input row.
+
+        Rows in no bag keep the probability that the network alone gives them.
+        """
+        logits = self.logits(inputs)
+        result = probabilities(logits)
+        bags = bags.to("cpu")
+        result[bags.rows] = posterior(logits[bags.rows], bags.evidence, bags.offsets)
+        return result
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the weights as safetensors and a description as JSON; read by :func:`load`."""
+        from safetensors.torch import save_file
+
+        folder = Path(directory)
+        tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
+        tensors |= {f"preprocess.{k}": v for k, v in self.preprocess.state_dict().items()}
+        tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+        write_atomically(folder / WEIGHTS, lambda path: save_file(tensors, path))
+        description = {
+            "format": 1,
+            "network": self.network_name,
+            "network_class": type(self.network).__name__,
+            "num_classes": self.num_classes,
+            "input_shape": list(self.input_shape),
+            "chosen_epoch": self.chosen_epoch,
+            "details": self.details,
+            "history": self.history,
+        }
+        text = json.dumps(description, indent=1)
+        write_atomically(folder / DESCRIPTION, lambda path: path.write_text(text))
+        return folder
+
+
+def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
+    """Read a model that :meth:`Fitted.save` wrote. Nothing that is read can run code.
+
+    Args:
+        directory: Where it was saved.
+        network: A network of the architecture that was trained, for one that llpkit cannot make
+            by name; its weights are replaced.
+    """
+    from safetensors.torch import load_file
+
+    from llpkit import networks
+
+    folder = Path(directory)
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text())
+        tensors = load_file(folder / WEIGHTS)
+        shape, classes = tuple(about["input_shape"]), about["num_classes"]
+    except FileNotFoundError as error:
+        raise LLPError(f"{folder} holds no model: {error.filename} is missing") from error
+    except Exception as error:
+        raise LLPError(f"the model in {folder} cannot be read: {error}") from error
+    if network is None:
+        if about["network"] is None:
+            raise LLPError(
+                f"the model in {folder} has a network of your own ({about['network_class']}); "
+                "make one and pass it as network="
+            )
+        network = networks.make(about["network"], input_shape=shape, num_outputs=classes or 1)
+    preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
+    prefix = "network."
+    weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise LLPError(f"the weights in {folder} do not fit this network: {error}") from error
+    network.eval()
+    return Fitted(
+        network,
+        preprocess,
+        classes,
+        shape,
+        about["history"],
+        about["chosen_epoch"],
+        about["network"],
+        about["details"],
+    )

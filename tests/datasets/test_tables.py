@@ -1,0 +1,449 @@
+"""Tables: what is read, what is written back, and every refusal by its message."""
+
+import gzip
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from llpkit import LLPError
+from llpkit.datasets import CountColumns, Table, load
+
+BASIC = ["bag,n,x", "a,1,0.5", "b,0,1", "a,1,-2", "c,2,3", "c,2,4"]
+
+
+def features(table, **options):
+    return load("feature-table", table=table, **({"bag": "bag", "count": "n"} | options))
+
+
+def refusal(call, *args, **options):
+    with pytest.raises(LLPError) as error:
+        call(*args, **options)
+    return str(error.value)
+
+
+# Reading
+
+
+@pytest.fixture(
+    params=["csv", "csv.gz", "tsv", "semicolon.csv", "windows.csv", "bom.csv", "parquet"]
+)
+def basic(request, write, tmp_path):
+    text = "\n".join(BASIC) + "\n"
+    if request.param == "parquet":
+        columns = {"bag": list("abacc"), "n": [1, 0, 1, 2, 2], "x": [0.5, 1, -2, 3, 4]}
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+        return tmp_path / "t.parquet"
+    content = {
+        "csv.gz": gzip.compress(text.encode()),
+        "tsv": text.replace(",", "\t"),
+        "semicolon.csv": text.replace(",", ";"),
+        "windows.csv": text.replace("\n", "\r\n"),
+        "bom.csv": "\ufeff" + text,
+    }.get(request.param, text)
+    return write(f"t.{request.param}", content)
+
+
+def test_read(basic):
+    table = Table.read(basic)
+    assert table.names == ["bag", "n", "x"]
+    assert len(table) == 5
+    assert table.text("bag").to_pylist() == list("abacc")
+    assert table.numbers("x").tolist() == [0.5, 1, -2, 3, 4]
+    assert repr(table).endswith("5 rows, 3 columns)")
+
+
+def test_bags_of_a_table(basic):
+    data = features(basic)
+    assert data.bags.ids == ("a", "b", "c")
+    assert data.bags.rows.tolist() == [0, 2, 1, 3, 4]
+    assert data.bags.counts.tolist() == [1, 0, 2]
+    assert data.class_names == ("negative", "positive")
+    assert data.truth is None
+    assert data.inputs.shape == (5, 1)
+
+
+def test_values_over_several_lines_and_blank_lines(write):
+    table = Table.read(write("t.csv", 'bag,note\n\na,"one\ntwo, ""three"""\n\nb,\n'))
+    assert table.text("note").to_pylist() == ['one\ntwo, "three"', None]
+
+
+def test_ids_are_text_as_written(write, tmp_path):
+    csv = features(write("t.csv", ["bag,n,x", "007,0,1", " 7 ,0,2", "1e3,1,3"]))
+    assert csv.bags.ids == ("007", "7", "1e3")
+    pq.write_table(pa.table({"bag": [7.0, 1.5], "n": [1, 0], "x": [1, 2]}), tmp_path / "t.pq")
+    assert features(tmp_path / "t.pq").bags.ids == ("7", "1.5")
+
+
+def test_parquet_types(tmp_path):
+    columns = {
+        "bag": pa.array(["a", "b", "a"]).dictionary_encode(),
+        "n": pa.array([True, False, True]),
+        "x": pa.array([1.0, float("nan"), None]),
+        "y": pa.array([1, 2, 3], pa.decimal128(5, 2)),
+        "z": pa.array([[1], [2], [3]]),
+        "w": pa.nulls(3),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    data = features(tmp_path / "t.parquet")
+    assert data.bags.counts.tolist() == [1, 0]
+    assert data.encoder.feature_names == ["x", "x is missing", "y"]
+    assert data.notes[0].startswith("column 'z' is left out: ")
+    assert "holds list" in data.notes[0]
+    assert data.notes[1] == "column 'w' is left out: it has no values"
+
+
+# Files that are no tables
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", b"", "t.csv is empty; give a header line"),
+        ("t.csv", b" \n\n ", "t.csv is empty"),
+        ("t.csv", b"bag,n", "t.csv has no rows below its header"),
+        ("t.csv", b"bag,n\n\n", "t.csv has no rows below its header"),
+        ("t.csv", b"bag,n,n\n1,2,3", "t.csv: two columns are called 'n'; rename one"),
+        ("t.csv", b"PK\x03\x04\0\0", r"t.csv is not a CSV: it starts with b'PK\x03\x04"),
+        ("t.csv", b"bag,n\n1,0\n\xe9t\xe9,1\n", "t.csv is not UTF-8: byte 0xe9 in line 3"),
+        ("t.csv", b"b\xe9g,n\n1,0\n", "t.csv is not UTF-8: byte 0xe9 in line 1; save"),
+        ("t.csv", "bag,n\n1,0\n".encode("utf-16"), "is not a CSV"),
+        (
+            "t.csv",
+            b"bag,n\n1,0\n1\n",
+            "row 2 (header not counted) has 1 value but the header has 2",
+        ),
+        ("t.csv", b"bag,n\n1,0\n1,2,3\n", "columns; the row begins '1,2,3'"),
+        ("t.csv", b'bag,n\n1,0\n"1,2\n3,4\n', "has 1 value"),
+        ("t.csv", b'bag,n\n1,0\n1,"2\n3,4\n', "a quotation mark is opened and never closed"),
+        ("t.parquet", b"bag,n\n1,0", "t.parquet is not a whole Parquet file"),
+        ("t.csv", b"PAR1 and then nothing", "t.csv is not a whole Parquet file"),
+        ("t.csv.gz", b"bag,n\n1,0", "t.csv.gz cannot be read"),
+    ],
+)
+def test_bad_files(write, name, content, message):
+    assert message in refusal(Table.read, write(name, content))
+
+
+def test_no_file(tmp_path):
+    assert "nothing.csv does not exist; check the path" in refusal(
+        Table.read, tmp_path / "nothing.csv"
+    )
+    assert "is a folder; give a CSV or Parquet file" in refusal(Table.read, tmp_path)
+    assert "table = 3; give the path" in refusal(Table.read, 3)
+    assert "cannot be read" in refusal(Table.read, tmp_path / ("x" * 300))
+    assert "cannot be read" in refusal(Table.read, "a\0b.csv")
+    assert "does not exist" in refusal(Table.read, "~nobody of that name/t.csv")
+
+
+def test_a_ragged_row_far_down_is_numbered(write):
+    rows = ["bag,n", *("a,0" for _ in range(5000)), "a,0,0", *("a,0" for _ in range(5000))]
+    assert "row 5001 (header not counted) has 3 values" in refusal(Table.read, write("t.csv", rows))
+
+
+# Cells
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (["a,1,0"], {"bag": "bgs"}, "has no column 'bgs'; did you mean 'bag'?"),
+        (["a,1,0"], {"count": "zzzz"}, "has no column 'zzzz'; known are bag, n, x"),
+        (["a,1,0"], {"features": ["X1"]}, "has no column 'X1'; did you mean 'x'?"),
+        (["a,1,0"], {"label": 5}, "has no column 5"),
+        (
+            ["a,1,0", ",1,0", ",1,0"],
+            {},
+            "row 2 (header not counted), column 'bag' is empty; give the row its bag or drop it "
+            "(2 such rows in all)",
+        ),
+        (
+            ["a,1,0", "a,two,0"],
+            {},
+            "row 2 (header not counted), column 'n' = 'two' is not a number; a count is a whole",
+        ),
+        (
+            ["b,0,0", "a,2,0"],
+            {},
+            "row 2 (header not counted), column 'n' = 2 but bag 'a' has 1 row; no count can pass",
+        ),
+        (
+            ["b,0,0", "a,1,0", "a,2,0"],
+            {},
+            "row 3 (header not counted), column 'n' = 2 but row 2 of the same bag, 'a', has 1; all "
+            "rows of a bag must agree",
+        ),
+        (["a,1,0", "a,,0"], {}, "row 2 (header not counted), column 'n' = nothing but row 1"),
+        (["a,,0", "a,,0"], {}, "row 1 (header not counted), column 'n' is empty; give the count"),
+        (["a,0.5,0", "a,0.5,0"], {}, "column 'n' = 0.5 is not a count; a count is a whole number"),
+        (["a,-1,0"], {}, "column 'n' = -1 is not a count"),
+        (["a,inf,0"], {}, "column 'n' = 'inf' is not a number"),
+        (["a,1,0", "a,1,1", "a,1,1O"], {}, "column 'x' = '1O' is not a number, but 2 values of"),
+        (["a,1,0", "a,1,y"], {"numeric": ["x"]}, "row 2 (header not counted), column 'x' = 'y' is"),
+        (["a,1,1e200", "a,1,-1e200"], {}, "column 'x' goes up to 1e+200, too far to standardise"),
+    ],
+)
+def test_bad_cells(write, rows, options, message):
+    assert message in refusal(features, write("t.csv", ["bag,n,x", *rows]), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": None}, "what is known of the counts?"),
+        ({"proportion": "x"}, "2 of them were given"),
+        ({"decimals": 2}, "decimals belongs to proportion"),
+        ({"count": []}, "columns = []; name one column"),
+        ({"count": ["n", "n"]}, "name one column, or one for each class"),
+        ({"count": None, "count_low": "n", "count_high": ["n", "x"]}, "different numbers of"),
+        ({"class_names": ["one"]}, "class_names = ['one']; give 2 names"),
+        ({"class_names": "no"}, "give 2 names"),
+        ({"features": []}, "has no feature columns; name some with features"),
+        ({"numeric": ["x"], "categorical": ["x"]}, "'x' stands in numeric and in categorical"),
+        ({"features": ["x"], "numeric": ["n"]}, "'n' stands in numeric or categorical but is not"),
+        ({"label": "x"}, "row 1 (header not counted), column 'x' = '0.5' is not a class; give"),
+    ],
+)
+def test_bad_options(write, options, message):
+    assert message in refusal(features, write("t.csv", BASIC), **options)
+
+
+# Counts
+
+
+def test_labels_serve_as_truth_alone(write):
+    rows = ["bag,n,x,y", "a,1,0,yes", "a,1,0,no", "b,0,0,0", "c,1,1,1"]
+    data = features(write("t.csv", rows), label="y", class_names=["no", "yes"])
+    assert data.truth.tolist() == [1, 0, 0, 1]
+    assert data.encoder.feature_names == ["x"]
+    assert data.class_names == ("no", "yes")
+    booleans = features(write("u.csv", ["bag,n,y,x", "a,1,true,1", "a,1,false,0"]), label="y")
+    assert booleans.truth.tolist() == [1, 0]
+
+
+def test_several_classes(write):
+    rows = ["bag,red,green,blue,x", "p,1,0,1,0", "q,0,1,0,0", "p,1,0,1,0"]
+    data = features(write("t.csv", rows), count=["red", "green", "blue"])
+    assert data.class_names == ("red", "green", "blue")
+    assert data.bags.counts.tolist() == [[1, 0, 1], [0, 1, 0]]
+    wrong = write("u.csv", ["bag,red,green,x", "p,0,1,0", "q,1,1,0"])
+    assert (
+        "row 2 (header not counted), column 'red' and its neighbours: 1, 1 in all classes, but bag "
+        "'q' has 1 row; the counts must sum to that"
+    ) in refusal(features, wrong, count=["red", "green"])
+
+
+def test_bounds(write):
+    rows = ["bag,least,most,x", "a,1,2,0", "a,1,2,0", "a,1,2,0", "b,,0,0", "c,1,,0", "d,,,1"]
+    data = features(write("t.csv", rows), count=None, count_low="least", count_high="most")
+    assert [(bag.low, bag.high) for bag in data.bags] == [(1, 2), (0, 0), (1, 1), (0, 1)]
+    low = features(write("t.csv", rows), count=None, count_low="least")
+    assert [(bag.low, bag.high) for bag in low.bags] == [(1, 3), (0, 1), (1, 1), (0, 1)]
+    high = features(write("t.csv", rows), count=None, count_high="most")
+    assert [(bag.low, bag.high) for bag in high.bags] == [(0, 2), (0, 0), (0, 1), (0, 1)]
+    swapped = refusal(
+        features, write("t.csv", rows), count=None, count_low="most", count_high="least"
+    )
+    assert "column 'most' = 2 is above the upper bound, 1; swap them" in swapped
+
+
+def test_bounds_of_classes(write):
+    rows = ["bag,a0,b0,a1,b1,x", "p,0,1,1,2,0", "p,0,1,1,2,0"]
+    names = {"count_low": ["a0", "b0"], "count_high": ["a1", "b1"]}
+    data = features(write("t.csv", rows), count=None, **names)
+    assert data.bags[0].low == (0, 1)
+    assert data.bags[0].high == (1, 2)
+
+
+def test_proportions(write):
+    rows = ["bag,p,x", "a,0.5,0", "b,0.333,1", "b,0.333,1", "b,0.333,1", "a,0.5,1"]
+    data = features(write("t.csv", rows), count=None, proportion="p")
+    assert data.bags.counts.tolist() == [1, 1]
+    assert data.bags.ids == ("a", "b")
+    loose = features(write("t.csv", rows), count=None, proportion="p", decimals=3)
+    assert not loose.bags.evidence.is_exact or loose.bags.counts.tolist() == [1, 1]
+    for value, message in (
+        ("50", "row 1 (header not counted), column 'p' = 50 is not a proportion from 0 to 1"),
+        ("", "column 'p' = nothing is not a proportion"),
+        ("0.4", "'a'"),
+    ):
+        table = write("u.csv", ["bag,p,x", f"a,{value},0", f"a,{value},0"])
+        assert message in refusal(features, table, count=None, proportion="p")
+
+
+COUNTS = ["n,bag", "2,c", "1,a", "0,b"]
+
+
+@pytest.fixture
+def instances(write):
+    return write("t.csv", ["bag,x", "a,1", "b,2", "a,3", "c,4", "c,5"])
+
+
+def test_a_second_table_of_counts(instances, write):
+    data = features(instances, counts=write("counts.csv", COUNTS))
+    assert data.bags.ids == ("a", "b", "c")
+    assert data.bags.counts.tolist() == [1, 0, 2]
+    assert data.encoder.feature_names == ["x"]
+
+
+def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
+    pq.write_table(pa.table({"bag": [7, 8, 7], "x": [1, 2, 3]}), tmp_path / "t.parquet")
+    data = features(tmp_path / "t.parquet", counts=write("c.csv", ["bag,n", "8,0", "7,2"]))
+    assert data.bags.counts.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (COUNTS[:3], "counts.csv has no row for bag 'b' of "),
+        ([*COUNTS, "0,d"], "counts.csv: row 4 (header not counted), column 'bag' = 'd' but no row"),
+        (
+            [*COUNTS, "1,a"],
+            "row 4 (header not counted), column 'bag' = 'a' stands in row 2 already",
+        ),
+        (
+            [*COUNTS[:3], "2,b"],
+            "counts.csv: row 3 (header not counted), column 'n' = 2 but bag 'b'",
+        ),
+        ([*COUNTS[:3], "many,b"], "counts.csv: row 3 (header not counted), column 'n' = 'many' is"),
+        (["m,bag", *COUNTS[1:]], "counts.csv has no column 'n'"),
+        (["n,bags", *COUNTS[1:]], "counts.csv has no column 'bag'; did you mean 'bags'?"),
+    ],
+)
+def test_bad_tables_of_counts(instances, write, rows, message):
+    assert message in refusal(features, instances, counts=write("counts.csv", rows))
+
+
+def test_bags_of_a_table_for_predictions(write):
+    table = Table.read(write("t.csv", BASIC))
+    bags = CountColumns(count="n").bags(table, "bag")
+    assert bags.counts.tolist() == [1, 0, 2]
+    assert bags.num_rows == 5
+
+
+# Features
+
+
+def test_numbers_and_categories(write):
+    rows = [
+        "bag,n,age,job,code",
+        "a,1,20,clerk,1",
+        "a,1,,nurse,2",
+        "b,0,40,?,1",
+        "b,0,30,clerk,1",
+    ]
+    data = features(write("t.csv", rows), categorical=["code"])
+    names = data.encoder.feature_names
+    assert names == [
+        "age",
+        "age is missing",
+        "job = clerk",
+        "job = nurse",
+        "job is other",
+        "job is missing",
+        "code = 1",
+        "code = 2",
+        "code is other",
+    ]
+    scale = math.sqrt(200 / 3)
+    expected = torch.tensor(
+        [
+            [-10 / scale, 0, 1, 0, 0, 0, 1, 0, 0],
+            [0, 1, 0, 1, 0, 0, 0, 1, 0],
+            [10 / scale, 0, 0, 0, 0, 1, 1, 0, 0],
+            [0, 0, 1, 0, 0, 0, 1, 0, 0],
+        ]
+    )
+    assert data.inputs.dtype == torch.float32
+    assert torch.allclose(data.inputs, expected)
+
+
+def test_a_single_column_needs_no_list(write):
+    rows = ["bag,n,age,job", "a,0,3,x", "b,0,4,y"]
+    data = features(write("t.csv", rows), features="age", categorical="age")
+    assert data.encoder.feature_names == ["age = 3", "age = 4", "age is other"]
+
+
+def test_a_constant_column_is_zero(write):
+    data = features(write("t.csv", ["bag,n,x", "a,0,5", "b,0,5"]))
+    assert data.inputs.tolist() == [[0.0], [0.0]]
+
+
+def test_columns_that_cannot_help_are_left_out_and_named(write):
+    rows = ["bag,n,,name,empty,x", *(f"b{i},0,{i},person {i},,{i}" for i in range(70))]
+    data = features(write("t.csv", rows))
+    assert data.encoder.feature_names == ["x"]
+    assert data.notes == (
+        "column '' is left out: it has no name",
+        "column 'name' is left out: 70 different texts in 70 rows tell nothing",
+        "column 'empty' is left out: it has no values",
+    )
+    asked = features(write("t.csv", rows), features=["name"])
+    assert asked.inputs.shape == (70, 65)
+    assert asked.inputs[:, -1].sum() == 6  # those beyond 64 levels are other
+
+
+def test_only_unusable_columns(write):
+    message = refusal(features, write("t.csv", ["bag,n,e", "a,1,"]))
+    assert "has no feature columns" in message
+
+
+def test_a_million_rows_take_seconds(tmp_path):
+    import time
+
+    n = 200_000  # a fifth of it, in a fifth of ten seconds and a margin for busy machines
+    rng = np.random.default_rng(0)
+    bag = rng.integers(0, n // 6, n)
+    labels = rng.integers(0, 2, n)
+    columns = {
+        "bag": bag,
+        "n": np.bincount(bag, labels, minlength=n // 6).astype(int)[bag],
+        "x": rng.normal(size=n),
+        "y": np.array(["one", "two", ""])[rng.integers(0, 3, n)],
+    }
+    from pyarrow import csv
+
+    csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+    start = time.perf_counter()
+    data = features(tmp_path / "t.csv")
+    assert time.perf_counter() - start < 10
+    assert data.bags.num_instances == n
+
+
+def test_bags_of_one(tmp_path):
+    n = 100_000
+    labels = np.arange(n) % 2
+    table = pa.table({"bag": np.arange(n), "n": labels, "x": np.arange(n) * 1.0})
+    pq.write_table(table, tmp_path / "t.parquet")
+    data = features(tmp_path / "t.parquet")
+    assert len(data.bags) == n
+    assert np.array_equal(data.bags.counts, labels)
+
+
+# Writing back
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_written_back_as_it_was(write, tmp_path, suffix):
+    rows = ["bag,n,note", '007,1,"a, ""b"""', "007,1, NA", "x,0,1e3"]
+    table = Table.read(write("t.csv", rows))
+    out = tmp_path / f"out.{suffix}"
+    table.write(out, {"probability": np.array([0.25, 0.5, 1.0]), "label": np.array([0, 1, 1])})
+    back = Table.read(out)
+    assert back.names == ["bag", "n", "note", "probability", "label"]
+    for name in table.names:
+        assert back.text(name).to_pylist() == table.text(name).to_pylist()
+    assert back.numbers("probability").tolist() == [0.25, 0.5, 1.0]
+    if suffix == "csv":
+        assert out.read_text().splitlines()[2:] == ["007,1, NA,0.5,1", "x,0,1e3,1,1"]
+
+
+def test_write_refusals(write, tmp_path):
+    table = Table.read(write("t.csv", BASIC))
+    message = refusal(table.write, tmp_path / "out.csv", {"n": np.zeros(5)})
+    assert "has a column 'n' already; rename it" in message
+    message = refusal(table.write, tmp_path / "no" / "out.csv", {"m": np.zeros(5)})
+    assert "out.csv cannot be written" in message

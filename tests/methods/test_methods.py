@@ -1,0 +1,147 @@
+"""What is particular to single methods, and the registry."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+import llpkit
+from llpkit import LLPError, methods
+from llpkit.evaluation import bag_log_likelihood
+from llpkit.likelihood import log_prob, posterior
+from llpkit.methods import METHODS, Method
+
+
+def linear_toy(rows=300, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 3, generator=generator, dtype=torch.float64)
+    p = (x @ torch.tensor([1.5, -1.0, 0.5], dtype=torch.float64)).sigmoid()
+    truth = torch.bernoulli(p, generator=generator).long()
+    return x, truth, llpkit.random_bags(truth, (1, 8), generator=seed)
+
+
+def minimise(loss, start, steps=200):
+    """L-BFGS to convergence."""
+    w = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [w], max_iter=steps, tolerance_grad=1e-12, tolerance_change=1e-14,
+        line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure():
+        optimizer.zero_grad()
+        value = loss(w)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return w.detach()
+
+
+def design(x, bags):
+    return torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], 1)[bags.rows]
+
+
+def test_em_with_full_m_steps_never_lowers_the_bag_likelihood():
+    x, _, bags = linear_toy()
+    X = design(x, bags)
+    method = methods.make("mle", {"refresh": "pass"})
+    method.prepare(methods.Task(bags, None, (3,), None, 32, torch.device("cpu"), 1e-2))
+    everything = methods.Batch(X, torch.arange(len(X)))
+    w = torch.zeros(4, dtype=torch.float64)
+    values = []
+    for _ in range(40):
+        w = minimise(lambda w: method.loss(X @ w, everything), w)
+        method.end_epoch(X @ w)
+        values.append(float(bag_log_likelihood(X @ w, bags).sum()))
+    assert all(b >= a - 1e-7 for a, b in pairwise(values)), values
+    assert values[-1] > values[0] + 1
+
+
+def test_mle_and_direct_reach_the_same_optimum():
+    x, _, bags = linear_toy()
+    X = design(x, bags)
+
+    def loss(w):
+        return -log_prob(X @ w, bags.evidence, bags.offsets).sum()
+
+    direct = minimise(loss, torch.zeros(4, dtype=torch.float64))
+    em = torch.zeros(4, dtype=torch.float64)
+    for _ in range(300):
+        phi = posterior(X @ em, bags.evidence, bags.offsets)
+
+        def m_step(w, phi=phi):
+            return torch.nn.functional.binary_cross_entropy_with_logits(X @ w, phi, reduction="sum")
+
+        em = minimise(m_step, em, steps=50)
+    assert loss(em) - loss(direct) < 1e-6
+    torch.testing.assert_close(em, direct, rtol=0, atol=1e-3)
+
+
+def test_mle_starts_at_the_bag_proportions():
+    bags = llpkit.Bags([0, 4, 6], [1, 2])
+    method = methods.make("mle")
+    method.prepare(methods.Task(bags, None, (1,), None, 8, torch.device("cpu"), 1e-3))
+    torch.testing.assert_close(method.targets, torch.tensor([0.25] * 4 + [1.0] * 2))
+
+
+def test_both_e_steps_learn_digits_alike():
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    x = torch.tensor(digits.data, dtype=torch.float32)
+    truth = torch.tensor(digits.target) % 2
+    bags = llpkit.random_bags(truth[:1200], (1, 12), generator=0)
+    scores = {}
+    for refresh in ("running", "pass"):
+        model = llpkit.fit(
+            "mlp", bags, x[:1200], "mle", epochs=40, lr=3e-3, batch_size=64,
+            method_options={"refresh": refresh}, progress=False,
+        )  # fmt: skip
+        scores[refresh] = float((model.predict(x[1200:]) == truth[1200:]).float().mean())
+    assert min(scores.values()) > 0.9
+    assert abs(scores["running"] - scores["pass"]) < 0.03
+
+
+def test_unknown_methods_and_options_are_refused_with_the_nearest():
+    with pytest.raises(LLPError, match='did you mean "amle"'):
+        methods.make("amlee")
+    with pytest.raises(LLPError, match="known are supervised, mle, direct, amle, dllp, llp-gan"):
+        methods.make("???")
+    with pytest.raises(LLPError, match=r'"mle" does not take these options.*refesh'):
+        methods.make("mle", {"refesh": "pass"})
+    with pytest.raises(LLPError, match="refresh = 'sometimes'; known are running, pass"):
+        methods.make("mle", {"refresh": "sometimes"})
+    with pytest.raises(LLPError, match="weight = 0"):
+        methods.make("llp-gan", {"weight": 0})
+    with pytest.raises(LLPError, match="go with a method's key"):
+        methods.make(methods.make("mle"), {"refresh": "pass"})
+
+
+def test_a_method_of_ones_own_joins_the_registry_once():
+    class Mine(Method):
+        key = "mine-alone"
+        summary = "for a test"
+
+    try:
+        assert methods.register(Mine) is Mine
+        assert isinstance(methods.make("mine-alone"), Mine)
+        clone = type("Clone", (Method,), {"key": "mine-alone", "summary": "another"})
+        with pytest.raises(LLPError, match='a method "mine-alone" already'):
+            methods.register(clone)
+    finally:
+        METHODS.pop("mine-alone", None)
+
+
+def test_llp_gan_refuses_a_network_without_features():
+    bags = llpkit.Bags([0, 4], [2])
+    with pytest.raises(LLPError, match="forward_features"):
+        llpkit.fit("mlp", bags, torch.randn(4, 3), "llp-gan", epochs=1, progress=False)
+
+
+def test_network_outputs_are_read_or_refused():
+    assert methods.as_logits(torch.zeros(3, 1), None).shape == (3,)
+    two = methods.as_logits(torch.tensor([[1.0, 3.0]]), None)
+    assert two.tolist() == [2.0]
+    with pytest.raises(LLPError, match=r"shape \(3, 4\); binary counts need one logit"):
+        methods.as_logits(torch.zeros(3, 4), None)
+    with pytest.raises(LLPError, match=r"shape \(3, 2\); 4 class counts need \(n, 4\)"):
+        methods.as_logits(torch.zeros(3, 2), 4)

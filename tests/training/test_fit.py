@@ -1,0 +1,406 @@
+"""The one call, its refusals, and what the loop promises."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import llpkit
+from llpkit import LLPError
+from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
+
+
+def toy(rows=200, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, 3, generator=generator)
+    truth = (x[:, 0] > 0).long()
+    return x, truth, llpkit.random_bags(truth, (1, 6), generator=seed)
+
+
+def quick(**options):
+    x, _, bags = toy()
+    return llpkit.fit("mlp", bags, x, **{"epochs": 2, "progress": False, **options})
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.network.state_dict().values()])
+
+
+# What it gives
+
+
+def test_the_history_has_a_row_an_epoch():
+    x, truth, _ = toy()
+    model = quick(epochs=3, held_out=0.25, callbacks=[TestMetrics(x, truth)])
+    assert [row["epoch"] for row in model.history] == [1, 2, 3]
+    expected = {
+        "loss", "seconds", "lr", "log_likelihood", "proportion_error", "held_out_log_likelihood",
+        "held_out_proportion_error", "test_accuracy", "test_log_loss", "test_auc",
+    }  # fmt: skip
+    assert expected <= set(model.history[0])
+
+
+@pytest.mark.parametrize("kind", ["module", "numpy", "uint8 images", "two logits"])
+def test_any_network_and_any_array(kind):
+    x, _, bags = toy()
+    network, inputs = "mlp", x
+    if kind == "module":
+        network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    elif kind == "numpy":
+        inputs = x.double().numpy()
+    elif kind == "uint8 images":
+        network = nn.Sequential(nn.Flatten(), nn.Linear(48, 1))
+        inputs = torch.randint(0, 256, (200, 3, 4, 4), dtype=torch.uint8)
+    else:
+        network = nn.Linear(3, 2)
+    model = llpkit.fit(network, bags, inputs, epochs=1, progress=False)
+    p = model.predict_proba(inputs)
+    assert p.shape == (200,)
+    assert ((p >= 0) & (p <= 1)).all()
+
+
+def test_the_posterior_of_rows_agrees_with_the_counts():
+    x, _, bags = toy()
+    model = quick()
+    phi = model.posterior(x, bags)
+    for bag in bags:
+        assert float(phi[bag.rows].sum()) == pytest.approx(bag.count, abs=1e-4)
+
+
+def test_rows_in_any_order_give_the_same_bags():
+    """The permutation that Bags keeps puts each row beside its bag-mates."""
+    x, truth, _ = toy()
+    groups = np.arange(200) % 40  # bags interleaved
+    bags = llpkit.Bags.from_labels(truth, groups)
+    model = llpkit.fit("linear", bags, x, "direct", epochs=30, lr=0.1, progress=False)
+    assert (model.predict(x) == truth).float().mean() > 0.95
+
+
+def test_a_seed_settles_everything_and_the_global_state_is_left_alone():
+    torch.manual_seed(123)
+    expected = torch.rand(3)
+    torch.manual_seed(123)
+    first, second, other = quick(seed=1), quick(seed=1), quick(seed=2)
+    assert torch.equal(torch.rand(3), expected)
+    assert torch.equal(weights(first), weights(second))
+    assert not torch.equal(weights(first), weights(other))
+
+
+def test_held_out_bags_choose_the_epoch():
+    model = quick(epochs=12, held_out=0.3, lr=0.05)
+    values = [row["held_out_log_likelihood"] for row in model.history]
+    assert model.chosen_epoch == 1 + int(np.argmax(values))
+    last = quick(epochs=12, lr=0.05)
+    assert last.chosen_epoch == 12
+
+
+def test_patience_stops_the_run():
+    x, _, _ = toy()
+    # Counts of pure noise: held-out likelihood soon falls.
+    noise = llpkit.random_bags(torch.randint(0, 2, (200,)), (1, 6), generator=3)
+    model = llpkit.fit(
+        "mlp", noise, x, epochs=300, lr=0.05, held_out=0.3, patience=3, progress=False
+    )
+    assert len(model.history) < 300
+    assert len(model.history) == model.chosen_epoch + 3
+
+
+def test_a_callback_may_look_on_and_stop():
+    class Stop(Callback):
+        def on_epoch(self, session, row):
+            row["mine"] = float(session.predict(torch.zeros(2, 3)).mean())
+            session.stop = row["epoch"] == 2
+
+    model = quick(epochs=9, callbacks=[Stop()])
+    assert len(model.history) == 2
+    assert 0 < model.history[0]["mine"] < 1
+
+
+def test_mixed_precision_trains():
+    model = quick(precision="bf16-mixed", epochs=3)
+    assert np.isfinite(model.history[-1]["loss"])
+
+
+def test_schedules_and_optimisers_of_ones_own():
+    rates = [row["lr"] for row in quick(epochs=4, schedule="tail", lr=0.1).history]
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05])
+    model = quick(
+        optimizer=lambda parameters: torch.optim.Adagrad(parameters, lr=0.3),
+        schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5),
+    )
+    assert [row["lr"] for row in model.history] == pytest.approx([0.3, 0.15])
+
+
+def test_progress_is_shown_in_lines_without_a_terminal(capfd):
+    quick(progress=True, epochs=2)
+    shown = capfd.readouterr().err
+    assert "mle: epoch 2/2" in shown
+    assert "bag log-lik" in shown
+    assert "prop. error" in shown
+    assert "s left" in shown
+
+
+# Labels stay out
+
+
+def test_no_method_but_supervised_takes_labels():
+    _, truth, _ = toy()
+    for method in ("mle", "direct", "amle", "dllp", "llp-gan"):
+        with pytest.raises(LLPError, match=f'"{method}" learns from counts; pass no labels'):
+            quick(method=method, labels=truth)
+    with pytest.raises(LLPError, match='"supervised" learns from instance labels; pass labels='):
+        quick(method="supervised")
+
+
+# Batches
+
+
+def test_instance_batches_visit_each_instance_once():
+    batches = instance_batches(101, 10)
+    assert sorted(torch.cat(batches).tolist()) == list(range(101))
+    assert [len(b) for b in batches] == [10] * 9 + [11]
+
+
+def test_bag_batches_fill_up_by_instances():
+    sizes = torch.randint(0, 13, (500,), generator=torch.Generator().manual_seed(0))
+    batches = bag_batches(sizes, 64)
+    visited = torch.cat(batches)
+    assert sorted(visited.tolist()) == (sizes > 0).nonzero()[:, 0].tolist()
+    filled = torch.tensor([int(sizes[b].sum()) for b in batches])
+    assert (filled <= 65).all()
+    assert (filled[:-1] > 64 - 12).all()
+
+
+def test_a_bag_larger_than_a_batch_is_learnt_from():
+    x, truth, _ = toy()
+    bags = llpkit.Bags(
+        [0, 150, 160, 200], [int(truth[a:b].sum()) for a, b in [(0, 150), (150, 160), (160, 200)]]
+    )
+    for method in ("mle", "direct", "amle", "dllp", "llp-gan"):
+        network = "llp-gan" if method == "llp-gan" else "mlp"
+        model = llpkit.fit(network, bags, x, method, epochs=2, batch_size=32, progress=False)
+        assert np.isfinite(model.history[-1]["loss"])
+
+
+# Feeds
+
+
+class Pretend:
+    """Files, as far as the feed can tell."""
+
+    def __init__(self, images):
+        self.images = images
+        self.nbytes = images.nbytes
+
+    def __len__(self):
+        return len(self.images)
+
+    def load(self, rows):
+        return self.images[torch.as_tensor(list(rows))]
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("files", [True, False])
+def test_all_ways_to_the_device_give_the_same_weights(files, resident):
+    images = torch.randint(0, 256, (60, 1, 4, 4), dtype=torch.uint8)
+    torch.manual_seed(5)
+    images = torch.randint(0, 256, (60, 1, 4, 4), dtype=torch.uint8)
+    bags = llpkit.random_bags(torch.arange(60) % 2, (1, 5), generator=0)
+    inputs = Pretend(images) if files else images
+    model = llpkit.fit(
+        "small-cnn", bags, inputs, epochs=1, batch_size=16, resident=resident, workers=0,
+        progress=False,
+    )  # fmt: skip
+    expected = llpkit.fit("small-cnn", bags, images, epochs=1, batch_size=16, progress=False)
+    assert torch.equal(weights(model), weights(expected))
+
+
+def test_files_are_read_by_workers():
+    images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)
+    feed = Feed(Pretend(images), torch.device("cpu"), resident=False, workers=2)
+    batches = list(torch.arange(40).split(16))
+    for raw, rows in zip(feed.stream(batches), batches, strict=True):
+        assert torch.equal(raw, images[rows])
+
+
+def test_what_does_not_fit_stays_outside(monkeypatch):
+    monkeypatch.setattr("llpkit.training._feed._free_memory", lambda _: 100)
+    assert not Feed(torch.zeros(100, 3), torch.device("cpu")).resident
+    assert Feed(torch.zeros(4, 3), torch.device("cpu")).resident
+
+
+# Checkpoints
+
+
+def test_resuming_gives_the_weights_of_a_run_that_never_stopped(tmp_path):
+    class Crash(Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            if row["epoch"] == 3:
+                raise KeyboardInterrupt
+
+    for method in ("mle", "direct", "llp-gan"):
+        network = "llp-gan" if method == "llp-gan" else "mlp"
+        x, _, bags = toy()
+        run = {"epochs": 5, "batch_size": 32, "held_out": 0.2, "progress": False}
+        whole = llpkit.fit(network, bags, x, method, **run)
+        folder = tmp_path / method
+        with pytest.raises(KeyboardInterrupt):
+            llpkit.fit(network, bags, x, method, run_dir=folder, callbacks=[Crash()], **run)
+        resumed = llpkit.fit(network, bags, x, method, run_dir=folder, resume=True, **run)
+        assert torch.equal(weights(whole), weights(resumed)), method
+        assert len(resumed.history) == 5
+
+
+SCRIPT = """
+import sys, torch, llpkit
+from sklearn.datasets import load_digits
+digits = load_digits()
+x = torch.tensor(digits.images * 15).to(torch.uint8)[:600, None]
+bags = llpkit.random_bags(torch.tensor(digits.target[:600]) % 2, (1, 12), generator=0)
+torch.set_num_threads(1)
+model = llpkit.fit("small-cnn", bags, x, epochs=8, batch_size=64, run_dir=sys.argv[1], resume=True,
+                   progress=False)
+model.save(sys.argv[1])
+"""
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_weights(tmp_path):
+    def start(folder):
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)])
+
+    reference = start(tmp_path / "whole")
+    victim = start(tmp_path / "killed")
+    checkpoint = tmp_path / "killed" / "checkpoint.pt"
+    for kill in range(2):
+        deadline = time.monotonic() + 120
+        seen = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        while time.monotonic() < deadline and victim.poll() is None:
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns > seen:
+                break
+            time.sleep(0.01)
+        time.sleep(0.05 * kill)  # somewhere inside the next epoch
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        victim = start(tmp_path / "killed")
+    assert victim.wait(120) == 0
+    assert reference.wait(120) == 0
+    read = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert read[0] == read[1]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    quick(run_dir=tmp_path)
+    with pytest.raises(LLPError, match=r"seed = 0, this one has 7; use another run directory"):
+        quick(run_dir=tmp_path, resume=True, seed=7)
+
+
+def test_a_broken_checkpoint_is_named(tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"not one")
+    with pytest.raises(LLPError, match=r"checkpoint\.pt is not a checkpoint that can be read"):
+        quick(run_dir=tmp_path, resume=True)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.system, (f"touch {tmp_path / 'ran'}",))
+
+    torch.save({"settings": {}, "network": Evil()}, tmp_path / "checkpoint.pt")
+    with pytest.raises(LLPError, match="not a checkpoint"):
+        quick(run_dir=tmp_path, resume=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_half_written_file_is_left(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    quick(run_dir=tmp_path)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        quick(run_dir=tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+# Saving
+
+
+def test_a_network_of_ones_own_is_loaded_by_passing_it(tmp_path):
+    x, _, bags = toy()
+    model = llpkit.fit(nn.Linear(3, 1), bags, x, epochs=1, progress=False)
+    model.save(tmp_path)
+    with pytest.raises(LLPError, match=r"network of your own \(Linear\)"):
+        llpkit.load(tmp_path)
+    again = llpkit.load(tmp_path, nn.Linear(3, 1))
+    assert torch.equal(again.predict_proba(x), model.predict_proba(x))
+    with pytest.raises(LLPError, match="do not fit this network"):
+        llpkit.load(tmp_path, nn.Linear(4, 1))
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(LLPError, match=r"holds no model: .*model\.json is missing"):
+        llpkit.load(tmp_path)
+    (tmp_path / "model.json").write_text("{")
+    with pytest.raises(LLPError, match="cannot be read"):
+        llpkit.load(tmp_path)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs = 0; give a whole number from 1"),
+        ({"batch_size": 2.5}, "batch_size = 2.5"),
+        ({"seed": -1}, "seed = -1; give a whole number from 0"),
+        ({"lr": -1.0}, "lr = -1.0; give a positive number"),
+        ({"optimizer": "adamm"}, "optimizer = 'adamm'; known are adam and sgd"),
+        ({"schedule": "up"}, "schedule = 'up'; known are tail, cosine, constant"),
+        ({"device": "tpu9"}, "device = 'tpu9'"),
+        ({"resident": "maybe"}, "resident = 'maybe'"),
+        ({"patience": 3}, "patience needs held_out"),
+        ({"resume": True}, "resume needs the run_dir"),
+        ({"method": "mel"}, 'did you mean "mle"'),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(LLPError, match=message):
+        quick(**options)
+
+
+def test_inputs_must_match_the_table():
+    x, _, bags = toy()
+    with pytest.raises(LLPError, match="table with 200 rows but inputs has 150"):
+        llpkit.fit("mlp", bags, x[:150], progress=False)
+    with pytest.raises(LLPError, match=r"inputs has shape \(200,\)"):
+        llpkit.fit("mlp", bags, x[:, 0], progress=False)
+    with pytest.raises(LLPError, match="inputs is a str"):
+        llpkit.fit("mlp", bags, "x", progress=False)
+    with pytest.raises(LLPError, match="this model takes"):
+        quick().predict(torch.zeros(2, 5))
+    with pytest.raises(LLPError, match="no parameters to train"):
+        llpkit.fit(nn.Identity(), bags, x, progress=False)
+
+
+def test_a_diverging_run_says_what_to_do():
+    x, _, bags = toy()
+    x[0, 0] = float("nan")
+    with pytest.raises(LLPError, match="extreme values in the inputs"):
+        llpkit.fit("linear", bags, x, epochs=2, progress=False)
+
+
+def test_the_package_stays_light():
+    code = "import sys, llpkit; print([m for m in sys.modules if 'lightning' in m])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+    assert Path(llpkit.__file__).name == "__init__.py"

@@ -93,14 +93,8 @@ def _check_counts(evidence: Evidence, sizes: Tensor) -> None:
             f"the evidence of bag {b} asks for at least {value} but the bag has {size} instances; "
             "lower it or check which rows belong to the bag"
         )
-    lengths = evidence.table_offsets.diff().reshape(low.shape)
-    odd = (lengths > 0) & (high != n)
-    if bool(odd.any()):
-        cell = odd.nonzero()[0].tolist()
-        raise LLPError(
-            f"the evidence of bag {cell[0]} weighs counts up to {int(high[odd][0])} but the bag "
-            f"has {int(sizes[cell[0]])} instances; build it with the sizes of these bags"
-        )
+    if len(evidence.table):
+        _check_tables(evidence, sizes)
     if low.dim() == 2:
         least, most = low.sum(1), torch.minimum(high, n).sum(1)
         wrong = (least > sizes) | (most < sizes)
@@ -110,6 +104,20 @@ def _check_counts(evidence: Evidence, sizes: Tensor) -> None:
                 f"the class counts of bag {b} sum to {_total(low[b], high[b])} but the bag has "
                 f"{int(sizes[b])} instances; the counts of all classes make up the bag"
             )
+
+
+def _check_tables(evidence: Evidence, sizes: Tensor) -> None:
+    """A table has a weight for every count that its bag can have."""
+    high = evidence.high
+    n = sizes if high.dim() == 1 else sizes[:, None]
+    lengths = evidence.table_offsets.diff().reshape(high.shape)
+    odd = (lengths > 0) & (high != n)
+    if bool(odd.any()):
+        cell = odd.nonzero()[0].tolist()
+        raise LLPError(
+            f"the evidence of bag {cell[0]} weighs counts up to {int(high[odd][0])} but the bag "
+            f"has {int(sizes[cell[0]])} instances; build it with the sizes of these bags"
+        )
 
 
 def _total(low: Tensor, high: Tensor) -> str:

@@ -277,6 +277,8 @@ class Evidence:
 
     def to(self, device: torch.device | str) -> "Evidence":
         """The same evidence on another device."""
+        if self.low.device == torch.device(device):
+            return self
         low = self.low.to(device)
         high = low if self.low is self.high else self.high.to(device)
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))

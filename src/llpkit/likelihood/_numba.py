@@ -34,8 +34,8 @@ SMALL = 128
 MODERATE = 500.0
 """Sum of absolute logits up to which no product of exponentials leaves float64's range."""
 
-_SERIAL = 2**13
-"""Fewer instances than this are not worth a second thread."""
+_SERIAL = 2**15
+"""Instances that a thread should have at least, or it is not worth waking."""
 
 Array = Any  # a NumPy array
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,20 +51,24 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
         starts = to_offsets(torch.bincount(pieces.bag, minlength=num_bags))
     tensors = (z, offsets, starts, *pieces[1:6], log_p, phi)
     arrays = [x.detach().contiguous().numpy() for x in tensors]
-    small = arrays[:6] + arrays[8:]  # without the weight tables
+    # torch's exponential works on several numbers at once, a compiled loop on one.
+    small = [z.detach().exp().numpy(), *arrays[:6], *arrays[8:]]  # without the weight tables
     workers = min(torch.get_num_threads(), 1 + len(z) // _SERIAL)
     if workers == 1:
-        if run_small(0, num_bags, *small):
+        left = run_small(0, num_bags, *small)
+        log_p.log_()
+        if left:
             run_rest(0, num_bags, *arrays)
         return log_p, phi
-    # The kernels hold no lock, so plain threads do; parts of equal work, several a thread.
+    # The kernels hold no lock, so plain threads do; parts of equal length, several a thread.
     marks = np.linspace(0, len(z), 4 * workers + 1)[1:-1]
     ends = [0, *np.searchsorted(arrays[1], marks).clip(max=num_bags).tolist(), num_bags]
     parts = [(a, b) for a, b in pairwise(ends) if a < b]
     pool = _pool(os.getpid(), workers)
-    left = list(pool.map(lambda part: run_small(*part, *small), parts))
-    if any(left):
-        rest = [part for part, number in zip(parts, left, strict=True) if number]
+    numbers = list(pool.map(lambda part: run_small(*part, *small), parts))
+    log_p.log_()
+    if any(numbers):
+        rest = [part for part, number in zip(parts, numbers, strict=True) if number]
         list(pool.map(lambda part: run_rest(*part, *arrays), rest))
     return log_p, phi
 
@@ -93,17 +97,22 @@ def _jit(**options: Any) -> Callable[[F], F]:
 def run_small(
     first: int,
     last: int,
+    exp_z: Array,
     z: Array,
     offsets: Array,
     starts: Array,
     low: Array,
     high: Array,
     tabled: Array,
-    log_p: Array,
+    prob: Array,
     phi: Array,
 ) -> int:
-    """Solve the bags ``first … last - 1`` that are small, exact and moderate; the number left."""
-    u, prefix, suffix = np.empty(SMALL), np.empty((SMALL + 1, SMALL + 1)), np.empty(SMALL + 1)
+    """Solve the bags ``first … last - 1`` that are small, exact and moderate; the number left.
+
+    Writes probabilities, not their logarithms, and NaN for the bags that are left.
+    """
+    odds, suffix = np.empty(SMALL), np.empty(SMALL + 1)
+    prefix = np.empty((SMALL + 1, SMALL + 1))
     left = 0
     for b in range(first, last):
         begin, end, j = offsets[b], offsets[b + 1], starts[b]
@@ -113,9 +122,10 @@ def run_small(
             for i in range(begin, end):
                 size += abs(z[i])
             if size <= MODERATE and 0 <= low[j] <= n:
-                log_p[b] = _symmetric(z[begin:end], low[j], phi[begin:end], u, prefix, suffix)
+                u = exp_z[begin:end]
+                prob[b] = _symmetric(u, low[j], phi[begin:end], odds, prefix, suffix)
                 continue
-        log_p[b] = np.nan
+        prob[b] = np.nan
         left += 1
     return left
 
@@ -191,34 +201,36 @@ def _log_sigmoid(x: float) -> float:
 
 
 @_jit()
-def _symmetric(z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix: Array) -> float:
-    """Exact count by symmetric polynomials; the rarer label is the one that is counted."""
-    n = len(z)
+def _symmetric(exp_z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix: Array) -> float:
+    """P(y) by symmetric polynomials; the rarer label is the one that is counted."""
+    n = len(exp_z)
     flip = 2 * y > n
     k = n - y if flip else y
     scale = 1.0
     for i in range(n):
-        u[i] = math.exp(-z[i] if flip else z[i])
+        u[i] = 1.0 / exp_z[i] if flip else exp_z[i]
         scale *= 1.0 + u[i]
     for j in range(k + 1):
-        prefix[0, j] = 0.0
         suffix[j] = 0.0
-    prefix[0, 0] = 1.0
     suffix[0] = 1.0
+    prefix[0, 0] = 1.0
     for i in range(n):
         prefix[i + 1, 0] = 1.0
-        for j in range(1, k + 1):
+        for j in range(1, min(i, k) + 1):
             prefix[i + 1, j] = prefix[i, j] + u[i] * prefix[i, j - 1]
+        if i < k:
+            prefix[i + 1, i + 1] = u[i] * prefix[i, i]
     total = prefix[n, k]
+    share = 1.0 / total
     for i in range(n - 1, -1, -1):
         value = 0.0
         for j in range(max(0, k + i - n), min(i + 1, k)):
             value += prefix[i, j] * suffix[k - 1 - j]
-        value *= u[i] / total
+        value *= u[i] * share
         phi[i] = 1.0 - value if flip else value
         for j in range(min(k, n - i), 0, -1):
             suffix[j] += u[i] * suffix[j - 1]
-    return math.log(total / scale)
+    return float(total / scale)
 
 
 @_jit()

@@ -56,13 +56,13 @@ class Pieces(NamedTuple):
 
 def cut(evidence: Evidence) -> Pieces:
     """The log-concave pieces of binary evidence, in the order of the bags."""
-    device = evidence.device
+    bags = torch.arange(len(evidence), device=evidence.device)
+    if len(evidence.table) == 0:
+        no = torch.zeros_like(bags, dtype=torch.bool)
+        return Pieces(bags, evidence.low, evidence.high, no, bags, evidence.table, True)
     lengths = evidence.table_offsets.diff()
-    bags = torch.arange(len(evidence), device=device)
     tabled = lengths > 0
     base = evidence.table_offsets[:-1] - evidence.low
-    if len(evidence.table) == 0:
-        return Pieces(bags, evidence.low, evidence.high, tabled, base, evidence.table, True)
 
     # A table breaks where a count is impossible and where the slope rises.
     table, starts = evidence.table, evidence.table_offsets[:-1][tabled]

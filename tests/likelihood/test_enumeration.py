@@ -20,7 +20,7 @@ EVERY_SIZE = range(11)
 
 # Two classes are a binary bag, for which the automatic path is the compiled one.
 class_cases = pytest.mark.parametrize(
-    ("num_classes", "path"), [(2, "torch"), (2, "auto"), (3, "auto"), (4, "auto")]
+    ("num_classes", "path"), [(k, path) for k in (2, 3, 4) for path in ("torch", "auto")]
 )
 each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 

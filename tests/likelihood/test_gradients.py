@@ -71,7 +71,7 @@ def test_identity_for_large_bags(dtype, path):
 
 @each_dtype
 @pytest.mark.parametrize(
-    ("num_classes", "path"), [(2, "torch"), (2, "auto"), (3, "auto"), (4, "auto")]
+    ("num_classes", "path"), [(k, path) for k in (2, 3, 4) for path in ("torch", "auto")]
 )
 def test_identity_for_classes(num_classes, path, dtype):
     check_identity(class_batch(2, num_classes, dtype), TOLERANCE[dtype], path=path)
@@ -157,15 +157,13 @@ def test_gradcheck_binary(kind, path):
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_gradcheck_classes(kind):
+def test_gradcheck_classes(kind, either_path):
     evidence, offsets = CLASSES[kind], offsets_of(SIZES)
     z = leaf(sum(SIZES), 3)
-    assert torch.autograd.gradcheck(lambda z: likelihood.log_prob(z, evidence, offsets), z)
-    assert torch.autograd.gradgradcheck(lambda z: likelihood.log_prob(z, evidence, offsets), z)
-    assert torch.autograd.gradcheck(lambda z: likelihood.posterior(z, evidence, offsets), z)
-    assert torch.autograd.gradcheck(
-        lambda z: likelihood.log_prob_and_posterior(z, evidence, offsets), z
-    )
+    check, check_twice = torch.autograd.gradcheck, torch.autograd.gradgradcheck
+    for function in (likelihood.log_prob, likelihood.posterior, likelihood.log_prob_and_posterior):
+        assert check(lambda z, f=function: f(z, evidence, offsets, path=either_path), z)
+    assert check_twice(lambda z: likelihood.log_prob(z, evidence, offsets, path=either_path), z)
 
 
 @pytest.mark.parametrize("n", [20, 70, 200])

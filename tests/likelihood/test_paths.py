@@ -80,9 +80,18 @@ def test_two_classes():
     assert_paths_agree(batch(bags, Evidence.exact([[n - n // 3, n // 3] for n in range(30)])))
 
 
-def test_more_classes_have_no_compiled_path():
+@pytest.mark.parametrize("scale", [0, 2, 30, 300])
+def test_more_classes(scale):
+    rng = np.random.default_rng(5)
+    counts = rng.multinomial(rng.integers(0, 14, size=60), [0.1, 0.2, 0.3, 0.4])
+    bags = [rng.normal(size=(n, 4)) * scale for n in counts.sum(1)]
+    assert_paths_agree(batch(bags, Evidence.exact(counts)), 1e-11)
+
+
+def test_imprecise_classes_have_no_compiled_path():
+    some = Evidence.interval([[0, 1, 1]], [[1, 1, 1]])
     with pytest.raises(LLPError, match='path = "torch"'):
-        likelihood.posterior(torch.zeros(3, 3), [[1, 1, 1]], torch.tensor([0, 3]), path="numba")
+        likelihood.posterior(torch.zeros(3, 3), some, torch.tensor([0, 3]), path="numba")
 
 
 def mixed_bags():

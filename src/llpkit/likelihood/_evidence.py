@@ -227,7 +227,9 @@ class Evidence:
             chosen = _tensor(index, "index").to(self.device)
             if chosen.dtype.is_floating_point and chosen.numel():
                 raise LLPError("bags are selected by whole numbers, a boolean mask or a slice")
-            if chosen.dtype == torch.bool and len(chosen) == len(self):
+            if chosen.dtype == torch.bool:
+                if chosen.shape != (len(self),):
+                    raise LLPError(f"the mask has shape {tuple(chosen.shape)}, not ({len(self)},)")
                 chosen = chosen.nonzero()
             chosen = chosen.to(torch.int64).reshape(-1)
         try:

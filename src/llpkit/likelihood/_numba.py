@@ -34,8 +34,8 @@ SMALL = 128
 MODERATE = 500.0
 """Sum of absolute logits up to which no product of exponentials leaves float64's range."""
 
-_SERIAL = 2**15
-"""Instances that a thread should have at least, or it is not worth waking."""
+_MANY = 2**15
+"""Instances that make another thread worth waking."""
 
 Array = Any  # a NumPy array
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,26 +51,34 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
         starts = to_offsets(torch.bincount(pieces.bag, minlength=num_bags))
     tensors = (z, offsets, starts, *pieces[1:6], log_p, phi)
     arrays = [x.detach().contiguous().numpy() for x in tensors]
-    # torch's exponential works on several numbers at once, a compiled loop on one.
-    small = [z.detach().exp().numpy(), *arrays[:6], *arrays[8:]]  # without the weight tables
-    workers = min(torch.get_num_threads(), 1 + len(z) // _SERIAL)
-    if workers == 1:
-        left = run_small(0, num_bags, *small)
-        log_p.log_()
-        if left:
-            run_rest(0, num_bags, *arrays)
-        return log_p, phi
-    # The kernels hold no lock, so plain threads do; parts of equal length, several a thread.
-    marks = np.linspace(0, len(z), 4 * workers + 1)[1:-1]
-    ends = [0, *np.searchsorted(arrays[1], marks).clip(max=num_bags).tolist(), num_bags]
-    parts = [(a, b) for a, b in pairwise(ends) if a < b]
-    pool = _pool(os.getpid(), workers)
-    numbers = list(pool.map(lambda part: run_small(*part, *small), parts))
+    # A library's exponential works on several numbers at once, a compiled loop on one; torch's
+    # also wakes threads, which pays for many numbers only.
+    with np.errstate(over="ignore"):  # bags with such logits are left to the tilted measure
+        exp_z = np.exp(arrays[0]) if len(z) < _MANY else z.detach().exp().numpy()
+    small = [exp_z, *arrays[:6], *arrays[8:]]  # without the weight tables
+    left = in_threads(run_small, small, arrays[1])
     log_p.log_()
-    if any(numbers):
-        rest = [part for part, number in zip(parts, numbers, strict=True) if number]
-        list(pool.map(lambda part: run_rest(*part, *arrays), rest))
+    if left:
+        in_threads(run_rest, arrays, arrays[1])
     return log_p, phi
+
+
+def in_threads(
+    kernel: Callable[..., int], arrays: list[Array], offsets: Array, least: int = _MANY
+) -> int:
+    """``kernel(first, last, *arrays)`` over all bags; the sum of what it returns.
+
+    The kernels hold no lock, so plain threads do. The bags are cut into parts of equal length,
+    several a thread; ``least`` is how many instances make a thread worth waking.
+    """
+    num_bags, length = len(offsets) - 1, int(offsets[-1])
+    workers = min(torch.get_num_threads(), 1 + length // least)
+    if workers == 1:
+        return kernel(0, num_bags, *arrays)
+    marks = np.searchsorted(offsets, np.linspace(0, length, 4 * workers + 1)[1:-1])
+    ends = [0, *marks.clip(max=num_bags).tolist(), num_bags]
+    parts = [(a, b) for a, b in pairwise(ends) if a < b]
+    return sum(_pool(os.getpid(), workers).map(lambda part: kernel(*part, *arrays), parts))
 
 
 @cache
@@ -144,7 +152,7 @@ def run_rest(
     table: Array,
     log_p: Array,
     phi: Array,
-) -> None:
+) -> int:
     """Solve those of the bags ``first … last - 1`` whose ``log_p`` is still NaN."""
     longest = 0
     for b in range(first, last):
@@ -185,6 +193,7 @@ def run_rest(
             else:
                 phi[i] = min(mix[m], 1.0) if total > -np.inf else _sigmoid(z[i])
                 m += 1
+    return 0
 
 
 @_jit()

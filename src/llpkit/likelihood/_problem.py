@@ -19,7 +19,7 @@ from llpkit.likelihood._check import (
 )
 from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._pieces import cut
-from llpkit.likelihood._ragged import bag_index
+from llpkit.likelihood._ragged import bag_index, ranges, to_offsets
 
 PATHS = ("auto", "torch", "numba")
 METHODS = ("exact", "sinkhorn")
@@ -70,12 +70,12 @@ def state(
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
     if z.shape[1] == 2 and len(evidence.table) == 0 and sound:
         return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), compiled)
-    if path == "numba":
-        raise LLPError('path = "numba" is for binary counts; K classes take path = "torch"')
+    if path == "numba" and not evidence.is_exact:
+        raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
     if not isinstance(max_states, int):
         raise LLPError(f"max_states = {max_states!r}; give a whole number")
     _multiclass.check_budget(evidence, ends.diff(), max_states)
-    return z, ClassProblem(ends, evidence)
+    return z, ClassProblem(ends, evidence, compiled and evidence.is_exact)
 
 
 def state_bound(
@@ -165,15 +165,28 @@ class BinaryProblem:
 class ClassProblem:
     """K classes: the exact recursion."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence) -> None:
+    def __init__(self, offsets: Tensor, evidence: Evidence, compiled: bool) -> None:
         self.offsets = offsets
         self.evidence = evidence
+        self.compiled = compiled
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = _multiclass.log_prior(z)
-        return _multiclass.evaluate(log_p, self.offsets, self.evidence, direction)
+        if not self.compiled or direction is not None:
+            return _multiclass.evaluate(log_p, self.offsets, self.evidence, direction)
+        from llpkit.likelihood import _numba_classes
+
+        log_prob, phi = _numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        left = log_prob.isnan().nonzero()[:, 0]
+        if len(left):
+            sizes = self.offsets.diff()[left]
+            rows = ranges(self.offsets[left], sizes)
+            some = self.evidence[left]
+            part = _multiclass.evaluate(log_p[rows], to_offsets(sizes), some)
+            log_prob[left], phi[rows] = part[0], part[1]
+        return log_prob, phi, None
 
     def prior(self, z: Tensor) -> Tensor:
         return _multiclass.log_prior(z).exp()

@@ -1,5 +1,6 @@
 """The public functions: arguments checked, a path chosen, derivatives attached."""
 
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -12,12 +13,12 @@ from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._multiclass import MAX_STATES
 from llpkit.likelihood._problem import (
     METHODS,
+    PATHS,
     Problem,
     check_choice,
     solve,
     state,
     state_bound,
-    working_dtype,
 )
 
 Path = Literal["auto", "torch", "numba"]
@@ -142,7 +143,7 @@ def pmf(
     ends = check_offsets(offsets, len(logits), logits.device, validate)
     if validate:
         check_numbers(logits)
-    z = logits.to(working_dtype(logits))
+    z = logits.to(torch.float64)
     if z.dim() == 1:
         probability, counts, out = _binary.pmf(z, ends)
     else:
@@ -173,7 +174,7 @@ def sample(
     >>> sample(torch.zeros(6), [2], [0, 6], g, num_samples=5).sum(1)
     tensor([2, 2, 2, 2, 2])
     """
-    if num_samples is not None and (not isinstance(num_samples, int) or num_samples < 1):
+    if num_samples is not None and (not isinstance(num_samples, Integral) or num_samples < 1):
         raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
     if generator is not None and not isinstance(generator, torch.Generator):
         raise LLPError(f"generator is a {type(generator).__name__}; pass a torch.Generator")
@@ -184,7 +185,7 @@ def sample(
         )
     z, problem = state(logits, counts, offsets, "torch", max_states, validate)
     problem.refuse_impossible(z.detach())
-    labels = problem.sample(z.detach(), generator, num_samples or 1)
+    labels = problem.sample(z.detach(), generator, int(num_samples or 1))
     return labels[0] if num_samples is None else labels
 
 
@@ -217,6 +218,7 @@ def _solve(
     validate: bool,
 ) -> tuple[Tensor, Tensor]:
     check_choice("method", method, METHODS)
+    check_choice("path", path, PATHS)
     problem: Problem
     if method == "sinkhorn":
         z, problem = state_bound(logits, counts, offsets, validate)

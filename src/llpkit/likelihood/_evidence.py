@@ -73,7 +73,7 @@ class Evidence:
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
         """
-        y = whole_numbers(counts, "counts").clone()  # not the caller's memory
+        y = whole_numbers(counts, "counts")
         return cls._uniform(y, y)
 
     @classmethod
@@ -163,6 +163,8 @@ class Evidence:
         >>> Evidence.weights(odd, offsets=[0, 4]).high
         tensor([3])
         """
+        if isinstance(log_weights, Tensor) and log_weights.requires_grad:
+            raise LLPError("log_weights requires grad, but evidence is data; detach it first")
         table = _tensor(log_weights, "log_weights")
         ends = whole_numbers(offsets, "offsets").to(table.device)
         lengths = ends.diff()
@@ -286,9 +288,19 @@ class Evidence:
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
 
 
+_REMEDY = {
+    "counts": (
+        "; for proportions use Bags.from_proportions, for imprecise counts Evidence",
+        "; use Evidence.unknown for a count that is missing",
+    )
+}
+
+
 def whole_numbers(values: Any, name: str) -> Tensor:
     """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
     tensor = _tensor(values, name)
+    if tensor.dtype == torch.uint64:
+        tensor = tensor.to(torch.float64)
     if tensor.dim() not in (1, 2):
         raise LLPError(
             f"{name} has shape {tuple(tensor.shape)}; expected (B,), or (B, K) for K classes"
@@ -299,14 +311,14 @@ def whole_numbers(values: Any, name: str) -> Tensor:
         bad = ~(tensor.isfinite() & (tensor == tensor.round()) & (tensor.abs() < 2**53))
         if bool(bad.any()):
             raise LLPError(
-                f"{name}{_first_cell(bad)} = {float(tensor[bad][0])} is not a whole number; "
-                "for proportions use Bags.from_proportions, for imprecise counts Evidence"
+                f"{name}{_first_cell(bad)} = {float(tensor[bad][0])} is not a whole number"
+                + _REMEDY.get(name, ("; give whole numbers", ""))[0]
             )
         exact = tensor.to(torch.int64)
     if bool((exact < 0).any()):
         raise LLPError(
-            f"{name}{_first_cell(exact < 0)} = {int(exact[exact < 0][0])} is negative; "
-            "use Evidence.unknown for a count that is missing"
+            f"{name}{_first_cell(exact < 0)} = {int(exact[exact < 0][0])} is negative"
+            + _REMEDY.get(name, ("", "; give numbers from 0"))[1]
         )
     return exact
 
@@ -318,7 +330,9 @@ def _check_number(name: str, value: Any, least: int) -> None:
 
 def _tensor(values: Any, name: str) -> Tensor:
     try:
-        tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+        # A copy, so that what is known cannot change behind our back.
+        copied = isinstance(values, Tensor)
+        tensor = values.detach().clone() if copied else torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise LLPError(f"{name} is not an array of numbers: {error}") from error
     if tensor.dtype.is_complex or tensor.layout != torch.strided:

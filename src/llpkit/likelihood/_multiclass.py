@@ -14,7 +14,13 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.likelihood._evidence import Evidence
-from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.likelihood._ragged import (
+    bag_index,
+    ranges,
+    segment_logsumexp,
+    segment_sum,
+    to_offsets,
+)
 
 MAX_STATES = 2**24
 """The default budget: (position, counts so far) pairs of one bag. 2^24 float64 are 128 MiB."""
@@ -60,6 +66,8 @@ def check_budget(
     evidence: Evidence, sizes: Tensor, max_states: int, approximation: bool = True
 ) -> None:
     """Refuse a bag whose recursion is larger than the budget."""
+    if not isinstance(max_states, int):
+        raise LLPError(f"max_states = {max_states!r}; give a whole number")
     states = count_states(evidence, sizes)
     over = states > max_states
     if bool(over.any()):
@@ -97,11 +105,11 @@ def _states(evidence: Evidence, sizes: Tensor) -> _States:
         grows.T.contiguous(),
         torch.where(shrinks, here[:, None] - step, here[:, None]).T.contiguous(),
         shrinks.T.contiguous(),
-        _log_weight(evidence, bag, final).sum(1),
+        log_weight(evidence, bag, final).sum(1),
     )
 
 
-def _log_weight(evidence: Evidence, bag: Tensor, counts: Tensor) -> Tensor:
+def log_weight(evidence: Evidence, bag: Tensor, counts: Tensor) -> Tensor:
     """Log-weight of every class's count ``(S, K)`` in the bags ``(S,)``."""
     low, high = evidence.low[bag], evidence.high[bag]
     inside = (counts >= low) & (counts <= high)
@@ -145,7 +153,8 @@ def evaluate(
     change = None
     if direction is not None:
         change = direction - (log_p.exp() * direction).sum(1, keepdim=True)
-        change = torch.where((log_p == 0).any(1, keepdim=True), 0.0, change)
+        known = ((log_p == 0) | (log_p == -torch.inf)).all(1, keepdim=True)
+        change = torch.where(known, 0.0, change)
     for chosen in _groups(sizes, evidence):
         rows = ranges(offsets[chosen], sizes[chosen])
         some = None if change is None else change[rows]
@@ -171,7 +180,7 @@ def _forward_backward(
 
     # Backward: beta(s) is the log-probability of agreeing evidence after state s.
     beta, beta_dot = states.log_weight, torch.zeros_like(alpha)
-    log_prob = _log_segment_sum(alpha, states)
+    log_prob = segment_logsumexp(alpha, states.offsets)
     total = torch.where(log_prob.isfinite(), log_prob, 0.0)
     total_dot = segment_sum((alpha - total[states.bag]).exp() * alpha_dots[-1], states.offsets)
     positions = list(_positions(offsets))
@@ -211,12 +220,6 @@ def _forward(
             dots.append(torch.where(active[states.bag], (share * slope).sum(0), dots[-1]))
         alphas.append(torch.where(active[states.bag], new, alphas[-1]))
     return alphas, dots
-
-
-def _log_segment_sum(values: Tensor, states: _States) -> Tensor:
-    top = torch.segment_reduce(values, "max", offsets=states.offsets, initial=-torch.inf)
-    shift = torch.where(top.isfinite(), top, 0.0)
-    return segment_sum((values - shift[states.bag]).exp(), states.offsets).log() + shift
 
 
 def pmf(log_p: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

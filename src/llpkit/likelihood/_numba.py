@@ -46,7 +46,7 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
     num_bags = len(offsets) - 1
     log_p, phi = z.new_empty(num_bags), z.new_empty(len(z))
     if pieces.one_each:
-        starts = torch.arange(num_bags + 1)
+        starts = torch.arange(num_bags + 1, device="cpu")
     else:
         starts = to_offsets(torch.bincount(pieces.bag, minlength=num_bags))
     tensors = (z, offsets, starts, *pieces[1:6], log_p, phi)
@@ -68,24 +68,24 @@ def in_threads(
 ) -> int:
     """``kernel(first, last, *arrays)`` over all bags; the sum of what it returns.
 
-    The kernels hold no lock, so plain threads do. The bags are cut into parts of equal length,
-    several a thread; ``least`` is how many instances make a thread worth waking.
+    The kernels hold no lock, so plain threads do. The bags are cut into parts of equal length, one
+    a thread; ``least`` is how many instances make a thread worth waking.
     """
     num_bags, length = len(offsets) - 1, int(offsets[-1])
     workers = min(torch.get_num_threads(), 1 + length // least)
     if workers == 1:
         return kernel(0, num_bags, *arrays)
-    marks = np.searchsorted(offsets, np.linspace(0, length, 4 * workers + 1)[1:-1])
+    marks = np.searchsorted(offsets, np.linspace(0, length, workers + 1)[1:-1])
     ends = [0, *marks.clip(max=num_bags).tolist(), num_bags]
     parts = [(a, b) for a, b in pairwise(ends) if a < b]
-    return sum(_pool(os.getpid(), workers).map(lambda part: kernel(*part, *arrays), parts))
+    return sum(_pool(os.getpid()).map(lambda part: kernel(*part, *arrays), parts))
 
 
 @cache
-def _pool(pid: int, workers: int) -> ThreadPoolExecutor:
-    """Threads of this process; a forked child has its own."""
+def _pool(pid: int) -> ThreadPoolExecutor:
+    """Threads of this process, made as they are needed; a forked child has its own."""
     del pid
-    return ThreadPoolExecutor(workers, thread_name_prefix="llpkit")
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="llpkit")
 
 
 def _jit(**options: Any) -> Callable[[F], F]:
@@ -236,7 +236,7 @@ def _symmetric(exp_z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix
         for j in range(max(0, k + i - n), min(i + 1, k)):
             value += prefix[i, j] * suffix[k - 1 - j]
         value *= u[i] * share
-        phi[i] = 1.0 - value if flip else value
+        phi[i] = max(1.0 - value, 0.0) if flip else min(value, 1.0)
         for j in range(min(k, n - i), 0, -1):
             suffix[j] += u[i] * suffix[j - 1]
     return float(total / scale)

@@ -123,7 +123,7 @@ def _recursion(
         for s in range(states):
             new[s] = w * beta[s]
             value += here[s] * beta[s]
-        phi[i, left_out] = w * value / total
+        phi[i, left_out] = min(w * value / total, 1.0)
         for k in range(classes):
             if k != left_out and y[k] > 0:
                 w, step, value = move[i, k], stride[k], 0.0
@@ -131,6 +131,6 @@ def _recursion(
                     for s in range(block, block + step * y[k]):
                         new[s] += w * beta[s + step]
                         value += here[s] * beta[s + step]
-                phi[i, k] = w * value / total
+                phi[i, k] = min(w * value / total, 1.0)
         beta, new = new, beta
     return float(total)

@@ -8,8 +8,8 @@ from torch import Tensor
 from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._ragged import bag_index, to_offsets
 
-_CONVEX = 1e-9
-"""A rise of the slope up to this (relative) is rounding, not a break."""
+_ROUNDING = 8 * torch.finfo(torch.float64).eps
+"""A rise of the slope up to this, relative to the log-weights, is rounding and not a break."""
 
 
 class Pieces(NamedTuple):
@@ -70,8 +70,9 @@ def cut(evidence: Evidence) -> Pieces:
     possible = table.isfinite()
     first = torch.zeros_like(possible)
     first[starts] = True
-    slope = torch.where(possible, table, 0.0).diff()  # (S - 1,)
-    rise = slope[1:] - slope[:-1] > _CONVEX * (1 + slope[1:].abs())
+    finite = torch.where(possible, table, 0.0)
+    size = finite.abs()
+    rise = finite.diff().diff() > _ROUNDING * (size[2:] + size[1:-1] + size[:-2])  # (S - 2,)
     breaks = first | ~possible
     breaks[1:] |= ~possible[:-1]
     # Slope k - 2 -> k - 1 counts only if both its ends belong to the run of k - 1.

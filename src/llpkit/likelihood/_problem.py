@@ -1,6 +1,6 @@
 """A call made ready: what is known, the path that solves it, and its derivatives."""
 
-import importlib.util
+import importlib
 from functools import cache
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from llpkit.likelihood._check import (
 )
 from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._pieces import cut
-from llpkit.likelihood._ragged import bag_index, ranges, to_offsets
+from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
 
 PATHS = ("auto", "torch", "numba")
 METHODS = ("exact", "sinkhorn")
@@ -64,17 +64,15 @@ def state(
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     check_choice("path", path, PATHS)
     compiled = _compiled(path, logits.device)
-    z = logits.to(working_dtype(logits))
+    z = logits.to(torch.float64)
     if z.dim() == 1:
         return z, BinaryProblem(ends, evidence, compiled)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
-    if z.shape[1] == 2 and len(evidence.table) == 0 and sound:
+    if z.shape[1] == 2 and sound:
         return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), compiled)
     if path == "numba" and not evidence.is_exact:
         raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
-    if not isinstance(max_states, int):
-        raise LLPError(f"max_states = {max_states!r}; give a whole number")
-    _multiclass.check_budget(evidence, ends.diff(), max_states)
+    _multiclass.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
     return z, ClassProblem(ends, evidence, compiled and evidence.is_exact)
 
 
@@ -85,7 +83,7 @@ def state_bound(
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if logits.dim() == 1:
         raise LLPError('method = "sinkhorn" is for K classes; binary counts are always exact')
-    return logits.to(working_dtype(logits)), SinkhornProblem(ends, evidence)
+    return logits.to(torch.float64), SinkhornProblem(ends, evidence)
 
 
 def _checked(
@@ -105,14 +103,13 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise LLPError(f"{name} = {value!r}; known are {', '.join(known)}")
 
 
-def working_dtype(logits: Tensor) -> torch.dtype:
-    """float64, but for the devices that have none."""
-    return torch.float32 if logits.device.type == "mps" else torch.float64
-
-
 @cache
 def _numba_installed() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    try:
+        importlib.import_module("numba")
+    except ImportError:
+        return False
+    return True
 
 
 def _compiled(path: str, device: torch.device) -> bool:
@@ -125,8 +122,14 @@ def _compiled(path: str, device: torch.device) -> bool:
 
 
 def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
-    """What ranges for two class counts say of the second one."""
+    """What is known of two class counts, said of the second one."""
     n = offsets.diff()
+    if len(evidence.table):
+        second = ranges(torch.zeros_like(n), n + 1)
+        bag = bag_index(to_offsets(n + 1))
+        both = torch.stack([n[bag] - second, second], 1)
+        log_w = _multiclass.log_weight(evidence, bag, both).sum(1)
+        return Evidence(torch.zeros_like(n), n, log_w, to_offsets(n + 1))
     low = torch.maximum(evidence.low[:, 1], n - evidence.high[:, 0])
     high = torch.minimum(evidence.high[:, 1], n - evidence.low[:, 0])
     return Evidence(low, high, evidence.table, low.new_zeros(len(low) + 1))
@@ -240,7 +243,14 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
-        log_p, phi, _ = problem.evaluate(z)
+        sick = z.isnan()
+        log_p, phi, _ = problem.evaluate(torch.where(sick, 0.0, z))
+        if bool(sick.any()):  # unchecked: NaN comes out for the bags it went into
+            of_row = sick if z.dim() == 1 else sick.any(1)
+            bad = segment_sum(of_row.to(z.dtype), problem.offsets) > 0
+            log_p = torch.where(bad, torch.nan, log_p)
+            bad = bad[bag_index(problem.offsets)]
+            phi = torch.where(bad if z.dim() == 1 else bad[:, None], torch.nan, phi)
         ctx.problem = problem
         ctx.set_materialize_grads(False)
         # The posterior is saved as an output, so a second derivative finds its way through it.

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install test lint types docs format bench clean
+.PHONY: help venv install test lint types docs format bench demo clean
 
 help:  ## show this list
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -35,6 +35,9 @@ format: $(STAMP)  ## rewrite the files in the project's style
 
 bench: $(STAMP)  ## compare the engine with enumeration
 	$(BIN)/python benchmarks/estep.py
+
+demo: $(STAMP)  ## train every method on digits and write a page, llpkit-demo/report.html
+	$(BIN)/llpkit demo
 
 clean:  ## remove everything that was built, .venv too
 	rm -rf .venv build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,24 +1,39 @@
 """Learn classifiers of single instances from the counts of labels in bags."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from llpkit import likelihood
-from llpkit.bags import Bags, random_bags
-from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
-
 if TYPE_CHECKING:
+    from llpkit import likelihood
+    from llpkit.bags import Bags, random_bags
+    from llpkit.errors import LLPError
+    from llpkit.likelihood import Evidence
     from llpkit.training import Fitted, fit, load
 
 __version__ = "0.1.0.dev0"
 
 __all__ = ["Bags", "Evidence", "Fitted", "LLPError", "fit", "likelihood", "load", "random_bags"]
 
+_HOME = {
+    "Bags": "bags",
+    "Evidence": "likelihood",
+    "Fitted": "training",
+    "LLPError": "errors",
+    "fit": "training",
+    "load": "training",
+    "random_bags": "bags",
+}
+
 
 def __getattr__(name: str) -> Any:
-    # Training brings Lightning Fabric along, so it is imported when it is first used.
-    if name in ("Fitted", "fit", "load"):
-        from llpkit import training
-
-        return getattr(training, name)
+    # Names are fetched when they are first used: the command line answers before torch is loaded,
+    # and the engine works without what training needs.
+    if name == "likelihood":
+        return importlib.import_module("llpkit.likelihood")
+    if name in _HOME:
+        return getattr(importlib.import_module(f"llpkit.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

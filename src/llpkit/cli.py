@@ -6,6 +6,7 @@ Heavy imports stand inside the commands, so that help comes at once.
 import functools
 import inspect
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -216,8 +217,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except OSError as error:  # a full disk, a folder without permission
         return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
-    except MemoryError:
-        return _fail("not enough memory; use less data, or a smaller batch size")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search("out of|allocate memory", str(error)):
+            raise
+        return _fail("not enough memory; use a smaller batch size, less data or --resident false")
     return 0
 
 
@@ -265,7 +268,7 @@ def _root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("llpkit-demo"),
-    seeds: Annotated[int, typer.Option(help="Runs of each method, for the bands.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs of each method, for the bands.", min=1)] = 5,
     epochs: Annotated[
         int | None, typer.Option(help="Epochs of each run.", min=1, show_default=False)
     ] = None,
@@ -453,7 +456,8 @@ def evaluate(
     from llpkit import runs
 
     run = runs.open_run(run_dir, device)
-    measures = runs.evaluate(run, runs.data_of(run, source, given), threshold)
+    own = source is None and not {"data.options", "data.bag_size"} & given.keys()
+    measures = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
     if as_json:
         typer.echo(json.dumps({"run": str(run_dir), "source": source, "parts": measures}, indent=1))
     else:
@@ -561,8 +565,9 @@ def _summary(rows: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("method", "test accuracy", "gap", "epoch", "bag log-lik", "calibration error"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    heads = ("method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik", "calib. error")
+    for head in heads:
+        table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
 
     def shown(value: float | None, pattern: str) -> str:
         return "–" if value is None else pattern.format(value)
@@ -571,8 +576,9 @@ def _summary(rows: Sequence[Any]) -> Any:
         spread = "" if row.accuracy_sd is None else f" ± {100 * row.accuracy_sd:.1f}"
         table.add_row(
             row.method,
-            "–" if row.accuracy is None else f"{100 * row.accuracy:.1f}{spread} %",
+            "–" if row.accuracy is None else f"{100 * row.accuracy:.1f}{spread}",
             "" if row.gap is None else f"{100 * row.gap:+.1f}",
+            shown(row.epoch_seconds, "{:.3f}"),
             shown(row.epoch_ratio, "{:.2f}×"),
             shown(row.log_likelihood, "{:.3f}"),
             shown(row.calibration_error, "{:.3f}"),

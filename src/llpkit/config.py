@@ -25,6 +25,10 @@ from llpkit.errors import LLPError
 
 Settings = dict[str, Any]
 
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2
+_NOTHING = "what is there to learn from? Name a dataset or a table"
+
 
 def _numbers(value: Any) -> list[int] | None:
     """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"72x90"``."""
@@ -65,11 +69,11 @@ def _columns(value: Any) -> str | list[str] | None:
 
 
 def _resident(value: Any) -> bool | str:
-    if isinstance(value, bool):
-        return value
-    if value == "auto":
-        return "auto"
-    raise ValueError("give true, false or auto")
+    known: dict[Any, bool | str] = {"true": True, "false": False, "auto": "auto"}
+    found = known.get(str(value).lower())
+    if found is None:
+        raise ValueError("give true, false or auto")
+    return found
 
 
 Columns = Annotated[str | list[str] | None, PlainValidator(_columns)]
@@ -125,8 +129,10 @@ class Data(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> "Data":
-        if (self.dataset is None) == (self.table is None):
-            raise ValueError("name either a dataset or a table")
+        if self.dataset is None and self.table is None:
+            raise ValueError(_NOTHING)
+        if self.dataset is not None and self.table is not None:
+            raise ValueError("name a dataset or a table, not both")
         given = {name for name in self.model_fields_set if getattr(self, name) not in (None, [])}
         if self.dataset is not None:
             wrong = sorted(given & set(TABLE_KEYS))
@@ -336,13 +342,13 @@ def _told(error: Any, options: Mapping[str, str]) -> str:
     if error["type"] == "extra_forbidden":
         return f"{path} is not known; {_nearest_key(path)}"
     if error["type"] == "missing":
-        return "what is there to learn from? Name a dataset or a table"
+        return _NOTHING
     if error["type"] == "value_error":
         told = str(error["ctx"]["error"])  # of a section as a whole, which names its keys itself
         whole = isinstance(error["input"], dict) and path in ("", "data")
-        return told if whole else f"{name} = {reprlib.repr(error['input'])}; {told}"
+        return told if whole else f"{name} = {_SHORT.repr(error['input'])}; {told}"
     message = error["msg"].removeprefix("Input ").removeprefix("Value ")
-    return f"{name} = {reprlib.repr(error['input'])} {message}"
+    return f"{name} = {_SHORT.repr(error['input'])} {message}"
 
 
 def _nearest_key(path: str) -> str:

@@ -51,14 +51,15 @@ def load_data(data: Data, seed: int) -> DataSet:
     return datasets.load(name, seed=seed, **options)
 
 
-def divide(data: DataSet, config: Config) -> dict[str, Bags]:
+def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     """The bags to train on, and those held out and kept for testing, by name; always whole bags."""
     generator = torch.Generator().manual_seed(config.seed)
-    bags, parts = data.bags, {}
+    parts = {}
     for name, share in (("test", config.test_fraction), ("held-out", config.held_out)):
         if share is not None:
             bags, parts[name] = bags.split(1 - share, generator)
-    return {"training": bags, **parts}
+    parts["training"] = bags
+    return {name: parts[name] for name in ("training", "held-out", "test") if name in parts}
 
 
 def take(inputs: Inputs, rows: Tensor) -> Inputs:
@@ -129,7 +130,7 @@ def fit(
         else:
             _write(work / ENVIRONMENT, json.dumps(record, indent=1))
         start = time.perf_counter()
-        parts = divide(data, config)
+        parts = divide(data.bags, config)
         model = _train(config, data, parts, work, callbacks)
     except BaseException:
         if not (work / CHECKPOINT).exists():  # nothing was learnt that could be resumed
@@ -137,9 +138,9 @@ def fit(
         raise
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
-    measures = {name: measure(model, data, bags) for name, bags in parts.items()}
+    measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
     _write_run(work, config, data, parts, model, record)
-    _publish(work, out)
+    publish(work, out)
     return Finished(out, model, measures, data.notes)
 
 
@@ -267,8 +268,8 @@ def _write_run(
     _write_report(work, config, data, parts, model, record)
 
 
-def _publish(work: Path, out: Path) -> None:
-    """Give the finished run its name; a run that it replaces goes last."""
+def publish(work: Path, out: Path) -> None:
+    """Give a finished run its name; a run that it replaces goes last."""
     for left in (work / CHECKPOINT, *work.glob(".*")):
         left.unlink(missing_ok=True)
     replaced = out.with_name(f"{out.name}.replaced")
@@ -332,7 +333,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _flat(record: Settings) -> dict[str, object]:
+def flat(record: Settings) -> dict[str, object]:
     """A record for a page: one line a name."""
     flat: dict[str, object] = {}
     for key, value in record.items():
@@ -378,21 +379,24 @@ def _write_report(
         summary=summarise(series, curves),
         series=series,
         calibrations=curves,
-        wall={config.method: _wall(model, data, parts["training"])},
+        wall={config.method: wall(model, data, parts["training"])},
         wall_note="The first bags that the model was trained on.",
         notes=data.notes,
-        environment=_flat(record),
+        environment=flat(record),
     )
     write_page(page, work / REPORT, figures_dir=work / FIGURES)
 
 
-def _wall(model: Fitted, data: DataSet, bags: Bags) -> list[Any]:
-    """Some bags to look at: the first that are not too large."""
+def wall(model: Fitted, data: DataSet, bags: Bags, inputs: Inputs | None = None) -> list[Any]:
+    """Some bags to look at: the first that are not too large.
+
+    ``inputs`` are what the model takes, where that differs from what is to be looked at.
+    """
     from llpkit.report import wall_bags
 
     small = torch.where((bags.sizes >= 1) & (bags.sizes <= _WALL))[0][:_WALL]
     shown = bags[small] if len(small) else bags[:1]
-    logits = _logits_of_rows(model, data.inputs, shown.rows)
+    logits = _logits_of_rows(model, data.inputs if inputs is None else inputs, shown.rows)
     return wall_bags(
         shown,
         data.inputs,
@@ -456,7 +460,8 @@ def open_run(folder: Path, device: str = "auto") -> Run:
     model = train.load(folder)
     encoder = None
     if (folder / ENCODER).exists():
-        encoder = FeatureEncoder.from_json((folder / ENCODER).read_text(encoding="utf-8"))
+        text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")
+        encoder = FeatureEncoder.from_json(text)
     where = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         place = torch.device(where if device == "auto" else device)
@@ -598,7 +603,7 @@ def _named(
     """One column, or one a class; null where nothing is known."""
     import pyarrow as pa
 
-    values = probability.double().numpy()
+    values = probability.float().numpy()
     if values.ndim == 1:
         return {what: pa.array(values, mask=~known)}
     pairs = zip(class_names, values.T, strict=True)
@@ -630,48 +635,51 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
     found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
 
 
-def evaluate(run: Run, data: Data, threshold: float = 0.5) -> dict[str, Settings]:
-    """Measures of a run on some data; on its own data, of each part that it was divided into."""
-    if data == run.config.data:
-        loaded = load_data(data, run.config.seed)
-        return {
-            name: measure(run.model, loaded, bags, threshold)
-            for name, bags in divide(loaded, run.config).items()
-        }
+def evaluate(
+    run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False
+) -> dict[str, Settings]:
+    """Measures of a run on some data, or on each part that the run divided its own data into."""
+    bags: Bags | None
+    notes: list[str] = []
     if data.table is None or run.encoder is None:
         loaded = load_data(data, run.config.seed)
-        return {"all": measure(run.model, loaded, loaded.bags, threshold)}
-    table = Table.read(data.table)
-    bags, notes = _table_bags(data, table)
-    truth = None
-    if data.label is not None:
-        truth = torch.from_numpy(table.labels(data.label, run.class_names))
+        inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
+    else:
+        table = Table.read(data.table)
+        inputs, truth = run.encoder.apply(table), None
+        bags, notes = _table_bags(data, table)
+        if data.label is not None:
+            truth = torch.from_numpy(table.labels(data.label, run.class_names))
     if bags is None and truth is None:
         raise LLPError(f"{notes[0]}; give the counts, or a column of labels with --label")
-    logits = run.model.logits(run.encoder.apply(table))
-    return {"all": _measures(logits, bags, truth, threshold)}
+    if by_part and bags is not None:
+        parts: Mapping[str, Bags | None] = divide(bags, run.config)
+    else:
+        parts = {"all": bags}
+    return {
+        name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
+    }
 
 
-def measure(model: Fitted, data: DataSet, bags: Bags, threshold: float = 0.5) -> Settings:
-    """Measures of bags of a data set, and of their instances where the truth is known."""
-    logits = _logits_of_rows(model, data.inputs, bags.rows)
-    return _measures(logits, bags, data.truth, threshold)
-
-
-def _measures(
-    logits: Tensor, bags: Bags | None, truth: Tensor | None, threshold: float
+def measure(
+    model: Fitted,
+    inputs: Inputs,
+    bags: Bags | None,
+    truth: Tensor | None,
+    threshold: float = 0.5,
 ) -> Settings:
+    """Measures of bags, and of their instances (of all, without bags) where the truth is known."""
+    rows = torch.arange(len(inputs)) if bags is None else bags.rows
+    logits = model.logits(take(inputs, rows))
     found: Settings = {}
     if bags is not None:
-        z = logits[bags.rows]
         found["bags"] = {
             "number": len(bags),
-            "log_likelihood": float(evaluation.bag_log_likelihood(z, bags).mean()),
-            "proportion_error": evaluation.proportion_error(_probability(z), bags),
+            "log_likelihood": float(evaluation.bag_log_likelihood(logits, bags).mean()),
+            "proportion_error": evaluation.proportion_error(_probability(logits), bags),
         }
     if truth is not None:
-        rows = torch.arange(len(logits)) if bags is None else bags.rows
-        p, y = _probability(logits[rows].double()), truth[rows]
+        p, y = _probability(logits.double()), truth[rows]
         found["instances"] = {
             "number": len(y),
             "accuracy": evaluation.accuracy(p, y, threshold),

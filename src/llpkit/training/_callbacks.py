@@ -93,6 +93,7 @@ class Progress(Callback):
                 f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "
                 f"about {left:.0f} s left",
                 highlight=False,
+                soft_wrap=True,
             )
 
     def on_end(self, session: Any) -> None:  # noqa: ARG002

@@ -17,10 +17,17 @@ def write_atomically(path: Path, write: Any) -> None:
     os.close(handle)
     try:
         write(Path(name))
+        os.chmod(name, 0o666 & ~_umask())  # as an ordinary file; mkstemp's is for its owner only
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -138,7 +138,8 @@ class Preprocess(nn.Module):
         """Fitted to some raw inputs; ``symmetric`` puts images into ``[-1, 1]`` instead."""
         x = to_float(sample)
         axes = [0, *range(2, x.dim())]
-        mean, scale = x.mean(axes, keepdim=True)[0], x.std(axes, keepdim=True)[0]
+        mean = x.mean(axes, keepdim=True)[0]
+        scale = x.std(axes, correction=0, keepdim=True)[0]
         if symmetric and x.dim() > 2:
             mean, scale = torch.full_like(mean, 0.5), torch.full_like(scale, 0.5)
         return cls(mean, torch.where(scale > 0, scale, 1.0))

@@ -1,0 +1,138 @@
+"""Help, version, lists and usage errors."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import llpkit as package
+from llpkit import cli
+from llpkit.config import Config, Data
+from llpkit.datasets import DATASETS
+from llpkit.methods import METHODS
+
+COMMANDS = ("demo", "fit", "predict", "evaluate", "datasets", "methods")
+
+
+def test_version(llpkit):
+    assert llpkit("--version") == (0, f"llpkit {package.__version__}\n", "")
+
+
+def test_help_lists_the_commands(llpkit):
+    done = llpkit("--help")
+    assert done.code == 0
+    assert all(command in done.out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["demo", "fit", "predict", "evaluate"])
+def test_help_of_a_command_has_examples(llpkit, command):
+    done = llpkit(command, "--help")
+    assert done.code == 0
+    assert "Examples" in done.out
+    assert f"llpkit {command} " in done.out
+
+
+def test_every_setting_is_an_option():
+    paths = {setting.path for setting in cli.SETTINGS}
+    expected = {name for name in Config.model_fields if name != "data"}
+    assert paths == expected | {f"data.{name}" for name in Data.model_fields}
+
+
+def test_settings_of_options_are_named_in_the_help(llpkit):
+    done = llpkit("fit", "--help")
+    assert [s.name for s in cli.SETTINGS if s.name not in done.out] == []
+
+
+def test_no_arguments_show_the_help(llpkit):
+    assert "Usage" in "".join(llpkit()[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fitt"], "No such command 'fitt'. Did you mean 'fit'?"),
+        (["fit", "--epoch", "3"], "No such option: --epoch"),
+        (["predict"], "Missing argument 'RUN_DIR'"),
+        (["predict", "run", "t.csv"], "Missing option '--out'"),
+        (["evaluate", "run", "--threshold", "high"], "--threshold"),
+        (["demo", "--seeds", "0"], "--seeds"),
+    ],
+)
+def test_usage_errors(llpkit, arguments, message):
+    done = llpkit(*arguments)
+    assert done.code == 2
+    assert message in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err
+
+
+def test_methods_are_listed(llpkit):
+    done = llpkit("methods")
+    assert done.code == 0
+    for key in METHODS:
+        assert key in done.out
+
+
+def test_datasets_are_listed_with_where_to_get_them(llpkit):
+    done = llpkit("datasets")
+    assert done.code == 0
+    words = " ".join(done.out.split())
+    assert all(name in words for name in DATASETS)
+    assert "no-data" in words
+    assert "cifar" in words
+    for name, answer in (("digits", "yes"), ("cifar10", "no"), ("group-photos", "no")):
+        line = next(line for line in done.out.splitlines() if line.startswith(name))
+        assert f" {answer} " in line
+
+
+def test_a_data_set_that_is_there_is_found(llpkit, tmp_path):
+    (tmp_path / "cifar-10-python.tar.gz").touch()
+    done = llpkit("datasets", "--data-dir", tmp_path)
+    line = next(line for line in done.out.splitlines() if line.startswith("cifar10"))
+    assert " yes " in line
+
+
+def test_the_command_line_imports_nothing_heavy():
+    code = """
+import sys, llpkit
+before = set(sys.modules)
+import llpkit.cli
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(new & {"torch", "numpy", "matplotlib", "sklearn", "pyarrow", "pydantic", "yaml"}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_installed_script_runs():
+    script = os.path.join(os.path.dirname(sys.executable), "llpkit")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("llpkit ")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(28, "No space left on device", "x.csv"), "No space left on device (x.csv)"),
+        (MemoryError(), "not enough memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "not enough memory"),
+    ],
+)
+def test_what_a_machine_lacks_is_told_in_a_line(llpkit, monkeypatch, error, message):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("llpkit.runs.fit", fail)
+    done = llpkit("fit", "--dataset", "digits")
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_bug_is_not_hidden(llpkit, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("llpkit.runs.fit", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        llpkit("fit", "--dataset", "digits")

@@ -1,0 +1,66 @@
+"""The benchmark's small version: it runs, its ratios hold, and its comparison can fail."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def estep(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two threads that wait for each other on a busy machine spoil a ratio
+    import estep
+
+    yield estep
+    torch.set_num_threads(threads)
+
+
+def bags(estep, number):
+    rng = np.random.default_rng(0)
+    return estep.draw(rng, rng.integers(1, 13, number))
+
+
+def test_small_version_runs_and_the_engine_is_faster(estep, tmp_path):
+    numbers = estep.measure(quick=True, seed=0, out=tmp_path).numbers
+    published = f"times faster than {estep.PUBLISHED}"
+    # A tenth of what a busy machine shows.
+    assert numbers[f"{estep.NUMBA}: {published}"] > 150
+    assert numbers[f"{estep.TORCH}: {published}"] > 8
+    for name in estep.ENGINE:
+        assert numbers[f"{name}: steepest exponent of time per instance"] < 0.9
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+    text = (tmp_path / "estep.md").read_text()
+    assert all(name in text for name in estep.METHODS)
+    assert "torch " + torch.__version__ in text
+
+
+def test_a_slow_engine_shows_in_the_ratio(estep, monkeypatch):
+    monkeypatch.setitem(estep.METHODS, estep.NUMBA, estep.METHODS[estep.PUBLISHED])
+    report, once = estep.Report(), estep.Pace(1, 0)
+    estep.side_by_side(report, bags(estep, 40), [estep.PUBLISHED, estep.NUMBA], once)
+    assert report.numbers[f"{estep.NUMBA}: times faster than {estep.PUBLISHED}"] < 10
+
+
+@pytest.mark.parametrize("wrong", [lambda phi: phi + 1e-9, lambda phi: phi * np.nan])
+def test_a_wrong_engine_is_not_timed(estep, monkeypatch, wrong):
+    once = estep.Pace(1, 0)
+    right = estep.METHODS[estep.NUMBA]
+    monkeypatch.setitem(estep.METHODS, estep.NUMBA, lambda sample: lambda: wrong(right(sample)()))
+    with pytest.raises(RuntimeError, match=r"engine, numba path is off by (1\.0e-09|nan)"):
+        estep.side_by_side(estep.Report(), bags(estep, 40), [estep.VECTORISED, estep.NUMBA], once)
+
+
+def test_a_missed_demand_is_said(estep):
+    report = estep.Report()
+    report.numbers = {name: max(least, 0) for name, least, _ in estep.DEMANDS}
+    estep.demands(report)
+    assert "NO" not in report.text
+    report.numbers[estep.DEMANDS[0][0]] = 2999
+    estep.demands(report)
+    assert "| 2,999 | ≥ 3,000 | NO |" in report.text

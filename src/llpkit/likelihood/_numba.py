@@ -31,6 +31,9 @@ from llpkit.likelihood._ragged import to_offsets
 SMALL = 128
 """Largest bag for the recursions; beyond it the Fourier sum is faster (measured)."""
 
+NARROW = 8
+"""Counts of the rarer label below this take loops of fixed length, which run as vectors."""
+
 MODERATE = 500.0
 """Sum of absolute logits up to which no product of exponentials leaves float64's range."""
 
@@ -57,7 +60,7 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
         exp_z = np.exp(arrays[0]) if len(z) < _MANY else z.detach().exp().numpy()
     small = [exp_z, *arrays[:6], *arrays[8:]]  # without the weight tables
     left = in_threads(run_small, small, arrays[1])
-    log_p.log_()
+    np.log(arrays[8], out=arrays[8])  # probabilities so far; torch's would wake threads
     if left:
         in_threads(run_rest, arrays, arrays[1])
     return log_p, phi
@@ -121,6 +124,7 @@ def run_small(
     """
     odds, suffix = np.empty(SMALL), np.empty(SMALL + 1)
     prefix = np.empty((SMALL + 1, SMALL + 1))
+    narrow, tail = np.zeros((SMALL + 1, NARROW)), np.zeros(NARROW + 1)
     left = 0
     for b in range(first, last):
         begin, end, j = offsets[b], offsets[b + 1], starts[b]
@@ -130,8 +134,10 @@ def run_small(
             for i in range(begin, end):
                 size += abs(z[i])
             if size <= MODERATE and 0 <= low[j] <= n:
-                u = exp_z[begin:end]
-                prob[b] = _symmetric(u, low[j], phi[begin:end], odds, prefix, suffix)
+                if min(low[j], n - low[j]) < NARROW:
+                    prob[b] = _symmetric_narrow(exp_z, begin, n, low[j], phi, odds, narrow, tail)
+                else:
+                    prob[b] = _symmetric(exp_z, begin, n, low[j], phi, odds, prefix, suffix)
                 continue
         prob[b] = np.nan
         left += 1
@@ -210,14 +216,22 @@ def _log_sigmoid(x: float) -> float:
 
 
 @_jit()
-def _symmetric(exp_z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix: Array) -> float:
+def _symmetric(
+    exp_z: Array,
+    begin: int,
+    n: int,
+    y: int,
+    phi: Array,
+    u: Array,
+    prefix: Array,
+    suffix: Array,
+) -> float:
     """P(y) by symmetric polynomials; the rarer label is the one that is counted."""
-    n = len(exp_z)
     flip = 2 * y > n
     k = n - y if flip else y
     scale = 1.0
     for i in range(n):
-        u[i] = 1.0 / exp_z[i] if flip else exp_z[i]
+        u[i] = 1.0 / exp_z[begin + i] if flip else exp_z[begin + i]
         scale *= 1.0 + u[i]
     for j in range(k + 1):
         suffix[j] = 0.0
@@ -235,10 +249,54 @@ def _symmetric(exp_z: Array, y: int, phi: Array, u: Array, prefix: Array, suffix
         value = 0.0
         for j in range(max(0, k + i - n), min(i + 1, k)):
             value += prefix[i, j] * suffix[k - 1 - j]
-        value *= u[i] * share
-        phi[i] = max(1.0 - value, 0.0) if flip else min(value, 1.0)
+        value = min(value * u[i] * share, 1.0)
+        phi[begin + i] = 1.0 - value if flip else value
         for j in range(min(k, n - i), 0, -1):
             suffix[j] += u[i] * suffix[j - 1]
+    return float(total / scale)
+
+
+@_jit(fastmath={"reassoc", "contract"})
+def _symmetric_narrow(
+    exp_z: Array,
+    begin: int,
+    n: int,
+    y: int,
+    phi: Array,
+    u: Array,
+    prefix: Array,
+    tail: Array,
+) -> float:
+    """The same for few of the rarer label: all of ``e_0 … e_7`` at every step, whatever is needed.
+
+    ``tail[j]`` is the suffix polynomial that goes with ``e_j`` of the prefix.
+    """
+    flip = 2 * y > n
+    k = n - y if flip else y
+    scale = 1.0
+    for j in range(NARROW):
+        prefix[0, j] = 0.0
+        tail[j] = 0.0
+    prefix[0, 0] = 1.0
+    if k > 0:
+        tail[k - 1] = 1.0
+    for i in range(n):
+        odds = 1.0 / exp_z[begin + i] if flip else exp_z[begin + i]
+        u[i] = odds
+        scale *= 1.0 + odds
+        prefix[i + 1, 0] = 1.0
+        for j in range(1, NARROW):
+            prefix[i + 1, j] = prefix[i, j] + odds * prefix[i, j - 1]
+    total = prefix[n, k]
+    share = 1.0 / total
+    for i in range(n - 1, -1, -1):
+        value = 0.0
+        for j in range(NARROW):
+            value += prefix[i, j] * tail[j]
+        value = min(value * u[i] * share, 1.0)
+        phi[begin + i] = 1.0 - value if flip else value
+        for j in range(NARROW):
+            tail[j] += u[i] * tail[j + 1]
     return float(total / scale)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.likelihood import _binary, _draw, _multiclass, _sinkhorn
 from llpkit.likelihood._check import (
+    all_finite,
     check_evidence,
     check_logits,
     check_numbers,
@@ -243,9 +244,9 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
-        sick = z.isnan()
-        log_p, phi, _ = problem.evaluate(torch.where(sick, 0.0, z))
-        if bool(sick.any()):  # unchecked: NaN comes out for the bags it went into
+        sick = None if all_finite(z) else z.isnan()
+        log_p, phi, _ = problem.evaluate(z if sick is None else torch.where(sick, 0.0, z))
+        if sick is not None:  # unchecked: NaN comes out for the bags it went into
             of_row = sick if z.dim() == 1 else sick.any(1)
             bad = segment_sum(of_row.to(z.dtype), problem.offsets) > 0
             log_p = torch.where(bad, torch.nan, log_p)

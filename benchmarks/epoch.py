@@ -11,6 +11,7 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -67,8 +68,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, without llp-gan")
+    parser.add_argument("--no-gan", action="store_true", help="without llp-gan, the slowest")
     parser.add_argument("--rounds", type=int, default=7, help="turns of every method")
-    parser.add_argument("--threads", type=int, default=2, help="torch's threads")
+    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
     parser.add_argument("--out", type=Path, help="folder for the table and the figures as JSON")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -82,7 +84,7 @@ def main() -> None:
         "amle": Runner("amle", {}, data),
         "dllp": Runner("dllp", {}, data),
     }
-    if not options.quick:
+    if not (options.quick or options.no_gan):
         runs["llp-gan (its own network)"] = Runner("llp-gan", {}, data)
     plain = networks.make("small-cnn", input_shape=tuple(data.inputs.shape[1:]), num_outputs=1)
 
@@ -115,7 +117,7 @@ def main() -> None:
         "",
         f"The loop against a bare one: {overhead:.2f}",
         "",
-        f"`python benchmarks/epoch.py`: small-cnn on {len(data.inputs)} digits of 8 x 8 pixels, "
+        f"`python {' '.join(sys.argv)}`: small-cnn on {len(data.inputs)} digits of 8 x 8 pixels, "
         f"bags of 1 to 12, batches of {BATCH} instances; median of {rounds} rounds; "
         f"{options.threads} threads of {platform.processor() or platform.machine()}, "
         f"torch {torch.__version__}, Python {platform.python_version()}",

@@ -59,9 +59,10 @@ def test_test_digits_are_in_no_training_bag():
 
 
 @pytest.mark.slow
-def test_mle_is_near_the_bound_and_above_dllp(llpkit):
+def test_mle_is_near_the_bound_and_above_dllp_and_amle(llpkit):
     done = llpkit("demo", "--seeds", 5, "--out", "shown")
     assert done.code == 0, done.err
     rows = {r["method"]: r for r in json.loads(Path("shown/demo.json").read_text())["summary"]}
     assert rows["mle"]["accuracy"] > rows["supervised"]["accuracy"] - 0.02
     assert rows["mle"]["accuracy"] > rows["dllp"]["accuracy"]
+    assert rows["mle"]["accuracy"] > rows["amle"]["accuracy"]

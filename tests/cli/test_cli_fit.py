@@ -138,7 +138,18 @@ def test_an_out_that_cannot_be_made(llpkit):
 
 def start(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "llpkit.cli", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_interrupts,
+    )
+
+
+def _hear_interrupts() -> None:
+    """A shell's background job ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_epochs(process: subprocess.Popen[str], checkpoint: Path, epochs: int) -> None:

@@ -145,7 +145,7 @@ SETTINGS = [
     Setting("test_fraction", "Share of bags kept for testing.", "SHARE", TRAINING),
     Setting("seed", "All randomness follows from it (0).", "N", TRAINING),
     Setting("device", "auto, cpu, cuda, cuda:1, … (auto).", "NAME", MACHINE),
-    Setting("precision", "32-true, bf16-mixed or 16-mixed (32-true).", "NAME", MACHINE),
+    Setting("precision", "32-true, bf16-mixed, 16-mixed or auto (auto).", "NAME", MACHINE),
     Setting("resident", "Keep all data on the device: true, false or auto.", "WHICH", MACHINE),
     Setting("workers", "Processes that read image files (2).", "N", MACHINE),
     Setting("threads", "CPU threads (as torch chooses).", "N", MACHINE),

@@ -2,7 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,9 @@ def fit(
     task = _task(bags, data, how, labels, batch_size, where, lr)
 
     precision = _precision(precision, where)
-    fabric = _fabric(where, precision)
+    devices: Any = 1 if where.index is None else [where.index]
+    with _quiet():
+        fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(seed, 0))
         module, name = _network(network, how, task)
@@ -130,7 +133,8 @@ def fit(
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
     fixed = _fixed(how, task)
-    wrapped, chosen = fabric.setup(plain, chosen)
+    with _quiet():
+        wrapped, chosen = fabric.setup(plain, chosen)
 
     settings = {
         "method": how.key,
@@ -212,14 +216,14 @@ def _precision(precision: Any, device: torch.device) -> Any:
     return "bf16-mixed" if on_card else "32-true"
 
 
-def _fabric(device: torch.device, precision: Any) -> Fabric:
-    devices: Any = 1 if device.index is None else [device.index]
-    # Fabric tells the precision it was told, at a level below warnings.
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Fabric tells what it was told and gives advice, at a level below warnings."""
     log = logging.getLogger("lightning_fabric.utilities.rank_zero")
     level = log.level
     log.setLevel(logging.WARNING)
     try:
-        return Fabric(accelerator=device.type, devices=devices, precision=precision)
+        yield
     finally:
         log.setLevel(level)
 

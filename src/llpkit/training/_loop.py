@@ -119,7 +119,7 @@ class Session:
             stack.callback(before.wait_stream, stream)
             stack.enter_context(torch.cuda.stream(stream))
             if self.fixed:  # with other shapes in every step it would tune for each
-                stack.enter_context(torch.backends.cudnn.flags(benchmark=True))
+                stack.enter_context(torch.backends.cudnn.flags(True, benchmark=True))
         return stack
 
     def _epoch(self, epoch: int) -> None:

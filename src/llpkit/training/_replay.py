@@ -58,32 +58,61 @@ class Replay:
         for mine, new in zip((*self.slot[0], self.slot[1]), (*step, inputs), strict=True):
             if mine is not None and new is not None:
                 mine.copy_(new, non_blocking=True)
-        if self.graph is None and self.warm >= WARM_UP:
+        if self.graph is None and self.warm == WARM_UP:
             self._record()
         if self.graph is not None:
             self.graph.replay()
+            return
+        self.warm += 1
+        if self.warm == WARM_UP:
+            self._run_and_listen()
         else:
-            self.warm += 1
             self._run(self.slot[0], self.batch)
+
+    def _run_and_listen(self) -> None:
+        """The last step before the recording, which must not wait for the device."""
+        assert self.slot is not None
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                self._run(self.slot[0], self.batch)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        waits = [w for w in heard if "synchroniz" in str(w.message)]
+        for other in heard:
+            if other not in waits:
+                warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        if waits:
+            where = f"{waits[0].filename}, line {waits[0].lineno}"
+            self._give_up(f"it waits for the device: {where}")
 
     def _record(self) -> None:
         assert self.slot is not None
         self.trainer.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
+        device = self.seen.device
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
         try:
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream(device)):
                 self._run(self.slot[0], self.batch)
         except RuntimeError as error:
-            self.record = False
-            first = str(error).strip().splitlines()[0]
-            warnings.warn(
-                f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph '
-                f"({first}); training goes on without, which is slower. cuda_graph=False says so "
-                "from the start",
-                stacklevel=2,
-            )
+            # The generator still believes that a recording goes on; give it a state that does not.
+            seed = generator.initial_seed()
+            generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+            generator.manual_seed(seed)
+            self._give_up(str(error).strip().splitlines()[0])
             return
         self.graph = graph
+
+    def _give_up(self, reason: str) -> None:
+        self.record = False
+        warnings.warn(
+            f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph ({reason}); '
+            "training goes on without, which is slower. cuda_graph=False says so from the start",
+            stacklevel=2,
+        )
 
     def _run(self, step: Plan, batch: Batch) -> None:
         loss, logits = self.method.step(batch, self.trainer, self.num_classes)

@@ -201,6 +201,8 @@ class Config(_Section):
     device: str = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     resident: Annotated[bool | str, PlainValidator(_resident)] = "auto"
+    cuda_graph: bool = True
+    compile: bool = False
     workers: Annotated[int, Field(ge=0)] = 2
     threads: Annotated[int, Field(ge=1)] | None = None
 

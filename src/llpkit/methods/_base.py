@@ -59,7 +59,7 @@ class Trainer(NamedTuple):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     backward: Callable[..., None]
-    """``backward(tensor, gradient=None)``, through which mixed precision works."""
+    """``backward(tensor, gradient=None, inputs=None)``, through which mixed precision works."""
 
 
 class Method:

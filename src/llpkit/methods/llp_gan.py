@@ -93,7 +93,7 @@ class LLPGAN(Method):
         _, features = network.forward_features(self.generator.draw(len(x)))
         matching = (features.float().mean(0) - wanted.float().mean(0)).square().sum()
         self.optimizer.zero_grad(set_to_none=True)
-        trainer.backward(matching)
+        trainer.backward(matching, inputs=list(self.generator.parameters()))
         self.optimizer.step()
         return loss.detach(), logits.detach()
 

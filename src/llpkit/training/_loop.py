@@ -58,6 +58,8 @@ class Session:
     """Whether all batches have one shape; see :mod:`._fixed`."""
     record: bool = False
     """Whether steps are recorded and replayed; see :mod:`._replay`."""
+    compiled: nn.Module | None = None
+    """The same network, compiled for the steps."""
 
     def __post_init__(self) -> None:
         self.history: list[Row] = []
@@ -65,7 +67,8 @@ class Session:
         self.stop = False
         self.best: dict[str, Any] | None = None
         self._sizes = self.task.bags.sizes.cpu()
-        self._trainer = Trainer(self.network, self.optimizer, self.fabric.backward)
+        trained = self.network if self.compiled is None else self.compiled
+        self._trainer = Trainer(trained, self.optimizer, self.fabric.backward)
         if self.fixed:
             bags, device = self.task.bags, self.task.device
             self._host_bags = bags.to("cpu")
@@ -149,7 +152,7 @@ class Session:
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: mean loss, and the logits as they went by."""
-        self.network.train()
+        self._trainer.network.train()
         if self.fixed:
             return self._train_fixed()
         bags, classes = self.task.bags, self.task.num_classes

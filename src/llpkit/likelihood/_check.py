@@ -62,7 +62,12 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
 
 def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -> Evidence:
     """Counts as :class:`Evidence` that fits the logits and the bags."""
-    evidence = counts if isinstance(counts, Evidence) else Evidence.exact(counts)
+    if isinstance(counts, Evidence):
+        evidence = counts
+    elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
+        evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
+    else:
+        evidence = Evidence.exact(counts)
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"
@@ -79,6 +84,10 @@ def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -
     if validate:
         _check_counts(evidence, sizes)
     return evidence
+
+
+def _whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _check_counts(evidence: Evidence, sizes: Tensor) -> None:

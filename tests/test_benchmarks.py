@@ -1,5 +1,6 @@
 """The benchmark's small version: it runs, its ratios hold, and its comparison can fail."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +65,16 @@ def test_a_missed_demand_is_said(estep):
     report.numbers[estep.DEMANDS[0][0]] = 2999
     estep.demands(report)
     assert "| 2,999 | ≥ 3,000 | NO |" in report.text
+
+
+def test_the_card_s_benchmark_runs_without_a_card(estep, tmp_path):
+    import estep_gpu
+
+    estep_gpu.main(["--device", "cpu", "--quick", "--out", str(tmp_path)])
+    text = (tmp_path / "estep_gpu.md").read_text()
+    assert "| 1 to 12 |" in text
+    numbers = json.loads((tmp_path / "estep_gpu.json").read_text())["numbers"]
+    assert numbers["64: torch path, instances/s"] > 0
+    off = torch.tensor([0.5 + 1e-3]), torch.tensor([0.5])
+    with pytest.raises(RuntimeError, match=r"triton, float32 is off by 1\.0e-03"):
+        estep_gpu.check(estep_gpu.TRITON32, *off)

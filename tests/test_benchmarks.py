@@ -67,7 +67,8 @@ def test_a_missed_demand_is_said(estep):
     assert "| 2,999 | ≥ 3,000 | NO |" in report.text
 
 
-def test_the_card_s_benchmark_runs_without_a_card(estep, tmp_path):
+@pytest.mark.usefixtures("estep")
+def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
     import estep_gpu
 
     estep_gpu.main(["--device", "cpu", "--quick", "--out", str(tmp_path)])

@@ -73,15 +73,14 @@ class Case:
 def cases(device: str, quick: bool) -> list[Case]:
     if device == "cuda":
         found = []
-        for name, size, more in (
-            ("cifar10", 32, ("llp-gan",)),
-            ("group-photos", 90, ()),
+        for name, size, every in (
+            ("cifar10", 32, ("supervised", *LLP, "llp-gan")),
+            ("group-photos", 90, ("supervised", "mle")),
         ):
             data = load(name)
             train, _ = next(iter(data.bags.kfold(10, 0)))
             title = f"conv-large, {name}, {train.num_instances:,} images of {size} rows"
-            every = ("supervised", *LLP, *more)
-            found.append(_case(title, "conv-large", data, train, 128, 3 if quick else 6, every))
+            found.append(_case(title, "conv-large", data, train, 128, 2 if quick else 4, every))
         return found
     digits = load("digits")
     found = [_case("small-cnn, digits of 8 x 8", "small-cnn", digits, digits.bags, 64, 3)]

@@ -28,8 +28,8 @@ CPU: list[Demand] = [
 BIRDS = "conv-large, cifar10, 10,855 images of 32 rows"
 PHOTOS = "conv-large, group-photos, 6,696 images of 90 rows"
 GPU: list[Demand] = [
-    ("engine, triton path: instances/s, 1 to 12", 20e9, math.inf),
-    ("engine, triton path: instances/s, 128", 1e9, math.inf),
+    ("1 to 12: triton, float32, instances/s", 20e9, math.inf),
+    ("128: triton, float32, instances/s", 1e9, math.inf),
     (f"{BIRDS}: supervised epoch, s", 0, 0.30),
     (f"{BIRDS}: mle over supervised", 0, 1.03),
     *((f"{BIRDS}: {name} over supervised", 0, 1.15) for name in ("direct", "amle", "dllp")),
@@ -55,7 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     if on_card:
         import estep_gpu
 
-        report = estep_gpu.measure(options.quick, options.seed, out)
+        command = f"python benchmarks/speed.py --device cuda{' --quick' * options.quick}"
+        report = estep_gpu.on("cuda", options.quick, options.seed, command)
+        estep_gpu.figure(report.numbers, out / "estep_gpu.png")
     else:
         report = estep.measure(options.quick, options.seed, out)
     report.say("\n## Epochs\n")

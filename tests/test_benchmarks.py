@@ -1,5 +1,6 @@
 """The benchmark's small version: it runs, its ratios hold, and its comparison can fail."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +90,18 @@ def test_the_demands_name_numbers_that_are_measured(estep):
     title = epoch.cases("cpu", quick=True)[0].name
     assert {name for name, *_ in speed.CPU} >= {name for name, *_ in estep.DEMANDS}
     assert title == speed.DIGITS
+
+
+@pytest.mark.usefixtures("estep")
+def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
+    import estep_gpu
+
+    estep_gpu.main(["--device", "cpu", "--quick", "--out", str(tmp_path)])
+    text = (tmp_path / "estep_gpu.md").read_text()
+    assert "| 1 to 12 |" in text
+    numbers = json.loads((tmp_path / "estep_gpu.json").read_text())
+    assert (tmp_path / "estep_gpu.png").stat().st_size > 10_000
+    assert numbers["64: torch path, instances/s"] > 0
+    off = torch.tensor([0.5 + 1e-3]), torch.tensor([0.5])
+    with pytest.raises(RuntimeError, match=r"triton, float32 is off by 1\.0e-03"):
+        estep_gpu.check(estep_gpu.TRITON32, *off)

@@ -60,7 +60,7 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
     return ends.to(device)
 
 
-def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -> Evidence:
+def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) -> Evidence:
     """Counts as :class:`Evidence` that fits the logits and the bags."""
     if isinstance(counts, Evidence):
         evidence = counts
@@ -75,14 +75,14 @@ def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -
             f"counts has shape {tuple(evidence.low.shape)} but logits has shape "
             f"{tuple(logits.shape)}; expected counts of shape {expected}"
         )
-    if len(evidence) != len(sizes):
+    if len(evidence) != len(ends) - 1:
         raise LLPError(
-            f"there are {len(evidence)} counts but offsets describe {len(sizes)} bags; "
+            f"there are {len(evidence)} counts but offsets describe {len(ends) - 1} bags; "
             "give one count for every bag"
         )
     evidence = evidence.to(logits.device)
     if validate:
-        _check_counts(evidence, sizes)
+        _check_counts(evidence, ends.diff())
     return evidence
 
 

@@ -102,7 +102,7 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Evidence]:
     logits = check_logits(logits)
     ends = check_offsets(offsets, len(logits), logits.device, validate)
-    evidence = check_evidence(counts, logits, ends.diff(), validate)
+    evidence = check_evidence(counts, logits, ends, validate)
     if validate:
         check_numbers(logits.detach())
     return logits, ends, evidence

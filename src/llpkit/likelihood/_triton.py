@@ -33,6 +33,8 @@ TINY, SMALL = 12, 32
 LANES = 1024 if INTERPRETED else 128
 """Lanes of a program for small bags; the interpreter's cost is by the operation, not the lane."""
 
+FUSED = {"enable_fp_fusion": True}  # some versions ask to be told
+
 LONG = 1024
 """Mean bag size from which the programs for large bags are wide."""
 
@@ -56,19 +58,35 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
     programs = _programs(z.device)
     with torch.cuda.device_of(z):
         small[(triton.cdiv(num_bags, LANES),)](
-            *arrays, LANES, LEAST=0, MOST=TINY, OWN=TINY, LANES=LANES, SCAN=LANES, num_warps=4
+            *arrays,
+            LANES,
+            LEAST=0,
+            MOST=TINY,
+            OWN=TINY,
+            LANES=LANES,
+            SCAN=LANES,
+            num_warps=4,
+            **FUSED,
         )
         if len(z) > TINY:
             span = LANES // 4 * triton.cdiv(num_bags, programs * LANES // 4)
             small[(triton.cdiv(num_bags, span),)](
-                *arrays, span, LEAST=TINY + 1, MOST=SMALL, OWN=8, LANES=LANES, SCAN=512, num_warps=4
+                *arrays,
+                span,
+                LEAST=TINY + 1,
+                MOST=SMALL,
+                OWN=8,
+                LANES=LANES,
+                SCAN=512,
+                num_warps=4,
+                **FUSED,
             )
         if len(z) > SMALL:
             span = triton.cdiv(num_bags, programs)
             warps = 4 if len(z) >= LONG * num_bags else 1
             rows = 1024 if INTERPRETED else 32 * warps
             large[(triton.cdiv(num_bags, span),)](
-                *arrays, span, LEAST=SMALL + 1, ROWS=rows, SCAN=128, num_warps=warps
+                *arrays, span, LEAST=SMALL + 1, ROWS=rows, SCAN=128, num_warps=warps, **FUSED
             )
     return log_p, phi
 
@@ -81,7 +99,7 @@ def pull_back(grad: Tensor, z: Tensor, phi: Tensor, offsets: Tensor) -> Tensor:
         arrays = (grad.contiguous(), z.contiguous(), phi.contiguous(), offsets.contiguous(), out)
         with torch.cuda.device_of(z):
             _pull_back[(triton.cdiv(len(z), 512),)](
-                *arrays, len(z), num_bags, num_bags.bit_length(), BLOCK=512
+                *arrays, len(z), num_bags, num_bags.bit_length(), BLOCK=512, **FUSED
             )
     return out
 

@@ -74,26 +74,29 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
     integer: tl.constexpr = tl.int64 if BITS == 64 else tl.int32
     row = tl.arange(0, ROWS)
     one = tl.full((), 1, integer)
-    mark = one << (BITS - 1)  # the smallest integer
-    above = tl.full((), 0, tl.int32)
-    for bit in range(BITS):
-        trial = mark ^ (one << (BITS - 1 - bit))
+    mark = one << (BITS - 1)  # the smallest integer, which all reach
+    number = n
+    bit = BITS - 1
+    while (number != y) & (bit >= 0):  # the largest mark that y or more reach, or that y reach
+        trial = mark ^ (one << bit)
         reached = tl.zeros((ROWS,), tl.int32)
         for at in range(0, n, ROWS):
             z = tl.load(bag_ptr + at + row, mask=at + row < n, other=0.0)
             key = _order(z.to(integer, bitcast=True), BITS)
             reached += ((key >= trial) & (at + row < n)).to(tl.int32)
-        number = tl.sum(reached, 0)
-        mark = tl.where(number >= y, trial, mark)
-        above = tl.where(number >= y, number, above)
-    # A bag of NaN apart, every logit reaches the first mark that is kept.
-    below = tl.full((ROWS,), -float("inf"), dtype)
+        found = tl.sum(reached, 0)
+        mark = tl.where(found >= y, trial, mark)
+        number = tl.where(found >= y, found, number)
+        bit -= 1
+    above = tl.full((ROWS,), float("inf"), dtype)
+    below = -above
     for at in range(0, n, ROWS):
         z = tl.load(bag_ptr + at + row, mask=at + row < n, other=-float("inf"))
-        key = _order(z.to(integer, bitcast=True), BITS)
-        below = tl.maximum(below, tl.where(key < mark, z, -float("inf")))
-    last = _order(mark, BITS).to(dtype, bitcast=True)
-    return last, tl.where(above > y, last, tl.max(below, 0))
+        reaches = _order(z.to(integer, bitcast=True), BITS) >= mark
+        above = tl.minimum(above, tl.where(reaches, z, float("inf")))
+        below = tl.maximum(below, tl.where(reaches, -float("inf"), z))
+    last = tl.min(above, 0)
+    return last, tl.where(number > y, last, tl.max(below, 0))
 
 
 @triton.jit

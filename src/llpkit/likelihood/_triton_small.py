@@ -100,8 +100,8 @@ def _block(
                 a = tl.where(other & (x > 0), w, 1.0)
                 b = tl.where(other, tl.where(x > 0, 1.0, w), 0.0)
                 new = ()
-                for j in tl.static_range(K):
-                    new = new + (a * tail[j] + b * tail[j + 1],)
+                for m in tl.static_range(K):
+                    new = new + (a * tail[m] + b * tail[m + 1],)
                 tail = new + (a * tail[K],)
 
         # rows[s][j] is the coefficient of s^j in the product of the first s factors of the lane.

@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     def batch(self, inputs: Tensor) -> Batch:
         """Of one step: what the method sees."""
-        evidence = None if self.counts is None else Evidence._uniform(self.counts, self.counts)
+        evidence = None if self.counts is None else Evidence.unchecked(self.counts)
         return Batch(inputs, self.positions, self.offsets, evidence, self.weights)
 
 

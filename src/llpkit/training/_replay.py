@@ -73,10 +73,11 @@ class Replay:
         """The last step before the recording, which must not wait for the device."""
         assert self.slot is not None
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("warn")
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                heard.clear()  # it warns that it is a prototype
                 self._run(self.slot[0], self.batch)
         finally:
             torch.cuda.set_sync_debug_mode(before)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from llpkit import cli_experiments
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -510,6 +511,9 @@ def list_methods() -> None:
             f"{method.lr:g}",
         )
     _console().print(table)
+
+
+app.command("reproduce")(cli_experiments.reproduce)
 
 
 # Parsing

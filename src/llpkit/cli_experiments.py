@@ -10,7 +10,7 @@ import typer
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
-    from llpkit.experiments import Outcome, Settings
+    from llpkit.experiments import Place, Settings, Store
 
 FAILED = 1
 WHICH, HOW, WHERE = "What to run", "How to train", "Where and how long"
@@ -115,21 +115,19 @@ def reproduce(
       llpkit reproduce bag-size --dataset cifar10 --methods mle,direct,amle,dllp --folds 0-2
       llpkit report llpkit-results
     """
-    from llpkit.experiments import EXPERIMENTS, Settings, Store, deadline, parse_folds
+    from llpkit.experiments import EXPERIMENTS, Place, Settings, Store, deadline, experiments_of
+    from llpkit.experiments import parse_folds as folds_in
 
     if experiment not in (*EXPERIMENTS, "all"):
         raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)} and all")
-    names = _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
-    ends = deadline(time_limit)
     store = Store(out or [Path("llpkit-results")])
-    command = _command(ctx.obj or [])
-    failures: list[dict[str, Any]] = []
-    left = 0
-    for name in names:
-        settings = Settings(
+    ends, command = deadline(time_limit), _command(ctx.obj or [])
+    place = Place(tuple(store.folders), device, jobs, data_dir, ends, command=command)
+    every = [
+        Settings(
             dataset=name,
             methods=_listed(methods),
-            folds=None if folds is None else parse_folds(folds),
+            folds=None if folds is None else folds_in(folds),
             epochs=epochs,
             batch_size=batch_size,
             network=network,
@@ -139,62 +137,49 @@ def reproduce(
             lr=lr,
             held_out=held_out,
             seed=seed,
-            bag_sizes=[int(n) for n in _listed(bag_sizes)] or None,
+            bag_sizes=_whole_numbers(bag_sizes),
             method_options=_method_options(method_option or []),
             quick=quick,
         )
-        for part in EXPERIMENTS if experiment == "all" else (experiment,):
-            if dry_run:
-                _list(part, settings, store)
-                continue
-            outcome = _experiment(
-                part, settings, store, device, jobs, data_dir, ends, backend, command, quiet
-            )
-            failures += outcome.failed
-            left += outcome.left
-    if failures:
+        for name in _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
+    ]
+    parts = [(part, s) for s in every for part in experiments_of(s) if experiment in (part, "all")]
+    if dry_run:
+        for part, settings in parts:
+            _list(part, settings, store)
+        return
+    failed = sum(_experiment(part, s, store, place, backend, quiet) for part, s in parts)
+    if failed:
         raise typer.Exit(FAILED)
 
 
 def _experiment(
-    part: str,
-    settings: "Settings",
-    store: Any,
-    device: str,
-    jobs: int,
-    data_dir: str | None,
-    ends: float,
-    backend: str,
-    command: str,
-    quiet: bool,
-) -> "Outcome":
+    part: str, settings: "Settings", store: "Store", place: "Place", backend: str, quiet: bool
+) -> int:
+    """Run one experiment and say how it went; how many of its runs failed."""
     from llpkit.cli import _console, _note
-    from llpkit.experiments import Place, execute, plan
+    from llpkit.experiments import reproduce
     from llpkit.experiments._progress import Lines, Live
 
     console = _console(stderr=True)
-    alone = part == "epoch-time"
-    place = Place(
-        tuple(store.folders), device, 1 if alone else jobs, data_dir, ends, command=command
-    )
     display = None if quiet else (Live if console.is_terminal else Lines)(console)
-    runs = plan(part, settings)
-    outcome = execute(runs, store, place, backend="loky" if alone else backend, display=display)
-    for record in outcome.failed:
-        _note(f"failed: {record['run']['method']}, fold {record['run']['fold']}: {record['error']}")
+    done = reproduce(part, settings, store, place, backend=backend, display=display)
+    for record in done.failed:
+        run = record["run"]
+        _note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
     if not quiet:
-        done = f"{part} on {settings.dataset}: {outcome.now} runs done"
-        done += f", {outcome.before} before" if outcome.before else ""
-        done += f", {len(outcome.failed)} failed" if outcome.failed else ""
-        done += f", {outcome.left} left for the next call" if outcome.left else ""
-        typer.echo(done)
-    return outcome
+        told = [f"{done.now} runs done"]
+        told += [f"{done.before} before"] if done.before else []
+        told += [f"{len(done.failed)} failed"] if done.failed else []
+        told += [f"{done.left} left for the next call"] if done.left else []
+        typer.echo(f"{part} on {settings.dataset}: {', '.join(told)}")
+    return len(done.failed)
 
 
-def _list(part: str, settings: "Settings", store: Any) -> None:
-    from llpkit.experiments import plan
+def _list(part: str, settings: "Settings", store: "Store") -> None:
+    from llpkit.experiments import planned
 
-    runs = plan(part, settings)
+    runs = planned(part, settings, store)
     done = [store.done(run) for run in runs]
     typer.echo(f"{part} on {settings.dataset}: {len(runs)} runs, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):
@@ -216,6 +201,13 @@ def _listed(texts: str | Sequence[str] | None) -> list[str]:
     """Names given with commas, by repetition, or both."""
     given = [texts] if isinstance(texts, str) else texts or []
     return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def _whole_numbers(text: str | None) -> list[int] | None:
+    try:
+        return [int(word) for word in _listed(text)] or None
+    except ValueError as error:
+        raise LLPError(f"--bag-sizes {text} is no list of numbers such as 2,4,8") from error
 
 
 def _method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:

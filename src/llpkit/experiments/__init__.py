@@ -1,16 +1,17 @@
 """The paper's experiments as grids of runs that can be stopped, continued and merged.
 
-A :class:`Run` is one training; its record is a small JSON file. :func:`plan` lists the runs of an
-experiment, :func:`execute` carries out those that have no record yet, :class:`Store` holds the
-records. What determines a run's result is in its id, so a finished run is never run again.
+A :class:`Run` is one training; its record is a small JSON file in a :class:`Store`. :func:`plan`
+lists the runs of an experiment, :func:`reproduce` carries out those that have no record yet. What
+determines a run's result is in its id, so a finished run is never run again.
 
 >>> settings = Settings("digits", methods=["mle", "dllp"], folds=[0, 1])
 >>> [run.title for run in plan("convergence", settings)]
 ['digits, mle, fold 0', 'digits, dllp, fold 0', 'digits, mle, fold 1', 'digits, dllp, fold 1']
 """
 
-from llpkit.experiments._execute import BACKENDS, Outcome, deadline, execute
+from llpkit.experiments._execute import BACKENDS, Display, Outcome, deadline, execute
 from llpkit.experiments._plan import PROTOCOLS, Choice, Settings, parse_folds, plan
+from llpkit.experiments._reproduce import experiments_of, planned, reproduce
 from llpkit.experiments._run import EXPERIMENTS, Run, Store
 from llpkit.experiments._work import Place, carry_out
 
@@ -19,6 +20,7 @@ __all__ = [
     "EXPERIMENTS",
     "PROTOCOLS",
     "Choice",
+    "Display",
     "Outcome",
     "Place",
     "Run",
@@ -27,6 +29,9 @@ __all__ = [
     "carry_out",
     "deadline",
     "execute",
+    "experiments_of",
     "parse_folds",
     "plan",
+    "planned",
+    "reproduce",
 ]

@@ -1,11 +1,14 @@
 """Running many runs: side by side on one machine, or on a Ray or Dask cluster, by joblib."""
 
+import contextlib
 import math
+import os
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,44 +91,52 @@ def execute(
 
 
 def _parallel(runs: Sequence[Run], place: Place, backend: str) -> list[str]:
-    from joblib import Parallel, delayed
+    from joblib import Parallel, delayed, parallel_config
 
-    with _connected(backend, place.jobs) as options:
-        work = Parallel(n_jobs=place.jobs, batch_size=1, pre_dispatch=2 * place.jobs, **options)
-        return list(work(delayed(carry_out)(run, place) for run in runs))
+    connect: Any = {"loky": contextlib.nullcontext, "ray": _ray, "dask": _dask}[backend]
+    with connect(place.jobs), parallel_config(backend=backend, n_jobs=place.jobs):
+        try:
+            return list(Parallel(batch_size=1)(delayed(carry_out)(run, place) for run in runs))
+        except BrokenExecutor as error:
+            raise LLPError(
+                "a worker process was killed, perhaps for want of memory; what is done is kept: "
+                f"call again, with fewer jobs than {place.jobs}"
+            ) from error
 
 
 @contextmanager
-def _connected(backend: str, jobs: int) -> Iterator[dict[str, Any]]:
-    """Options for joblib, while a cluster is connected where one is wanted."""
-    if backend == "loky":
-        yield {"backend": "loky"}
-    elif backend == "ray":
-        ray = _imported("ray")
-        mine = not ray.is_initialized()
+def _ray(jobs: int) -> Iterator[None]:
+    """The cluster that is connected, that RAY_ADDRESS names, or a local one."""
+    ray = _imported("ray")
+    mine = not ray.is_initialized()
+    if mine:
+        local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
+        ray.init(include_dashboard=False, log_to_driver=False, **local)
+    try:
+        _imported("ray.util.joblib").register_ray()
+        yield
+    finally:
         if mine:
-            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False)
+            ray.shutdown()
+
+
+@contextmanager
+def _dask(jobs: int) -> Iterator[None]:
+    """The cluster that is connected, that DASK_SCHEDULER_ADDRESS names, or a local one."""
+    distributed = _imported("distributed")
+    with contextlib.ExitStack() as stack:
         try:
-            _imported("ray.util.joblib").register_ray()
-            yield {"backend": "ray"}
-        finally:
-            if mine:
-                ray.shutdown()
-    else:
-        distributed = _imported("distributed")
-        try:
-            client, mine = distributed.get_client(), False
+            distributed.get_client()
         except ValueError:
-            cluster = distributed.LocalCluster(
-                n_workers=jobs, threads_per_worker=1, dashboard_address=None
-            )
-            client, mine = distributed.Client(cluster), True
-        try:
-            yield {"backend": "dask"}
-        finally:
-            if mine:
-                client.close()
-                cluster.close()
+            address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+            if address is None:
+                address = stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=jobs, threads_per_worker=1, dashboard_address=None
+                    )
+                )
+            stack.enter_context(distributed.Client(address))
+        yield
 
 
 def _imported(name: str) -> Any:
@@ -199,11 +210,6 @@ def read(path: Path) -> Record | None:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return None
-
-
-def chosen_by(choices: Mapping[str, Any]) -> dict[str, str]:
-    """Where each method's hyper-parameters come from."""
-    return {method: choice.chosen_by for method, choice in choices.items()}
 
 
 def deadline(time_limit: float | None) -> float:

@@ -1,5 +1,7 @@
 """Which runs an experiment is made of: the paper's protocol, as one list of runs."""
 
+import difflib
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,8 +117,8 @@ def parse_folds(text: str) -> list[int]:
         else:
             folds = []
             for part in filter(None, text.split(",")):
-                first, _, last = part.partition("-")
-                folds += range(int(first), int(last or first) + 1)
+                first, dash, last = part.partition("-")
+                folds += range(int(first), int(last if dash else first) + 1)
     except ValueError:
         folds = []
     if not folds or not set(folds) <= set(range(FOLDS)):
@@ -185,7 +187,7 @@ def make(
         augment=settings.augment or protocol.augment,
         precision=settings.precision or protocol.precision,
         held_out=held_out,
-        method_options=dict(choice.method_options),
+        method_options=_changed(method, choice.method_options),
     )
 
 
@@ -202,8 +204,15 @@ def choices_without_grid(settings: Settings) -> dict[str, Choice]:
     for method in METHODS:
         lr, options = settings.lr, settings.method_options.get(method, {})
         given = "options" if lr is not None or options else "defaults"
-        found[method] = Choice(lr or LR.get(method, DEFAULT_LR), 0.0, options, given)
+        rate = LR.get(method, DEFAULT_LR) if lr is None else lr
+        found[method] = Choice(rate, 0.0, options, given)
     return found
+
+
+def _changed(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options less those that say what holds anyway, so that one run has one id."""
+    known = inspect.signature(METHODS[method]).parameters
+    return {k: v for k, v in options.items() if k not in known or known[k].default != v}
 
 
 def _epochs(experiment: str, settings: Settings) -> int:
@@ -216,8 +225,6 @@ def _epochs(experiment: str, settings: Settings) -> int:
 
 
 def _known(what: str, value: str, names: Any) -> None:
-    import difflib
-
     if value not in names:
         near = difflib.get_close_matches(value, list(names), 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"

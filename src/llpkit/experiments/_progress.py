@@ -88,7 +88,7 @@ class Live(Lines):
         if how == "failed":
             self.failed += 1
             self.print(f"{run.title}: {told(how, record)}")
-        elif record is not None:
+        elif record is not None and "accuracy" in record["final"]:
             self.accuracy.setdefault(run.method, []).append(record["final"]["accuracy"])
 
     def end(self) -> None:
@@ -100,5 +100,8 @@ def told(how: str, record: Record | None) -> str:
     """How a run ended, in words."""
     if record is None or how == "failed":
         return f"failed: {(record or {}).get('error', 'no record')}"
-    final, total = record["final"], record["seconds"]["total"]
-    return f"accuracy {100 * final['accuracy']:.1f} % after epoch {final['epoch']} ({total:.1f} s)"
+    final = record["final"]
+    reached = f"held-out log-likelihood {final.get('held_out_log_likelihood')}"
+    if "accuracy" in final:
+        reached = f"accuracy {100 * final['accuracy']:.1f} %"
+    return f"{reached} after epoch {final['epoch']} ({record['seconds']['total']:.1f} s)"

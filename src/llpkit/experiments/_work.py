@@ -119,6 +119,7 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
         inputs = inputs.flatten(1).float() / 255
     train, test = divide(run, data.bags)
     watch = Watch(inputs, data.truth, test, every_epoch=run.experiment != "epoch-time")
+    blind = run.experiment == "grid"  # what chooses hyper-parameters never sees the test fold
     method = METHODS[run.method]
     model = fit(
         None if method.network_name else run.network,
@@ -137,7 +138,7 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
         precision=run.precision,
         device=place.device,
         seed=int(np.random.SeedSequence([run.seed, run.fold]).generate_state(1)[0]),
-        callbacks=[watch, note],
+        callbacks=[note] if blind else [watch, note],
         progress=False,
     )
     seconds = [row["seconds"] for row in model.history]
@@ -153,12 +154,12 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
         "device": next(model.network.parameters()).device.type,
         "final": _at(model.history[-1]),
         "selected": None,
-        "calibration": _calibration(watch),
-        "example": _example(watch),
-        "history": _columns(model.history),
     }
     if run.held_out is not None:
         record["selected"] = _at(model.history[(model.chosen_epoch or 0) - 1])
+    if not blind:
+        record |= {"calibration": _calibration(watch), "example": _example(watch)}
+    record["history"] = _columns(model.history)
     record["seconds"] = {
         "total": round(time.perf_counter() - start, 3),
         "training": round(math.fsum(seconds), 3),
@@ -192,10 +193,8 @@ class Watch(Callback):
 
 def _at(row: dict[str, Any]) -> Record:
     """An epoch's line, by the names of a record."""
-    return {
-        name.removeprefix("test_"): _plain(name, row[name])
-        for name in ("epoch", *(key for key in row if key.startswith("test_")))
-    }
+    told = [name for name in row if name.startswith(("test_", "held_out_"))]
+    return {name.removeprefix("test_"): _plain(name, row[name]) for name in ("epoch", *told)}
 
 
 def _columns(history: list[dict[str, Any]]) -> dict[str, list[Any]]:

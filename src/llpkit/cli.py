@@ -513,7 +513,8 @@ def list_methods() -> None:
     _console().print(table)
 
 
-app.command("reproduce")(cli_experiments.reproduce)
+app.command()(cli_experiments.reproduce)
+app.command()(cli_experiments.report)
 
 
 # Parsing

@@ -115,8 +115,16 @@ def reproduce(
       llpkit reproduce bag-size --dataset cifar10 --methods mle,direct,amle,dllp --folds 0-2
       llpkit report llpkit-results
     """
-    from llpkit.experiments import EXPERIMENTS, Place, Settings, Store, deadline, experiments_of
-    from llpkit.experiments import parse_folds as folds_in
+    from llpkit.experiments import (
+        EXPERIMENTS,
+        Place,
+        Settings,
+        Store,
+        deadline,
+        experiments_of,
+        parse_folds,
+        write_report,
+    )
 
     if experiment not in (*EXPERIMENTS, "all"):
         raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)} and all")
@@ -127,7 +135,7 @@ def reproduce(
         Settings(
             dataset=name,
             methods=_listed(methods),
-            folds=None if folds is None else folds_in(folds),
+            folds=None if folds is None else parse_folds(folds),
             epochs=epochs,
             batch_size=batch_size,
             network=network,
@@ -149,8 +157,53 @@ def reproduce(
             _list(part, settings, store)
         return
     failed = sum(_experiment(part, s, store, place, backend, quiet) for part, s in parts)
+    if experiment == "all" and any(store.read()):
+        typer.echo(write_report(store, data_dir=data_dir))
     if failed:
         raise typer.Exit(FAILED)
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Where to write (report in the first folder).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of the data, for the pictures of an example (LLPKIT_DATA, else a cache).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the records of one or more folders: a page, figures and tables.
+
+    Learning curves, accuracies, paired differences, time to accuracy, calibration, epoch times and
+    accuracy against bag size, for whatever there are records of. The page needs no network; the
+    figures are there as PNG and PDF, the tables as CSV and Markdown.
+
+    [bold]Examples[/bold]
+
+      llpkit report llpkit-results
+      llpkit report from-one-machine from-another --out report
+    """
+    from llpkit.experiments import Store, write_report
+
+    for folder in results:
+        if not (folder / "records").is_dir():
+            raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
+    typer.echo(write_report(Store(results), out, data_dir))
 
 
 def _experiment(

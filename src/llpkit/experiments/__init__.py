@@ -10,6 +10,7 @@ determines a run's result is in its id, so a finished run is never run again.
 """
 
 from llpkit.experiments._execute import BACKENDS, Display, Outcome, deadline, execute
+from llpkit.experiments._page import write_report
 from llpkit.experiments._plan import PROTOCOLS, Choice, Settings, parse_folds, plan
 from llpkit.experiments._reproduce import experiments_of, planned, reproduce
 from llpkit.experiments._run import EXPERIMENTS, Run, Store
@@ -34,4 +35,5 @@ __all__ = [
     "plan",
     "planned",
     "reproduce",
+    "write_report",
 ]

@@ -151,7 +151,8 @@ def reproduce(
         )
         for name in _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
     ]
-    parts = [(part, s) for s in every for part in experiments_of(s) if experiment in (part, "all")]
+    wanted = experiments_of if experiment == "all" else lambda _: [experiment]
+    parts = [(part, settings) for settings in every for part in wanted(settings)]
     if dry_run:
         for part, settings in parts:
             _list(part, settings, store)

@@ -1,13 +1,14 @@
 """Small experiments on digits, and the command line that runs them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from llpkit.cli import main
-from llpkit.experiments import Place, Settings, Store
+from llpkit.experiments import Place, Run, Settings, Store
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +49,55 @@ def small(**changes) -> Settings:
     """Two methods, two folds, two epochs."""
     given = {"dataset": "digits", "methods": ["mle", "dllp"], "folds": [0, 1], "epochs": 2}
     return Settings(**given | changes)
+
+
+def written(store: Store, run: Run, accuracy: list[float], **changes) -> Run:
+    """Write a record with this learning curve, as a run would have."""
+    epochs = len(accuracy)
+    run = replace(run, epochs=epochs)
+    flat = [0.5] * epochs
+    record = {
+        "started": "2026-01-01T00:00:00+00:00",
+        "command": "llpkit reproduce convergence",
+        "jobs": 1,
+        "chosen_by": "defaults",
+        "data": {
+            "sha256": "0" * 64,
+            "class_names": ["male", "female"],
+            "bags": [9, 1],
+            "instances": [90, 10],
+        },
+        "device": "cpu",
+        "final": {"epoch": epochs, "accuracy": accuracy[-1], "log_loss": 0.4, "brier": 0.1}
+        | {"log_likelihood": -1.0, "proportion_error": 0.1},
+        "selected": None,
+        "calibration": {
+            "mean_predicted": [0.02, 0.97],
+            "fraction_positive": [0.1, 0.9],
+            "number": [6, 4],
+        },
+        "example": {
+            "bag": "3",
+            "count": 1,
+            "size": 3,
+            "rows": [4, 5, 6],
+            "probability": [0.9, 0.2, 0.6],
+            "posterior": [0.8, 0.1, 0.1],
+            "truth": [1, 0, 0],
+        },
+        "history": {
+            "epoch": list(range(1, epochs + 1)),
+            "seconds": [1.0] * epochs,
+            "log_likelihood": flat,
+            "test_accuracy": accuracy,
+            "test_log_likelihood": flat,
+            "test_proportion_error": flat,
+        },
+        "seconds": {"total": 10.0, "training": 9.0},
+        "versions": {"llpkit": "0", "torch": "2"},
+        "hardware": {"processor": "a processor", "threads": 1, "cores": 2},
+    }
+    for key, value in changes.items():
+        record[key] = {**record[key], **value} if isinstance(record[key], dict) else value
+    store.write(run, record)
+    return run

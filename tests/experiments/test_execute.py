@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments.conftest import small
 from llpkit import LLPError
@@ -82,6 +83,14 @@ def test_a_cluster_that_is_not_installed_is_named(store, place, monkeypatch):
         reproduce("convergence", small(), store, place, backend="ray")
     with pytest.raises(LLPError, match="backend = 'slurm'; known are loky, ray, dask"):
         reproduce("convergence", small(), store, place, backend="slurm")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_told_before_any_run(store, place):
+    for device, message in (("cuda", "torch sees no CUDA device"), ("gpu", "give auto, cpu or")):
+        with pytest.raises(LLPError, match=message):
+            reproduce("convergence", small(), store, replace(place, device=device))
+    assert not store.home.exists()
 
 
 def test_a_killed_grid_goes_on(store, place):

@@ -14,7 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from llpkit.errors import LLPError
+from llpkit.experiments._plan import at_least_one, known
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.experiments._work import Place, carry_out, load
 
@@ -66,8 +69,10 @@ def execute(
             the one that is connected, else a local one of ``jobs`` processes.
         display: Is told how it goes.
     """
-    if backend not in BACKENDS:
-        raise LLPError(f"backend = {backend!r}; known are {', '.join(BACKENDS)}")
+    known("backend", backend, BACKENDS)
+    at_least_one("jobs", place.jobs)
+    if backend == "loky":  # a cluster has devices of its own
+        _check_device(place.device)
     waiting = [run for run in runs if not store.done(run)]
     before = len(runs) - len(waiting)
     if not waiting or time.time() > place.deadline:
@@ -88,6 +93,15 @@ def execute(
     ids = {run.id for run in waiting}
     failed = [record for record in store.errors() if record["id"] in ids]
     return Outcome(before, count["done"], failed, count["left"])
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = "cpu" if device == "auto" else torch.device(device).type
+    except RuntimeError as error:
+        raise LLPError(f"device = {device!r}; give auto, cpu or cuda") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise LLPError(f"device = {device!r} but torch sees no CUDA device; use cpu or auto")
 
 
 def _parallel(runs: Sequence[Run], place: Place, backend: str) -> list[str]:

@@ -8,9 +8,10 @@ from llpkit.errors import LLPError
 from llpkit.experiments import _sections
 from llpkit.experiments._grid import read_grids
 from llpkit.experiments._groups import groups, hardware_of, told_apart
-from llpkit.experiments._run import EXPERIMENTS, Record, Store
+from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import BOUND
 from llpkit.experiments._tables import Tables
+from llpkit.methods import METHODS
 from llpkit.report import Chapter, Results, Section, write_results
 
 PAGE, SUMMARY = "report.html", "summary.md"
@@ -51,8 +52,9 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         raise LLPError(f"{folders} holds no records; make some with llpkit reproduce")
     out = out or store.home / "report"
     grids = read_grids(store)
-    compared = [group for name in EXPERIMENTS for group in groups(records, name)]
-    tables = Tables(method for group in compared for method in group.runs)
+    shown = ("convergence", "epoch-time", "bag-size")
+    compared = [group for experiment in shown for group in groups(records, experiment)]
+    tables = Tables([*METHODS, *(method for group in compared for method in group.runs)])
     names = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     results = Results(
         title="Learning from label proportions: the experiments",

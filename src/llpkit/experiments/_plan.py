@@ -3,15 +3,20 @@
 import difflib
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llpkit import methods
+from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, Run
 from llpkit.methods import METHODS
+from llpkit.networks import NETWORKS
 
 FOLDS = 10
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 BAG_SIZES = (2, 4, 8, 16, 32, 64, 128)
 HELD_OUT = 0.1
 """Share of the training bags by whose likelihood hyper-parameters are chosen."""
@@ -19,7 +24,7 @@ HELD_OUT = 0.1
 _DEFAULT_FOLDS = {"convergence": 10, "bag-size": 3, "grid": 2, "epoch-time": 3}
 _QUICK_FOLDS = {"convergence": 3, "bag-size": 2, "grid": 1, "epoch-time": 2}
 _TIMED_EPOCHS = 10
-_QUICK_SIZES = (2, 8, 32)
+_QUICK_SIZES = (2, 16)
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,33 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        _known("dataset", self.dataset, PROTOCOLS)
-        for method in (*self.methods, *self.method_options):
-            _known("method", method, METHODS)
+        known("dataset", self.dataset, PROTOCOLS)
+        for method in self.methods:
+            known("method", method, METHODS)
+        for method, options in self.method_options.items():
+            known("method", method, METHODS)
+            methods.make(method, dict(options))
         if self.size is not None and self.dataset != "group-photos":
             raise LLPError(f"size = {self.size!r} is for group-photos, not for {self.dataset}")
+        for name, names in (
+            ("size", ("full", "half")),
+            ("network", NETWORKS),
+            ("augment", PRESETS),
+            ("precision", PRECISIONS),
+        ):
+            if (value := getattr(self, name)) is not None:
+                known(name, value, names)
         for fold in self.folds or ():
             if not 0 <= fold < FOLDS:
                 raise LLPError(f"fold {fold} is not one of the {FOLDS}; give folds from 0 to 9")
+        at_least_one("epochs", self.epochs)
+        at_least_one("batch_size", self.batch_size)
+        for bag_size in self.bag_sizes or ():
+            at_least_one("bag_sizes", bag_size)
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise LLPError(f"lr = {self.lr}; give a positive number")
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise LLPError(f"held_out = {self.held_out}; give a share between 0 and 1, 0.1 say")
 
     @property
     def protocol(self) -> Protocol:
@@ -143,7 +167,7 @@ def plan(
     >>> [run.title for run in runs]
     ['digits, mle, bags of 2, fold 0', 'digits, mle, bags of 4, fold 0']
     """
-    _known("experiment", experiment, EXPERIMENTS)
+    known("experiment", experiment, EXPERIMENTS)
     protocol = settings.protocol
     sizes: Sequence[Any] = [protocol.bag_size]
     if experiment == "bag-size":
@@ -151,10 +175,10 @@ def plan(
             raise LLPError(f"{settings.dataset} has bags of its own; bag-size needs random bags")
         sizes = settings.bag_sizes or (_QUICK_SIZES if settings.quick else BAG_SIZES)
     chosen = {**choices_without_grid(settings), **(choices or {})}
-    methods = settings.methods or list(METHODS)
+    wanted = settings.methods or list(METHODS)
     return [
         make(experiment, settings, method, chosen[method], fold, size)
-        for fold, size, method in itertools.product(folds_of(experiment, settings), sizes, methods)
+        for fold, size, method in itertools.product(folds_of(experiment, settings), sizes, wanted)
     ]
 
 
@@ -224,8 +248,15 @@ def _epochs(experiment: str, settings: Settings) -> int:
     return protocol.quick_epochs if settings.quick else protocol.epochs
 
 
-def _known(what: str, value: str, names: Any) -> None:
-    if value not in names:
-        near = difflib.get_close_matches(value, list(names), 1)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+def known(what: str, value: str, names: Iterable[str]) -> None:
+    """An error that names the nearest, for a word that is none of some."""
+    if value not in (every := list(names)):
+        near = difflib.get_close_matches(value, every, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(every)}"
         raise LLPError(f"{what} = {value!r}; {hint}")
+
+
+def at_least_one(what: str, value: int | None) -> None:
+    """An error for a number below one."""
+    if value is not None and value < 1:
+        raise LLPError(f"{what} = {value}; give a number from 1")

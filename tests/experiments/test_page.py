@@ -106,6 +106,7 @@ def test_tables_hold_what_the_page_says(filled):
     summary = (out / "summary.md").read_text(encoding="utf-8")
     assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
     assert "| dllp | 3 | +5.0 | +5.0 to +5.0 |" in summary
+    assert "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 |" in summary  # by bag size
 
 
 def test_folders_are_drawn_together(tmp_path):

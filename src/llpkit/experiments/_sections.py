@@ -255,11 +255,14 @@ def sizes(group: Group, apart: str, tables: Tables) -> Section:
                         folds=found.number,
                         **two("accuracy_percent", value(its, "accuracy", 100)),
                     )
-            rows.append((name, cells))
+            own = {p.size: 100 * p.mean for p in points if p.method == name}
+            slope = summary.per_doubling(own)
+            rows.append((name, [*cells, "–" if slope is None else signed(slope)]))
         if points:
             title = f"Accuracy on test instances, {kind}"
             plots.append(size_curves(points, tables.look, f"{prefix}-{_slug(kind)}", title))
             columns = [Column(str(size)) for size in every]
+            columns.append(Column("Slope", "points a doubling"))
             shown.append(Table(columns, rows, f"Accuracy in per cent by size of bags, {kind}."))
     section = Section(
         "Accuracy against bag size",

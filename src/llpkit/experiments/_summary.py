@@ -5,7 +5,7 @@ their best likelihood stands beside it under its own name. No best test epoch ap
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -108,6 +108,20 @@ def _t_quantile(degrees: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.5 + LEVEL / 2, degrees))
+
+
+def per_doubling(by_size: Mapping[int, float]) -> float | None:
+    """What a doubling of the bags costs: the least-squares slope over the logarithm of the size.
+
+    >>> per_doubling({2: 90.0, 4: 86.0, 8: 80.0})
+    -5.0
+    """
+    if len(by_size) < 2:
+        return None
+    steps = [math.log2(size) for size in by_size]
+    middle, mean = fmean(steps), fmean(by_size.values())
+    pairs = zip(steps, by_size.values(), strict=True)
+    return sum((x - middle) * (y - mean) for x, y in pairs) / sum((x - middle) ** 2 for x in steps)
 
 
 # Curves, calibration, times

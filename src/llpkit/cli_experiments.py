@@ -121,7 +121,7 @@ def reproduce(
         Settings,
         Store,
         deadline,
-        experiments_of,
+        everything,
         parse_folds,
         write_report,
     )
@@ -131,6 +131,7 @@ def reproduce(
     store = Store(out or [Path("llpkit-results")])
     ends, command = deadline(time_limit), _command(ctx.obj or [])
     place = Place(tuple(store.folders), device, jobs, data_dir, ends, command=command)
+    names = _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
     every = [
         Settings(
             dataset=name,
@@ -141,7 +142,7 @@ def reproduce(
             network=network,
             augment=augment,
             precision=precision,
-            size=size,
+            size=size if name == "group-photos" or len(names) == 1 else None,
             lr=lr,
             held_out=held_out,
             seed=seed,
@@ -149,10 +150,11 @@ def reproduce(
             method_options=_method_options(method_option or []),
             quick=quick,
         )
-        for name in _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
+        for name in names
     ]
-    wanted = experiments_of if experiment == "all" else lambda _: [experiment]
-    parts = [(part, settings) for settings in every for part in wanted(settings)]
+    parts = [(experiment, settings) for settings in every]
+    if experiment == "all":
+        parts = [part for settings in every for part in everything(settings)]
     if dry_run:
         for part, settings in parts:
             _list(part, settings, store)

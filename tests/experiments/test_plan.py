@@ -13,7 +13,7 @@ from llpkit.experiments import (
     Settings,
     _work,
     carry_out,
-    experiments_of,
+    everything,
     parse_folds,
     plan,
     reproduce,
@@ -42,8 +42,18 @@ def test_group_photos_have_their_own_bags():
     assert (run.bag_size, run.data_options) == (None, {"size": "half"})
     with pytest.raises(LLPError, match="group-photos has bags of its own; bag-size needs random"):
         plan("bag-size", Settings("group-photos"))
-    assert "bag-size" not in experiments_of(Settings("group-photos"))
-    assert list(experiments_of(Settings("cifar10"))) == list(EXPERIMENTS)
+    assert "bag-size" not in dict(everything(Settings("group-photos")))
+    assert list(dict(everything(Settings("cifar10")))) == list(EXPERIMENTS)
+
+
+def test_all_gives_folds_to_the_comparisons_and_epochs_to_all_but_times():
+    parts = dict(everything(Settings("cifar10", folds=[0, 1, 2, 3, 4], epochs=60)))
+    assert {run.fold for run in plan("convergence", parts["convergence"])} == set(range(5))
+    assert {run.fold for run in plan("epoch-time", parts["epoch-time"])} == set(range(3))
+    assert {run.epochs for run in plan("epoch-time", parts["epoch-time"])} == {10}
+    assert (parts["grid"].folds, parts["grid"].epochs) == (None, 60)
+    with pytest.raises(LLPError, match="epochs = 2; the first 2 of a timed run are not counted"):
+        plan("epoch-time", Settings("cifar10", epochs=2))
 
 
 @pytest.mark.parametrize("text", ["0", "11", "0-10", "5-3", "one", "", "3-", "-1"])

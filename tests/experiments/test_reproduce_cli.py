@@ -48,6 +48,21 @@ def test_a_time_limit_leaves_the_rest_for_the_next_call(llpkit):
     assert (code, out) == (0, "convergence on digits: 0 runs done, 4 left for the next call\n")
 
 
+def test_all_data_sets_at_once(llpkit):
+    code, out, err = llpkit("reproduce", "all", "--size", "half", "--folds", 2, "--dry-run")
+    assert code == 0, err
+    heads = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        "grid on cifar10: 36 runs, 0 done",
+        "epoch-time on cifar10: 18 runs, 0 done",
+        "convergence on cifar10: 12 runs, 0 done",
+        "bag-size on cifar10: 84 runs, 0 done",
+        "grid on group-photos: 36 runs, 0 done",
+        "epoch-time on group-photos: 18 runs, 0 done",
+        "convergence on group-photos: 12 runs, 0 done",
+    ]
+
+
 def test_folders_that_are_only_read(llpkit):
     llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--out", "old")
     code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--out", "new", "--out", "old")

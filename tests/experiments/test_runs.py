@@ -158,6 +158,8 @@ def test_a_run_that_fails_leaves_an_error_and_is_tried_again(store, place):
         done = reproduce("convergence", hopeless, store, place)
         assert (done.before, done.now, done.left) == (0, 0, 0)
         assert "lower the learning rate" in done.failed[0]["error"]
+    waited = reproduce("convergence", hopeless, store, replace(place, deadline=0.0))
+    assert (waited.failed, waited.left) == ([], 1)  # not tried, so not failed again
     assert not store.done(run)
     assert not list(store.read())
     [error] = store.errors()

@@ -12,7 +12,7 @@ determines a run's result is in its id, so a finished run is never run again.
 from llpkit.experiments._execute import BACKENDS, Display, Outcome, deadline, execute
 from llpkit.experiments._page import write_report
 from llpkit.experiments._plan import PROTOCOLS, Choice, Settings, parse_folds, plan
-from llpkit.experiments._reproduce import experiments_of, planned, reproduce
+from llpkit.experiments._reproduce import everything, planned, reproduce
 from llpkit.experiments._run import EXPERIMENTS, Run, Store
 from llpkit.experiments._work import Place, carry_out
 
@@ -29,8 +29,8 @@ __all__ = [
     "Store",
     "carry_out",
     "deadline",
+    "everything",
     "execute",
-    "experiments_of",
     "parse_folds",
     "plan",
     "planned",

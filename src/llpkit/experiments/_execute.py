@@ -90,7 +90,7 @@ def execute(
             else:
                 ends = _parallel(waiting, place, backend)
     count = Counter(ends)
-    ids = {run.id for run in waiting}
+    ids = {run.id for run, end in zip(waiting, ends, strict=True) if end == "failed"}
     failed = [record for record in store.errors() if record["id"] in ids]
     return Outcome(before, count["done"], failed, count["left"])
 

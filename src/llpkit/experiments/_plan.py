@@ -21,6 +21,9 @@ BAG_SIZES = (2, 4, 8, 16, 32, 64, 128)
 HELD_OUT = 0.1
 """Share of the training bags by whose likelihood hyper-parameters are chosen."""
 
+WARM_UP = 2
+"""First epochs of a timed run that are not counted."""
+
 _DEFAULT_FOLDS = {"convergence": 10, "bag-size": 3, "grid": 2, "epoch-time": 3}
 _QUICK_FOLDS = {"convergence": 3, "bag-size": 2, "grid": 1, "epoch-time": 2}
 _TIMED_EPOCHS = 10
@@ -242,6 +245,11 @@ def _changed(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def _epochs(experiment: str, settings: Settings) -> int:
     protocol = settings.protocol
     if settings.epochs is not None:
+        if experiment == "epoch-time" and settings.epochs <= WARM_UP:
+            raise LLPError(
+                f"epochs = {settings.epochs}; the first {WARM_UP} of a timed run are not counted, "
+                f"give {WARM_UP + 1} or more"
+            )
         return settings.epochs
     if experiment == "epoch-time":
         return 4 if settings.quick else _TIMED_EPOCHS

@@ -1,6 +1,5 @@
 """One experiment from settings to records."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from llpkit.experiments._execute import Display, Outcome, execute
@@ -11,14 +10,22 @@ from llpkit.experiments._work import Place
 from llpkit.methods import METHODS
 
 
-def experiments_of(settings: Settings) -> Sequence[str]:
+def everything(settings: Settings) -> list[tuple[str, Settings]]:
     """All experiments that make sense for a data set, in the order in which they run.
 
-    >>> experiments_of(Settings("group-photos"))
+    Folds are those of the comparisons alone, epochs not those of the timed runs.
+
+    >>> [experiment for experiment, _ in everything(Settings("group-photos"))]
     ['grid', 'epoch-time', 'convergence']
     """
+    own = {"grid": replace(settings, folds=None)}
+    own["epoch-time"] = replace(settings, folds=None, epochs=None)
     natural = settings.protocol.bag_size is None
-    return [name for name in EXPERIMENTS if not (natural and name == "bag-size")]
+    return [
+        (name, own.get(name, settings))
+        for name in EXPERIMENTS
+        if not (natural and name == "bag-size")
+    ]
 
 
 def reproduce(

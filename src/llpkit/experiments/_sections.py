@@ -7,10 +7,10 @@ from typing import Any
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group
+from llpkit.experiments._plan import WARM_UP
 from llpkit.experiments._run import Record
 from llpkit.experiments._summary import BELOW, BOUND, LEVEL, REFERENCE
 from llpkit.experiments._tables import Tables, cell, or_dash, ratio, signed, two
-from llpkit.experiments._work import WARM_UP
 from llpkit.report import (
     Calibration,
     Column,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from llpkit.experiments._groups import Group, hardware_of
+from llpkit.experiments._plan import WARM_UP
 from llpkit.experiments._run import Record
-from llpkit.experiments._work import WARM_UP
 from llpkit.report import Calibration, Series
 
 REFERENCE, BOUND = "mle", "supervised"
@@ -200,7 +200,7 @@ def epoch_times(group: Group) -> list[EpochTime]:
 
 def _seconds(records: Sequence[Record]) -> Spread | None:
     parts = [record["history"]["seconds"] for record in records if record["jobs"] == 1]
-    return spread(value for part in parts for value in part[WARM_UP:] or part)
+    return spread(value for part in parts for value in part[WARM_UP:])
 
 
 def alone(group: Group, timed: Sequence[Group]) -> dict[str, float]:

@@ -28,9 +28,6 @@ from llpkit.runs import checksum, environment
 from llpkit.training import Callback, Feed, fit
 from llpkit.training._loop import forward
 
-WARM_UP = 2
-"""First epochs of a timed run that are not counted."""
-
 _EXAMPLE = range(4, 9)
 _STATUS_EVERY = 0.5
 

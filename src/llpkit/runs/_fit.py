@@ -126,7 +126,7 @@ def unfinished(out: Path) -> Settings | None:
 
 
 def _same_settings(file: Path, config: Config) -> None:
-    free = {"device", "threads", "workers", "resident"}
+    free = {"device", "threads", "workers", "resident", "cuda_graph", "compile"}
     old, new = check(read(file)).model_dump(), config.model_dump()
     pairs = {key: (old[key], new[key]) for key in old if key not in free | {"data"}}
     pairs |= {f"data.{key}": (old["data"][key], new["data"][key]) for key in old["data"]}
@@ -189,6 +189,8 @@ def _train(
         run_dir=work,
         resume=True,
         resident=config.resident,
+        cuda_graph=config.cuda_graph,
+        compile=config.compile,
         workers=config.workers,
         progress=False,
     )

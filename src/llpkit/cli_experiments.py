@@ -79,6 +79,9 @@ def reproduce(
         _option("Share of training bags to select an epoch by, beside the last.", HOW, "SHARE"),
     ] = None,
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
+    compiled: Annotated[
+        bool, _option("Compile the network; pays in long runs on a GPU.", WHERE, name="--compile")
+    ] = False,
     jobs: Annotated[int, _option("Runs side by side; epoch-time runs alone (1).", WHERE, "N")] = 1,
     backend: Annotated[
         str, _option("What they run on: loky, ray or dask (loky).", WHERE, "NAME")
@@ -130,7 +133,7 @@ def reproduce(
         raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)} and all")
     store = Store(out or [Path("llpkit-results")])
     ends, command = deadline(time_limit), _command(ctx.obj or [])
-    place = Place(tuple(store.folders), device, jobs, data_dir, ends, command=command)
+    place = Place(tuple(store.folders), device, compiled, jobs, data_dir, ends, command=command)
     names = _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
     every = [
         Settings(

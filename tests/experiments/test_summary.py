@@ -128,6 +128,13 @@ def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(sto
     assert found["direct"].rival_seconds is None
 
 
+def test_times_of_compiled_networks_are_told_apart(store):
+    for fold, compiled in enumerate((False, True)):
+        written(store, run("mle", fold, experiment="epoch-time"), [0.5] * 3, compiled=compiled)
+    found = _groups.groups(store.read(), "epoch-time")
+    assert sorted(_groups.told_apart(found)) == ["", "compiled"]
+
+
 def test_times_of_other_hardware_are_not_borrowed(store):
     written(store, run("mle"), [0.6])
     slow = {"processor": "another"}

@@ -50,6 +50,7 @@ def describe(setting: dict[str, Any]) -> str:
         "held_out": "{:.0%} of the training bags held out",
         "seed": "seed {}",
         "hardware": "{}",
+        "compiled": "{}",
     }
     shown = {k: v for k, v in setting.items() if v not in (None, "", "none")}
     if isinstance(shown.get("bag_size"), list):
@@ -109,6 +110,7 @@ def _setting(record: Record) -> dict[str, Any]:
         key["bag_size"] = run["bag_size"]
     if run["experiment"] == "epoch-time":
         key["hardware"] = hardware_of(record)
+        key["compiled"] = "compiled" if record["compiled"] else ""
     return key
 
 

@@ -205,7 +205,7 @@ def _seconds(records: Sequence[Record]) -> Spread | None:
 
 def alone(group: Group, timed: Sequence[Group]) -> dict[str, float]:
     """For the methods of a group, seconds an epoch measured alone on the same hardware."""
-    ignored = {"held_out": None, "hardware": "", "seed": 0, "bag_size": None}
+    ignored = {"held_out": None, "hardware": "", "compiled": "", "seed": 0, "bag_size": None}
     machines = {hardware_of(record) for records in group.runs.values() for record in records}
     for other in timed:
         alike = group.setting | ignored == other.setting | ignored

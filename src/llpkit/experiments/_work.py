@@ -39,6 +39,7 @@ class Place:
     Args:
         folders: Of the records; the first is written to.
         device: As :func:`llpkit.fit` takes it.
+        compile: As :func:`llpkit.fit` takes it: slower to begin, faster on a card.
         jobs: How many runs share the machine; a record tells, because its times depend on it.
         data_dir: Where data sets are.
         deadline: A time (as of ``time.time``) after which no run begins.
@@ -49,6 +50,7 @@ class Place:
 
     folders: tuple[Path, ...]
     device: str = "auto"
+    compile: bool = False
     jobs: int = 1
     data_dir: str | None = None
     deadline: float = math.inf
@@ -68,6 +70,7 @@ def carry_out(run: Run, place: Place) -> str:
         torch.set_num_threads(1)  # the runs share the cores already
     started = datetime.now(UTC).isoformat(timespec="seconds")
     about: Record = {"started": started, "command": place.command, "jobs": place.jobs}
+    about["compiled"] = place.compile
     about["chosen_by"] = (place.chosen_by or {}).get(run.method, "defaults")
     try:
         with _noted(run, place.status) as note:
@@ -134,6 +137,7 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
         method_options=run.method_options,
         precision=run.precision,
         device=place.device,
+        compile=place.compile,
         seed=int(np.random.SeedSequence([run.seed, run.fold]).generate_state(1)[0]),
         callbacks=[note] if blind else [watch, note],
         progress=False,

@@ -84,7 +84,7 @@ def carry_out(run: Run, place: Place) -> str:
         return "failed"
 
 
-@functools.lru_cache(maxsize=2)  # once a process, not once a run
+@functools.lru_cache(maxsize=8)  # once a process and size of bags, not once a run
 def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: str) -> Any:
     data = datasets.load(
         name, data_dir=data_dir, bag_size=bag_size, seed=seed, **json.loads(options)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from llpkit import cli_experiments
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -512,6 +513,10 @@ def list_methods() -> None:
             f"{method.lr:g}",
         )
     _console().print(table)
+
+
+app.command()(cli_experiments.reproduce)
+app.command()(cli_experiments.report)
 
 
 # Parsing

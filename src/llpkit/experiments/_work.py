@@ -26,7 +26,6 @@ from llpkit.likelihood import posterior
 from llpkit.methods import METHODS
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, Feed, fit
-from llpkit.training._loop import forward
 
 _EXAMPLE = range(4, 9)
 _STATUS_EVERY = 0.5
@@ -182,8 +181,7 @@ class Watch(Callback):
             return
         if self.feed is None:
             self.feed = Feed(self.inputs, session.task.device)
-        rows = list(torch.arange(len(self.feed), device=self.feed.device).split(512))
-        z = forward(session.network, session.preprocess, self.feed, rows, None).double().cpu()
+        z = session.logits(self.feed).double().cpu()
         self.logits, p = z, z.sigmoid()
         row["test_accuracy"] = evaluation.accuracy(p, self.truth)
         row["test_log_loss"] = float(F.binary_cross_entropy_with_logits(z, self.truth.double()))

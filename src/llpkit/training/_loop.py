@@ -255,13 +255,17 @@ class Session:
         rows = list(bags.rows.split(max(self.task.batch_size, 512)))
         return forward(self.network, self.preprocess, self.feed, rows, self.task.num_classes)
 
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
+        feed = inputs
+        if not isinstance(inputs, Feed):
+            feed = Feed(as_inputs(inputs), self.task.device, resident=False)
+        rows = list(torch.arange(len(feed), device=feed.device).split(512))
+        return forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
+
     def predict(self, inputs: Any) -> Tensor:
         """Probabilities of some inputs by the network as it is now."""
-        feed = Feed(as_inputs(inputs), self.task.device, resident=False)
-        rows = list(torch.arange(len(feed)).split(512))
-        return probabilities(
-            forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
-        )
+        return probabilities(self.logits(inputs))
 
     def _bag_metrics(self, logits: Tensor, bags: Bags, prefix: str) -> Row:
         return {

@@ -123,3 +123,20 @@ def test_fillers_need_exact_counts_of_whole_bags():
     assert _fit._fixed(llpkit.methods.make("direct"), task)
     task.device = torch.device("cpu")
     assert not _fit._fixed(llpkit.methods.make("mle"), task)
+
+
+def test_what_fills_up_may_be_anything(problem, monkeypatch):
+    """A loss that divides by the size of the bag is not finite for the empty bags of a batch."""
+    x, labels = problem
+
+    class PerInstance(llpkit.methods.BagMethod):
+        key = "per-instance"
+        summary = "the likelihood of a bag over its size"
+
+        def bag_loss(self, logits, evidence, offsets):
+            return llpkit.losses.count_loss(logits, evidence, offsets) / offsets.diff()
+
+    bags = llpkit.random_bags(labels, (1, 6), generator=0)
+    monkeypatch.setattr(_fit, "_fixed", lambda *_: True)
+    model = llpkit.fit("linear", bags, x, PerInstance(), epochs=3, lr=0.05, progress=False)
+    assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]

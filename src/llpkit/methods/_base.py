@@ -175,8 +175,13 @@ class BagMethod(Method):
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean of ``(n,)`` values under weights that sum to one, or the plain mean."""
-    return values.mean() if weights is None else values @ weights.to(values.dtype)
+    """The mean of ``(n,)`` values under weights that sum to one, or the plain mean.
+
+    What has no weight may be anything: an empty bag that fills a batch up may well divide by zero.
+    """
+    if weights is None:
+        return values.mean()
+    return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

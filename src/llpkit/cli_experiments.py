@@ -10,7 +10,7 @@ import typer
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
-    from llpkit.experiments import Place, Settings, Store
+    from llpkit.experiments import Outcome, Place, Settings, Store
 
 FAILED = 1
 WHICH, HOW, WHERE = "What to run", "How to train", "Where and how long"
@@ -28,9 +28,13 @@ def reproduce(
     experiment: Annotated[
         str,
         typer.Argument(
-            help="convergence, epoch-time, bag-size, grid or all.", metavar="EXPERIMENT"
+            help="convergence, epoch-time, bag-size, grid, all; or check.", metavar="EXPERIMENT"
         ),
     ],
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(help="For check: the files of records to run again.", metavar="RECORD..."),
+    ] = None,
     dataset: Annotated[
         list[str] | None,
         _option(
@@ -40,11 +44,16 @@ def reproduce(
         ),
     ] = None,
     methods: Annotated[
-        str | None, _option("Such as mle,direct,dllp (all).", WHICH, "NAMES")
+        str | None, _option("Such as mle,mle-pass,direct,dllp (all).", WHICH, "NAMES")
     ] = None,
     folds: Annotated[
         str | None,
-        _option("Of ten: a count, 5, a range, 0-4, or a list, 0,3,7.", WHICH, "FOLDS"),
+        _option(
+            "Of 0 to 9: 3 is 0-2; or a range, 5-9, or a list, 0,3,7 (convergence 10, bag-size and "
+            "epoch-time 3, grid 2).",
+            WHICH,
+            "FOLDS",
+        ),
     ] = None,
     bag_sizes: Annotated[
         str | None, _option("Of bag-size (2,4,8,16,32,64,128).", WHICH, "SIZES")
@@ -53,11 +62,20 @@ def reproduce(
     quick: Annotated[
         bool, _option("Few folds and epochs, to see it work.", WHICH, name="--quick")
     ] = False,
-    epochs: Annotated[int | None, _option("Of each run.", HOW, "N")] = None,
-    batch_size: Annotated[int | None, _option("Instances a step (128).", HOW, "N")] = None,
-    lr: Annotated[
-        float | None, _option("Learning rate of every method, over any choice.", HOW, "RATE")
+    epochs: Annotated[
+        int | None,
+        _option("Of each run (cifar10 120, group-photos 100, digits 40; timed 10).", HOW, "N"),
     ] = None,
+    batch_size: Annotated[
+        int | None, _option("Instances a step (128; digits: 32).", HOW, "N")
+    ] = None,
+    lr: Annotated[
+        float | None,
+        _option("Of every method, without weight decay, in place of any choice.", HOW, "RATE"),
+    ] = None,
+    no_grid: Annotated[
+        bool, _option("Stated defaults, whatever a grid has chosen.", HOW, name="--no-grid")
+    ] = False,
     method_option: Annotated[
         list[str] | None,
         _option("An option of a method, mle.refresh=pass; repeat.", HOW, "METHOD.KEY=VALUE"),
@@ -72,7 +90,8 @@ def reproduce(
         str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE")
     ] = None,
     precision: Annotated[
-        str | None, _option("32-true, bf16-mixed or 16-mixed.", HOW, "NAME")
+        str | None,
+        _option("32-true, bf16-mixed, 16-mixed (bf16-mixed; digits: 32-true).", HOW, "NAME"),
     ] = None,
     held_out: Annotated[
         float | None,
@@ -106,18 +125,24 @@ def reproduce(
     [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags. [bold]epoch-time[/bold]:
     each method alone on the machine, in turns. [bold]bag-size[/bold]: accuracy against bags of 2 to
     128. [bold]grid[/bold]: hyper-parameters of each method by the likelihood of held-out bags,
-    which the others then take. [bold]all[/bold]: these, then the page.
+    which the others then take. [bold]all[/bold]: these, then the page. [bold]check[/bold]: run
+    records again and tell the largest difference.
 
-    What is done is never run again: a stopped grid goes on with the same command, and folders of
-    several machines are merged by copying them together. Accuracy is the last epoch's.
+    What is done is never run again: a stopped grid goes on with the same command, two calls on one
+    folder share the work, and folders of several machines are merged by copying them together.
+    Accuracy is the last epoch's. mle-pass is mle as in the paper, its targets from an extra pass.
 
     [bold]Examples[/bold]
 
       llpkit reproduce all --quick
-      llpkit reproduce convergence --dataset cifar10 --device cuda --jobs 6 --time-limit 540
-      llpkit reproduce bag-size --dataset cifar10 --methods mle,direct,amle,dllp --folds 0-2
+      llpkit reproduce grid --dataset cifar10 --device cuda --jobs 6
+      llpkit reproduce convergence --dataset cifar10 --device cuda --jobs 6
+      llpkit reproduce convergence --dataset cifar10 --folds 0-4 --dry-run
+      llpkit reproduce bag-size --dataset cifar10 --methods mle,direct --folds 3
+      llpkit reproduce check llpkit-results/records/convergence/*.json
       llpkit report llpkit-results
     """
+    from llpkit.cli import _note
     from llpkit.experiments import (
         EXPERIMENTS,
         Place,
@@ -126,14 +151,20 @@ def reproduce(
         deadline,
         everything,
         parse_folds,
+        plan,
         write_report,
     )
 
-    if experiment not in (*EXPERIMENTS, "all"):
-        raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)} and all")
+    if experiment not in (*EXPERIMENTS, "all", "check"):
+        raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)}, all and check")
+    if (experiment == "check") != bool(records):
+        raise LLPError("check takes the files of records, and nothing else does")
     store = Store(out or [Path("llpkit-results")])
     ends, command = deadline(time_limit), _command(ctx.obj or [])
     place = Place(tuple(store.folders), device, compiled, jobs, data_dir, ends, command=command)
+    if experiment == "check":
+        _check(records or [], place)
+        return
     names = _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
     every = [
         Settings(
@@ -152,17 +183,26 @@ def reproduce(
             bag_sizes=_whole_numbers(bag_sizes),
             method_options=_method_options(method_option or []),
             quick=quick,
+            grid=not no_grid,
         )
         for name in names
     ]
-    parts = [(experiment, settings) for settings in every]
-    if experiment == "all":
-        parts = [part for settings in every for part in everything(settings)]
+    parts = [everything(s) if experiment == "all" else [(experiment, s)] for s in every]
+    failed = 0
+    for part, settings in (pair for pairs in parts for pair in pairs):
+        plan(part, settings)  # what cannot be is told before anything runs
+    for pairs in parts:
+        for part, settings in pairs:
+            if dry_run:
+                _list(part, settings, store)
+                continue
+            done = _experiment(part, settings, store, place, backend, quiet)
+            failed += len(done.failed)
+            if part == "grid" and done.left and len(pairs) > 1:
+                _note(f"the other experiments on {settings.dataset} wait for its grid")
+                break
     if dry_run:
-        for part, settings in parts:
-            _list(part, settings, store)
         return
-    failed = sum(_experiment(part, s, store, place, backend, quiet) for part, s in parts)
     if experiment == "all" and any(store.read()):
         typer.echo(write_report(store, data_dir=data_dir))
     if failed:
@@ -214,14 +254,16 @@ def report(
 
 def _experiment(
     part: str, settings: "Settings", store: "Store", place: "Place", backend: str, quiet: bool
-) -> int:
-    """Run one experiment and say how it went; how many of its runs failed."""
+) -> "Outcome":
+    """Run one experiment and say how it went."""
     from llpkit.cli import _console, _note
-    from llpkit.experiments import reproduce
+    from llpkit.experiments import reproduce, where_from
     from llpkit.experiments._progress import Lines, Live
 
     console = _console(stderr=True)
     display = None if quiet else (Live if console.is_terminal else Lines)(console)
+    if part != "grid" and not quiet:
+        _note(where_from(settings, store, part))
     done = reproduce(part, settings, store, place, backend=backend, display=display)
     for record in done.failed:
         run = record["run"]
@@ -232,7 +274,19 @@ def _experiment(
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []
         typer.echo(f"{part} on {settings.dataset}: {', '.join(told)}")
-    return len(done.failed)
+    return done
+
+
+def _check(records: Sequence[Path], place: "Place") -> None:
+    """Run records again and say what differs, which on a CPU nothing should."""
+    from llpkit.experiments import check
+
+    found = []
+    for path in records:
+        found.append(check(path, place))
+        typer.echo(found[-1].told)
+    if any(each.where and each.device == "cpu" for each in found):
+        raise typer.Exit(FAILED)
 
 
 def _list(part: str, settings: "Settings", store: "Store") -> None:

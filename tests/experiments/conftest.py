@@ -60,7 +60,9 @@ def written(store: Store, run: Run, accuracy: list[float], **changes) -> Run:
         "started": "2026-01-01T00:00:00+00:00",
         "command": "llpkit reproduce convergence",
         "jobs": 1,
+        "quick": False,
         "compiled": False,
+        "code": "0" * 12,
         "chosen_by": "defaults",
         "data": {
             "sha256": "0" * 64,

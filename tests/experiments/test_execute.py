@@ -122,6 +122,18 @@ def test_a_killed_grid_goes_on(store, place):
     assert len(list(store.read())) == len(runs)  # what a killed process was writing is passed over
 
 
+def test_two_calls_on_one_folder_share_the_work(store, place):
+    [first, second] = plan("convergence", small(methods=["mle"]))
+    with store.claimed(first) as mine, store.claimed(first) as theirs:
+        assert (mine, theirs) == (True, False)
+        done = reproduce("convergence", small(methods=["mle"]), store, place)
+        assert (done.now, done.left) == (1, 1)
+        assert not store.done(first)
+        assert store.done(second)
+    assert reproduce("convergence", small(methods=["mle"]), store, place).now == 1
+    assert not list(store.home.rglob("*.claim"))
+
+
 def test_times_are_taken_alone_and_in_turns(store, place):
     settings = small(methods=["supervised", "mle"], folds=[0, 1], epochs=3, held_out=0.2)
     reproduce("epoch-time", settings, store, replace(place, jobs=4))

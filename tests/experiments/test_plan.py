@@ -18,17 +18,18 @@ from llpkit.experiments import (
     plan,
     reproduce,
 )
+from llpkit.experiments._plan import names
 from llpkit.methods import METHODS
 
 
 def test_every_method_runs_every_fold_alike():
     runs = plan("convergence", Settings("cifar10"))
-    assert len(runs) == 10 * len(METHODS)
+    assert len(runs) == 10 * len(names())
     assert {run.bag_size for run in runs} == {(1, 12)}
-    own = {"method": "", "fold": 0, "lr": 0.0, "network": ""}
+    own = {"method": "", "fold": 0, "lr": 0.0, "network": "", "method_options": {}}
     assert len({replace(run, **own).id for run in runs}) == 1
-    first = [run.method for run in runs[: len(METHODS)]]
-    assert first == list(METHODS)  # fold by fold: any part of the list is a fair comparison
+    first = [run.name for run in runs[: len(names())]]
+    assert first == names()  # fold by fold: any part of the list is a fair comparison
 
 
 def test_bag_sizes_are_those_of_the_paper_for_all_methods():
@@ -44,6 +45,8 @@ def test_group_photos_have_their_own_bags():
         plan("bag-size", Settings("group-photos"))
     assert "bag-size" not in dict(everything(Settings("group-photos")))
     assert list(dict(everything(Settings("cifar10")))) == list(EXPERIMENTS)
+    for changes in ({"lr": 0.01}, {"grid": False}):
+        assert "grid" not in dict(everything(Settings("cifar10", **changes)))
 
 
 def test_all_gives_folds_to_the_comparisons_and_epochs_to_all_but_times():
@@ -70,6 +73,10 @@ def test_folds_that_are_none(text):
         ({"method_options": {"dlp": {}}}, "method = 'dlp'; did you mean dllp"),
         ({"size": "half"}, "size = 'half' is for group-photos, not for digits"),
         ({"folds": [10]}, "fold 10 is not one of the 10"),
+        ({"methods": ["mle", "dllp", "mle"]}, "methods: mle is there twice"),
+        ({"bag_sizes": [2, 4, 2]}, "bag_sizes: 2 is there twice"),
+        ({"network": "conv-large"}, "takes images of at least 16 x 16 pixels, these are 8 x 8"),
+        ({"augment": "paper"}, "augment = 'paper' is for images, but digits are rows of numbers"),
     ],
 )
 def test_settings_that_are_wrong(changes, message):
@@ -77,9 +84,18 @@ def test_settings_that_are_wrong(changes, message):
         small(**changes)
 
 
-def test_too_few_bags_for_the_folds(store, place):
-    done = reproduce("bag-size", small(bag_sizes=[500], folds=[0]), store, place)
-    assert "digits in bags of 500 has 4 bags, too few for 10 folds" in done.failed[0]["error"]
+@pytest.mark.parametrize(
+    ("experiment", "changes", "message"),
+    [
+        ("bag-size", {"bag_sizes": [2, 500]}, "digits in bags of 500 has 4 bags, too few for 10"),
+        ("convergence", {"held_out": 0.001}, "held_out = 0.001 leaves 0 to select by"),
+        ("bag-size", {"bag_sizes": [2, 128], "held_out": 0.01}, "bags of 128 has 15 bags, of whi"),
+    ],
+)
+def test_bags_that_are_too_few_are_told_before_any_run(store, place, experiment, changes, message):
+    with pytest.raises(LLPError, match=message):
+        reproduce(experiment, small(folds=[0], **changes), store, place)
+    assert not store.home.exists()
 
 
 def test_every_data_set_is_tested_by_whole_bags_it_was_not_trained_on(place):
@@ -117,12 +133,31 @@ def test_labels_reach_the_training_of_supervised_alone(monkeypatch, place, metho
     assert ("Watch" in watching) == (experiment == "convergence")
 
 
-def test_an_option_that_says_what_holds_anyway_is_no_other_run():
-    plain, told, other = (
-        plan("convergence", small(methods=["mle"], folds=[0], method_options=options))[0]
-        for options in ({}, {"mle": {"refresh": "running"}}, {"mle": {"refresh": "pass"}})
-    )
-    assert plain.id == told.id != other.id
+def test_a_run_holds_every_option_of_its_method(monkeypatch):
+    def only(**changes):
+        return plan("convergence", small(folds=[0], **{"methods": ["mle"]} | changes))[0]
+
+    plain = only()
+    assert plain.method_options == {"refresh": "running"}
+    assert plain.id == only(method_options={"mle": {"refresh": "running"}}).id
+    monkeypatch.setattr(METHODS["mle"].__init__, "__defaults__", ("pass",))
+    assert only().id != plain.id  # another default is another run
+    assert only(methods=["llp-gan"]).method_options == {"weight": 1.0}
+
+
+def test_a_variant_is_a_method_with_options_and_a_name_of_its_own():
+    settings = small(methods=["mle", "mle-pass"], folds=[0])
+    runs = plan("convergence", settings)
+    assert [(run.method, run.name, run.method_options["refresh"]) for run in runs] == [
+        ("mle", "mle", "running"),
+        ("mle", "mle-pass", "pass"),
+    ]
+    for experiment, there in (("convergence", 1), ("epoch-time", 1), ("bag-size", 0)):
+        names = [run.name for run in plan(experiment, small(methods=[], folds=[0], epochs=5))]
+        assert names.count("mle-pass") == there
+    twice = small(methods=["mle", "mle-pass"], method_options={"mle": {"refresh": "pass"}})
+    with pytest.raises(LLPError, match="mle-pass, fold 0 is there twice"):
+        plan("convergence", twice)
 
 
 def test_protocols_name_networks_and_methods_that_exist():

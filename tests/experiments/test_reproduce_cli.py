@@ -1,5 +1,6 @@
 """The commands ``reproduce`` and ``report``: what they say and how they end."""
 
+import json
 import os
 import pty
 import subprocess
@@ -19,8 +20,8 @@ def test_runs_are_told_line_by_line_and_kept(llpkit):
     assert code == 0, err
     assert out == "convergence on digits: 4 runs done\n"
     lines = err.splitlines()
-    assert lines[0] == "4 runs"
-    assert lines[1].startswith("1/4 digits, mle, fold 0: accuracy ")
+    assert lines[:2] == ["hyper-parameters: defaults", "4 runs"]
+    assert lines[2].startswith("1/4 digits, mle, fold 0: accuracy ")
     records = list(Store([Path("llpkit-results")]).read())
     assert len(records) == 4
     assert {r["command"] for r in records} == {
@@ -53,13 +54,13 @@ def test_all_data_sets_at_once(llpkit):
     assert code == 0, err
     heads = [line for line in out.splitlines() if not line.startswith(" ")]
     assert heads == [
-        "grid on cifar10: 36 runs, 0 done",
-        "epoch-time on cifar10: 18 runs, 0 done",
-        "convergence on cifar10: 12 runs, 0 done",
+        "grid on cifar10: 42 runs, 0 done",
+        "epoch-time on cifar10: 21 runs, 0 done",
+        "convergence on cifar10: 14 runs, 0 done",
         "bag-size on cifar10: 84 runs, 0 done",
-        "grid on group-photos: 36 runs, 0 done",
-        "epoch-time on group-photos: 18 runs, 0 done",
-        "convergence on group-photos: 12 runs, 0 done",
+        "grid on group-photos: 42 runs, 0 done",
+        "epoch-time on group-photos: 21 runs, 0 done",
+        "convergence on group-photos: 14 runs, 0 done",
     ]
 
 
@@ -84,7 +85,12 @@ def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("converge",), "'converge' is none of grid, epoch-time, convergence, bag-size and all"),
+        (("converge",), "'converge' is none of grid, epoch-time, convergence, bag-size, all and"),
+        (("grid", "some.json", "--quick"), "check takes the files of records, and nothing else"),
+        (("check",), "check takes the files of records, and nothing else"),
+        (("grid", "--quick", "--lr", "0.1"), "leave out --lr and --method-option"),
+        (("convergence", "--quick", "--time-limit", "-1"), "time_limit = -1.0; give seconds from"),
+        (("all", "--quick", "--bag-sizes", "4,4"), "bag_sizes: 4 is there twice"),
         (("convergence", "--dataset", "mnist"), "dataset = 'mnist'; known are"),
         (("convergence", "--methods", "mle,foo", "--quick"), "method = 'foo'; known are"),
         (("convergence", "--folds", "12", "--quick"), "folds = '12'; give a count such as 5"),
@@ -133,6 +139,32 @@ def test_a_method_option_reaches_the_run(llpkit):
     records = list(Store([Path("llpkit-results")]).read())
     options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
     assert options == {"mle": {"refresh": "pass"}, "dllp": {}}
+
+
+def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):
+    code, out, err = llpkit("reproduce", "all", "--quick", "--time-limit", 0)
+    assert code == 0
+    assert out == "grid on digits: 0 runs done, 14 left for the next call\n"
+    assert "the other experiments on digits wait for its grid" in err
+
+
+def test_a_record_is_checked_by_a_second_run(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
+    files = sorted(Path("llpkit-results/records/convergence").glob("*.json"))
+    code, out, err = llpkit("reproduce", "check", *files, "--device", "cpu")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) == 2
+    for path, line in zip(files, lines, strict=True):
+        assert line.startswith(f"{path.stem} digits, ")
+        assert line.endswith(", cpu: the same to the last digit")
+    record = json.loads(files[0].read_text())
+    record["history"]["loss"][1] += 0.25
+    files[0].write_text(json.dumps(record | {"code": "another"}))
+    code, out, _ = llpkit("reproduce", "check", files[0])
+    assert code == 1
+    assert "largest difference 0.25, in loss of epoch 2; last accuracy " in out
+    assert out.endswith("(not as it was: source)\n")
 
 
 def test_a_terminal_shows_the_grid_as_it_goes(tmp_path):

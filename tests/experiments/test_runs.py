@@ -5,12 +5,13 @@ import os
 import shutil
 import time
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
 from experiments.conftest import small
 from llpkit import LLPError
-from llpkit.experiments import Run, Store, carry_out, plan, reproduce
+from llpkit.experiments import Run, Store, _work, carry_out, plan, reproduce
 
 RUN = Run("convergence", "digits", "mle", bag_size=(1, 12), epochs=2, flat=True, network="mlp")
 OTHER = {
@@ -37,7 +38,7 @@ OTHER = {
 
 
 def test_an_id_is_the_same_on_every_machine_and_in_every_version():
-    assert RUN.id == "bde04391fae3"
+    assert RUN.id == "2e8d9a210bfd"
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Run)])
@@ -103,6 +104,23 @@ def test_a_second_run_gives_the_same_record_to_the_last_digit(tmp_path, place, m
     assert accuracy * records[0]["data"]["instances"][1] == pytest.approx(
         round(accuracy * records[0]["data"]["instances"][1])
     )  # a whole number of instances, so the last digit is there
+
+
+def test_a_record_tells_which_source_made_it(store, place, tmp_path):
+    carry_out(RUN, place)
+    [record] = store.read()
+    assert record["code"] == _work.code()
+    package = Path(_work.__file__).parent.parent
+    made = []
+    for changed in (None, "report/_style.py", "methods/mle.py", "experiments/_work.py"):
+        copy = tmp_path / f"copy-{len(made)}"
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        if changed is not None:
+            with (copy / changed).open("a") as file:
+                file.write("# changed")
+        made.append(_work.code(copy))
+    assert made[0] == made[1] == record["code"]  # how it is drawn is no part of a result
+    assert len({record["code"], *made[2:]}) == 3
 
 
 def test_a_finished_run_is_never_run_again(store, place):

@@ -9,7 +9,9 @@ determines a run's result is in its id, so a finished run is never run again.
 ['digits, mle, fold 0', 'digits, dllp, fold 0', 'digits, mle, fold 1', 'digits, dllp, fold 1']
 """
 
+from llpkit.experiments._check import Check, check
 from llpkit.experiments._execute import BACKENDS, Display, Outcome, deadline, execute
+from llpkit.experiments._grid import where_from
 from llpkit.experiments._page import write_report
 from llpkit.experiments._plan import PROTOCOLS, Choice, Settings, parse_folds, plan
 from llpkit.experiments._reproduce import everything, planned, reproduce
@@ -20,6 +22,7 @@ __all__ = [
     "BACKENDS",
     "EXPERIMENTS",
     "PROTOCOLS",
+    "Check",
     "Choice",
     "Display",
     "Outcome",
@@ -28,6 +31,7 @@ __all__ = [
     "Settings",
     "Store",
     "carry_out",
+    "check",
     "deadline",
     "everything",
     "execute",
@@ -35,5 +39,6 @@ __all__ = [
     "plan",
     "planned",
     "reproduce",
+    "where_from",
     "write_report",
 ]

@@ -77,7 +77,8 @@ def execute(
     before = len(runs) - len(waiting)
     if not waiting or time.time() > place.deadline:
         return Outcome(before, 0, [], len(waiting))
-    load(waiting[0], place.data_dir)  # a data set that is missing is told once, before any run
+    data, _ = load(waiting[0], place.data_dir)  # one that is missing is told before any run
+    _check_bags(waiting, len(data.bags), data.bags.num_instances)
     with tempfile.TemporaryDirectory(prefix="llpkit-") as status:
         place = replace(place, status=Path(status))
         timed = any(run.experiment == "epoch-time" for run in waiting)
@@ -102,6 +103,27 @@ def _check_device(device: str) -> None:
         raise LLPError(f"device = {device!r}; give auto, cpu or cuda") from error
     if kind == "cuda" and not torch.cuda.is_available():
         raise LLPError(f"device = {device!r} but torch sees no CUDA device; use cpu or auto")
+
+
+def _check_bags(runs: Sequence[Run], bags: int, instances: int) -> None:
+    """An error where bags are too few for the folds or for those held out; of the first's bags."""
+    for run in runs:
+        number = bags
+        if isinstance(run.bag_size, int):
+            number = math.ceil(instances / run.bag_size)
+        what = f"{run.dataset} has {number} bags"
+        if isinstance(run.bag_size, int):
+            what = f"{run.dataset} in bags of {run.bag_size} has {number} bags"
+        if number < run.folds:
+            raise LLPError(f"{what}, too few for {run.folds} folds; use smaller bags")
+        training = number - math.ceil(number / run.folds)
+        kept = training - round((1 - (run.held_out or 0.5)) * training)
+        if run.held_out is not None and not 0 < kept < training:
+            raise LLPError(
+                f"{what}, of which {training} or so are trained on: held_out = {run.held_out} "
+                f"leaves {kept} to select by and {training - kept} to train on; choose another "
+                "share"
+            )
 
 
 def _parallel(runs: Sequence[Run], place: Place, backend: str) -> list[str]:
@@ -228,4 +250,6 @@ def read(path: Path) -> Record | None:
 
 def deadline(time_limit: float | None) -> float:
     """The time after which no run begins."""
+    if time_limit is not None and not time_limit >= 0:
+        raise LLPError(f"time_limit = {time_limit}; give seconds from 0")
     return math.inf if time_limit is None else time.time() + time_limit

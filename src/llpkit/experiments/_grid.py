@@ -1,49 +1,63 @@
 """Hyper-parameters of every method on its own, chosen by the likelihood of held-out bags.
 
 The search goes axis by axis: the candidates of a stage differ in its axes alone and are otherwise
-what the stages before chose. In each fold of the cross-validation a tenth of the *training* bags is
-held out; a candidate's score is the mean over folds of the last epoch's mean exact log-likelihood
-of these bags. The test fold is neither looked at nor recorded.
+what the stages before chose. In each fold of the grid a tenth of the *training* bags is held out; a
+candidate's score is the mean over folds of the last epoch's mean exact log-likelihood of these
+bags. Where the best learning rate lies at the end of its axis, the axis is made longer by a step.
+
+A choice follows from the records of grid runs and from nothing else, whatever folder they are in.
 """
 
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.experiments._execute import Display, Outcome, execute
 from llpkit.experiments._plan import (
-    DEFAULT_LR,
     HELD_OUT,
-    LR,
+    PROTOCOLS,
     Choice,
     Settings,
     choices_without_grid,
+    default_lr,
     folds_of,
     make,
+    names,
+    wanted_by,
 )
-from llpkit.experiments._run import Record, Run, Store, write_json
+from llpkit.experiments._run import VARIANTS, Record, Run, Store, write_json
 from llpkit.experiments._work import Place
 from llpkit.methods import METHODS
 
 RULE = (
     f"the best mean over folds of the last epoch's mean exact log-likelihood of held-out bags, "
-    f"{HELD_OUT:.0%} of the training bags; test instances are not looked at"
+    f"{HELD_OUT:.0%} of the training bags. No label is looked at by any method but supervised, "
+    "but the choice is not nested: it is made once for all folds, from bags that other folds test "
+    "by"
 )
 
 Stage = Mapping[str, Sequence[Any]]
 
-_RATES = {"lr": (3e-4, 1e-3, 3e-3)}
+_LADDER = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+_RATES = {"lr": _LADDER[2:5]}
 _DECAYS = {"weight_decay": (0.0, 0.05)}
 _STAGES: dict[str, tuple[Stage, ...]] = {
-    "mle": (_RATES, _DECAYS, {"refresh": ("running", "pass")}),
-    "llp-gan": ({"weight": (0.1, 1.0, 10.0)}, {"lr": (1e-4, 3e-4, 1e-3)}, _DECAYS),
+    "llp-gan": ({"weight": (0.1, 1.0, 10.0)}, {"lr": _LADDER[1:4]}, _DECAYS)
 }
-_QUICK: tuple[Stage, ...] = ({"lr": (1e-3, 3e-3)},)
+_QUICK: tuple[Stage, ...] = ({"lr": _LADDER[3:5]},)
+
+# What else a grid may have been run with; a choice says where it differs.
+_TOLD = {
+    "epochs": "{} epochs",
+    "batch_size": "batches of {}",
+    "augment": "augmentation {}",
+    "precision": "{}",
+    "seed": "seed {}",
+}
 
 
 @dataclass(frozen=True)
@@ -51,48 +65,81 @@ class Search:
     """How far the search for one method has come.
 
     Args:
-        runs: All it has asked for so far, done or not.
+        runs: All it has asked for so far, done or not, less those that diverged.
         candidates: What was tried, with its scores.
         choice: What was chosen, once every stage is complete.
+        edges: Axes whose best value is the smallest or the largest that was tried.
     """
 
     runs: Sequence[Run]
     candidates: Sequence[Record]
     choice: Choice | None
+    edges: Sequence[str] = ()
+
+
+class Known:
+    """The grid runs of some folders: finished ones, and those whose loss was no longer finite.
+
+    Any other failure may pass, so that its run is still to be done.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.records = {record["id"]: record for record in store.read("grid")}
+        self.diverged = {r["id"]: r for r in store.errors("grid") if r.get("diverged")}
 
 
 def stages(method: str, quick: bool = False) -> tuple[Stage, ...]:
-    """The axes of a method's grid, stage by stage; as many learning rates for every method.
+    """The axes of a method's grid, stage by stage: the same for all, but for one of ``llp-gan``.
 
-    >>> stages("mle")[0]
-    {'lr': (0.0003, 0.001, 0.003)}
+    >>> stages("mle")
+    ({'lr': (0.0003, 0.001, 0.003)}, {'weight_decay': (0.0, 0.05)})
     """
     return _QUICK if quick else _STAGES.get(method, (_RATES, _DECAYS))
 
 
-def search(method: str, settings: Settings, store: Store) -> Search:
+def search(name: str, settings: Settings, known: Known) -> Search:
     """Go through the stages as far as the records reach."""
-    records = {record["id"]: record for record in store.read("grid")}
-    failed = {record["id"]: record for record in store.errors("grid")}
-    best: dict[str, Any] = {"lr": LR.get(method, DEFAULT_LR), "weight_decay": 0.0}
+    best: dict[str, Any] = {"lr": default_lr(name), "weight_decay": 0.0}
     runs: dict[str, Run] = {}
     tried: dict[str, Record] = {}
-    for stage in stages(method, settings.quick):
-        scored: list[tuple[float, dict[str, Any]]] = []
-        for values in itertools.product(*stage.values()):
-            candidate = best | dict(zip(stage, values, strict=True))
-            its_runs = _runs(method, settings, candidate)
-            runs |= {run.id: run for run in its_runs}
-            found = [records.get(run.id) for run in its_runs]
-            row = _row(candidate, found, [failed.get(run.id) for run in its_runs])
-            tried[json.dumps(candidate, sort_keys=True)] = row
-            if row["score"] is not None:
-                scored.append((row["score"], candidate))
-        waiting = [run for run in runs.values() if run.id not in records | failed]
-        if waiting or not scored:
-            return Search(list(runs.values()), list(tried.values()), None)
-        best = max(scored, key=lambda pair: pair[0])[1]
-    return Search(list(runs.values()), list(tried.values()), _choice(best, "grid"))
+    edges = []
+    for stage in stages(VARIANTS.get(name, (name, {}))[0], settings.quick):
+        axes = {axis: list(values) for axis, values in stage.items()}
+        while True:
+            scored: list[tuple[float, dict[str, Any]]] = []
+            for values in itertools.product(*axes.values()):
+                candidate = best | dict(zip(axes, values, strict=True))
+                its_runs = _runs(name, settings, candidate)
+                runs |= {run.id: run for run in its_runs}
+                row = _row(candidate, its_runs, known)
+                tried[json.dumps(candidate, sort_keys=True)] = row
+                if row["score"] is not None:
+                    scored.append((row["score"], candidate))
+            asked = [run for run in runs.values() if run.id not in known.diverged]
+            if not all(run.id in known.records for run in asked) or not scored:
+                return Search(asked, list(tried.values()), None)
+            top = max(scored, key=lambda pair: pair[0])[1]
+            longer = None if settings.quick else _longer(stage, axes, top)
+            if longer is None:
+                break
+            axes["lr"] = longer
+        best = top
+        edges += [a for a, v in axes.items() if len(v) > 2 and best[a] in (min(v), max(v))]
+    return Search(asked, list(tried.values()), _choice(best, "grid"), edges)
+
+
+def _longer(stage: Stage, axes: Stage, best: Mapping[str, Any]) -> list[float] | None:
+    """The learning rates with one more beyond the end where the best lies, once at each end."""
+    if "lr" not in axes:
+        return None
+    rates, lr = axes["lr"], best["lr"]
+    if lr == min(rates) == min(stage["lr"]):
+        below = [rate for rate in _LADDER if rate < lr]
+        return [below[-1], *rates] if below else None
+    if lr == max(rates) == max(stage["lr"]):
+        above = [rate for rate in _LADDER if rate > lr]
+        return [*rates, above[0]] if above else None
+    return None
 
 
 def run_grid(
@@ -103,57 +150,164 @@ def run_grid(
     backend: str = "loky",
     display: Display | None = None,
 ) -> Outcome:
-    """Search for every method, write what was chosen, and say how it went."""
-    methods = settings.methods or list(METHODS)
+    """Search for every method, write what was chosen, and say how it went.
+
+    A candidate whose loss is no longer finite has lost: that is a result, not a failure.
+    """
+    check_free(settings)
+    wanted = wanted_by("grid", settings)
+    place = replace(place, chosen_by=dict.fromkeys(wanted, "grid candidate"))
     total = Outcome(0, 0, [], 0)
     asked: set[str] = set()
     while True:
-        found = {method: search(method, settings, store) for method in methods}
+        known = Known(store)
+        found = {name: search(name, settings, known) for name in wanted}
         runs = [run for s in found.values() for run in s.runs if run.id not in asked]
         if not runs:
             break
         asked |= {run.id for run in runs}
         part = execute(runs, store, place, backend=backend, display=display)
+        failed = [record for record in part.failed if not record.get("diverged")]
         total = Outcome(
             total.before + part.before,
-            total.now + part.now,
-            [*total.failed, *part.failed],
+            total.now + part.now + len(part.failed) - len(failed),
+            [*total.failed, *failed],
             total.left + part.left,
         )
         if part.left:
             break
-    _write(settings, store, found)
-    return total
+    if any(s.choice for s in found.values()):
+        write_json(store.home / "grid" / f"{settings.dataset}.json", grids(store, settings.dataset))
+    undecided = sum(s.choice is None for s in found.values())
+    return replace(total, left=max(total.left, undecided))
 
 
-def choices(settings: Settings, store: Store) -> dict[str, Choice]:
-    """Hyper-parameters of every method: the user's over the grid's over the defaults."""
-    found = choices_without_grid(settings)
-    path = next(
-        (p for p in (_path(f, settings.dataset) for f in store.folders) if p.exists()), None
-    )
-    if path is None or settings.lr is not None:
-        return found
-    grid = _read(path)
-    if grid["settings"]["network"] != (settings.network or settings.protocol.network):
-        return found  # a learning rate for one network says little about another
-    for method, entry in grid["methods"].items():
-        if method not in found:
-            continue
-        own = settings.method_options.get(method, {})
-        chosen = _choice(entry["chosen"], "grid, options" if own else "grid")
-        found[method] = Choice(
-            chosen.lr, chosen.weight_decay, {**chosen.method_options, **own}, chosen.chosen_by
+def check_free(settings: Settings) -> None:
+    """An error where the user gave what a grid is to choose."""
+    if settings.lr is not None or settings.method_options:
+        raise LLPError(
+            "a grid chooses learning rates and options itself: leave out --lr and --method-option"
         )
-    return found
 
 
-def _runs(method: str, settings: Settings, candidate: Mapping[str, Any]) -> list[Run]:
+def choices(settings: Settings, store: Store, wanted: Sequence[str]) -> dict[str, Choice]:
+    """Hyper-parameters of every method: the user's over the grid's over the defaults.
+
+    A grid serves where data set, size and network agree; where anything else differs the choice
+    says so. An error where a grid has chosen for some of the wanted methods and not for others.
+    """
+    found = choices_without_grid(settings)
+    if settings.lr is not None or not settings.grid:
+        return found
+    known = Known(store)
+    begun, chosen = set(), {}
+    for name in wanted:
+        for grid in _alike(name, settings, known):
+            begun.add(name)
+            choice = search(name, grid, known).choice
+            if choice is None:
+                continue
+            own = settings.method_options.get(name, {})
+            by = f"grid{_of(grid, settings)}{', options' if own else ''}"
+            options = {**choice.method_options, **own}
+            chosen[name] = replace(choice, method_options=options, chosen_by=by)
+            break
+    missing = [name for name in wanted if name not in chosen]
+    if begun and missing:
+        has = f"has chosen for {', '.join(chosen)} but" if chosen else "is not finished:"
+        raise LLPError(
+            f"the grid on {settings.dataset} {has} not for {', '.join(missing)}; finish it with "
+            f"llpkit reproduce grid --dataset {settings.dataset} --methods {','.join(missing)}, or "
+            "give --no-grid, which takes the stated defaults for all methods"
+        )
+    return found | chosen
+
+
+def _alike(name: str, settings: Settings, known: Known) -> list[Settings]:
+    """The grids for a method on this data set, size and network, those most alike first."""
+    wanted = make("grid", settings, name, Choice(1.0), 0, settings.protocol.bag_size)
+    fixed = ("dataset", "data_options", "network", "flat", "bag_size")
+    folds: dict[tuple[Any, ...], set[int]] = {}
+    for record in known.records.values():
+        run = Run.of(record)
+        same = all(getattr(run, key) == getattr(wanted, key) for key in fixed)
+        if run.name == name and same and record["quick"] == settings.quick:
+            folds.setdefault(tuple(getattr(run, k) for k in _TOLD), set()).add(run.fold)
+    grids = [
+        replace(
+            settings,
+            folds=sorted(its),
+            method_options={},
+            **dict(zip(_TOLD, key, strict=True)),
+        )
+        for key, its in folds.items()
+    ]
+    return sorted(grids, key=lambda grid: (_of(grid, settings).count(","), _of(grid, settings)))
+
+
+def _of(grid: Settings, settings: Settings) -> str:
+    """Where a grid differs, in words: empty, or such as `` of augmentation paper, 40 epochs``."""
+    ours, theirs = (
+        make("grid", each, "supervised", Choice(1.0), 0, None) for each in (settings, grid)
+    )
+    differs = [
+        text.format(getattr(theirs, key))
+        for key, text in _TOLD.items()
+        if getattr(ours, key) != getattr(theirs, key)
+    ]
+    return f" of {', '.join(differs)}" if differs else ""
+
+
+def grids(store: Store, dataset: str) -> list[Record]:
+    """Every grid on a data set: what was tried, what was chosen, what it cost."""
+    known = Known(store)
+    found: dict[str, tuple[Settings, dict[str, set[int]]]] = {}
+    for record in known.records.values():
+        run = Run.of(record)
+        if run.dataset != dataset:
+            continue
+        protocol, network = PROTOCOLS[dataset], run.network
+        if METHODS[run.method].network_name is not None:  # it tells nothing of the others'
+            network = protocol.network if run.flat == protocol.flat else "small-cnn"
+        settings = Settings(
+            dataset,
+            network=None if network == protocol.network else network,
+            size=run.data_options.get("size"),
+            quick=record["quick"],
+            **{key: getattr(run, key) for key in _TOLD},
+        )
+        _, folds = found.setdefault(repr(settings), (settings, {}))
+        folds.setdefault(run.name, set()).add(run.fold)
+    return [_grid(settings, folds, known) for settings, folds in found.values()]
+
+
+def _grid(settings: Settings, folds: Mapping[str, set[int]], known: Known) -> Record:
+    methods: Record = {}
+    run = make("grid", settings, "supervised", Choice(1.0), 0, settings.protocol.bag_size)
+    for name in sorted(folds, key=names().index):
+        its = search(name, replace(settings, folds=sorted(folds[name])), known)
+        chosen = None
+        if its.choice is not None:
+            chosen = {"lr": its.choice.lr, "weight_decay": its.choice.weight_decay}
+            chosen |= its.choice.method_options
+        methods[name] = {
+            "chosen": chosen,
+            "edges": list(its.edges),
+            "folds": sorted(folds[name]),
+            "candidates": list(its.candidates),
+            "cost": {
+                "runs": sum(len(row["scores"]) for row in its.candidates),
+                "seconds": round(sum(row["seconds"] for row in its.candidates), 1),
+            },
+        }
+    about = {key: getattr(run, key) for key in ("network", "data_options", *_TOLD)}
+    return {"dataset": settings.dataset, "rule": RULE, "settings": about, "methods": methods}
+
+
+def _runs(name: str, settings: Settings, candidate: Mapping[str, Any]) -> list[Run]:
     choice = _choice(candidate, "grid")
     size = settings.protocol.bag_size
-    return [
-        make("grid", settings, method, choice, fold, size) for fold in folds_of("grid", settings)
-    ]
+    return [make("grid", settings, name, choice, fold, size) for fold in folds_of("grid", settings)]
 
 
 def _choice(values: Mapping[str, Any], chosen_by: str) -> Choice:
@@ -161,78 +315,36 @@ def _choice(values: Mapping[str, Any], chosen_by: str) -> Choice:
     return Choice(values["lr"], values["weight_decay"], own, chosen_by)
 
 
-def _row(
-    candidate: Mapping[str, Any], found: Sequence[Record | None], failed: Sequence[Record | None]
-) -> Record:
-    done = [record for record in found if record is not None]
+def _row(candidate: Mapping[str, Any], runs: Sequence[Run], known: Known) -> Record:
+    done = [known.records[run.id] for run in runs if run.id in known.records]
     scores = [record["final"]["held_out_log_likelihood"] for record in done]
-    whole = len(done) == len(found) and None not in scores
+    whole = len(done) == len(runs) and None not in scores
     return {
         **candidate,
         "score": fmean(scores) if whole else None,
         "scores": scores,
-        "failed": [record["error"] for record in failed if record is not None],
+        "failed": [known.diverged[run.id]["error"] for run in runs if run.id in known.diverged],
         "seconds": round(sum(record["seconds"]["total"] for record in done), 1),
     }
 
 
-def _write(settings: Settings, store: Store, found: Mapping[str, Search]) -> None:
-    """The grid, the choice and its cost, beside what was found for other methods before."""
-    path = _path(store.home, settings.dataset)
-    finished = {method: s for method, s in found.items() if s.choice is not None}
-    if not finished:
-        return
-    run = next(iter(finished.values())).runs[0]
-    about = {
-        "network": settings.network or settings.protocol.network,
-        "augment": run.augment,
-        "epochs": run.epochs,
-        "batch_size": run.batch_size,
-        "precision": run.precision,
-        "data_options": run.data_options,
-        "seed": run.seed,
-        "folds": list(folds_of("grid", settings)),
-    }
-    methods: Record = {}
-    if path.exists() and (before := _read(path))["settings"] == about:
-        methods = before["methods"]
-    for method, s in finished.items():
-        assert s.choice is not None
-        chosen = {"lr": s.choice.lr, "weight_decay": s.choice.weight_decay}
-        methods[method] = {
-            "chosen": chosen | dict(s.choice.method_options),
-            "candidates": list(s.candidates),
-            "cost": {
-                "runs": len(s.runs),
-                "seconds": round(sum(row["seconds"] for row in s.candidates), 1),
-            },
-        }
-    write_json(
-        path, {"dataset": settings.dataset, "rule": RULE, "settings": about, "methods": methods}
-    )
+def where_from(settings: Settings, store: Store, experiment: str) -> str:
+    """Where the hyper-parameters of an experiment come from, in words."""
+    wanted = wanted_by(experiment, settings)
+    chosen = choices(of_choices(experiment, settings), store, wanted)
+    by: dict[str, list[str]] = {}
+    for name in wanted:
+        by.setdefault(chosen[name].chosen_by, []).append(name)
+    if len(by) == 1:
+        return f"hyper-parameters: {next(iter(by))}"
+    told = (f"{source} ({', '.join(its)})" for source, its in by.items())
+    return f"hyper-parameters: {'; '.join(told)}"
 
 
-def _path(folder: Path, dataset: str) -> Path:
-    return folder / "grid" / f"{dataset}.json"
+def of_choices(experiment: str, settings: Settings) -> Settings:
+    """The settings by which an experiment looks for its grid: timed runs have epochs of their own.
 
-
-def _read(path: Path) -> Record:
-    try:
-        grid = dict(json.loads(path.read_text(encoding="utf-8")))
-        for key in ("settings", "methods"):
-            grid[key]
-        return grid
-    except (OSError, ValueError, KeyError) as error:
-        raise LLPError(
-            f"{path} cannot be read ({type(error).__name__}: {error}); remove it, and write it "
-            "again with llpkit reproduce grid"
-        ) from error
-
-
-def read_grids(store: Store) -> dict[str, Record]:
-    """What was chosen for each data set that a grid was run for."""
-    found: dict[str, Record] = {}
-    for folder in store.folders:
-        for path in sorted((folder / "grid").glob("*.json")):
-            found.setdefault(path.stem, _read(path))
-    return found
+    >>> of_choices("epoch-time", Settings("digits", epochs=5)) == Settings("digits")
+    True
+    """
+    return replace(settings, epochs=None) if experiment == "epoch-time" else settings

@@ -1,12 +1,12 @@
 """From records to the page, the figures and the tables, in the form of the paper."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from llpkit.errors import LLPError
 from llpkit.experiments import _sections
-from llpkit.experiments._grid import read_grids
+from llpkit.experiments._grid import grids
 from llpkit.experiments._groups import groups, hardware_of, told_apart
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import BOUND
@@ -51,7 +51,6 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         folders = ", ".join(map(str, store.folders))
         raise LLPError(f"{folders} holds no records; make some with llpkit reproduce")
     out = out or store.home / "report"
-    grids = read_grids(store)
     shown = ("convergence", "epoch-time", "bag-size")
     compared = [group for experiment in shown for group in groups(records, experiment)]
     tables = Tables([*METHODS, *(method for group in compared for method in group.runs)])
@@ -65,7 +64,7 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         chapters=[
             chapter
             for name in names
-            for chapter in _chapters(name, records, grids, tables, data_dir)
+            for chapter in _chapters(name, records, grids(store, name), tables, data_dir)
         ],
         notes=[*_NOTES, *(_NOTES_OF[n] for n in names if n in _NOTES_OF), *_doubts(records)],
         environment=_environment(records),
@@ -80,7 +79,7 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
 def _chapters(
     name: str,
     every: Sequence[Record],
-    grids: Mapping[str, Record],
+    searched: Sequence[Record],
     tables: Tables,
     data_dir: str | None,
 ) -> list[Chapter]:
@@ -94,8 +93,7 @@ def _chapters(
         rest.append(_sections.times(group, apart, tables))
     for group, apart in zip(sizes, told_apart(sizes), strict=True):
         rest.append(_sections.sizes(group, apart, tables))
-    if name in grids:
-        rest.append(_sections.grid(grids[name]))
+    rest += [_sections.grid(each, tables) for each in searched]
 
     instances = {"instances": f"{sum(records[0]['data']['instances']):,}"}
     chapters = []

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llpkit import methods
+import torch
+
+from llpkit import methods, networks
 from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
-from llpkit.experiments._run import EXPERIMENTS, Run
+from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Run
 from llpkit.methods import METHODS
 from llpkit.networks import NETWORKS
 
@@ -40,20 +42,17 @@ class Protocol:
     augment: str
     precision: str
     bag_size: tuple[int, int] | None
+    shape: tuple[int, int, int]
     quick_epochs: int = 2
     flat: bool = False
 
 
 PROTOCOLS = {
-    "cifar10": Protocol("conv-large", 120, 128, "paper", "bf16-mixed", (1, 12)),
-    "group-photos": Protocol("conv-large", 100, 128, "paper", "bf16-mixed", None),
+    "cifar10": Protocol("conv-large", 120, 128, "paper", "bf16-mixed", (1, 12), (3, 32, 32)),
+    "group-photos": Protocol("conv-large", 100, 128, "paper", "bf16-mixed", None, (3, 90, 72)),
     # A flipped digit is no digit, and on them a CNN tells the methods apart no more.
-    "digits": Protocol("mlp", 40, 32, "none", "32-true", (1, 12), quick_epochs=8, flat=True),
+    "digits": Protocol("mlp", 40, 32, "none", "32-true", (1, 12), (1, 8, 8), 8, flat=True),
 }
-
-# What the methods' authors or the method itself use where no grid has chosen.
-LR = {"llp-gan": 3e-4}
-DEFAULT_LR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,13 +61,14 @@ class Settings:
 
     Args:
         dataset: A key of :data:`PROTOCOLS`.
-        methods: Keys of methods; all unless given.
+        methods: Of :func:`names`; all unless given, but no variants in ``bag-size``.
         folds: Which folds to run.
         size: Of group photos, ``"full"`` (72 x 90) or ``"half"``.
         held_out: Share of training bags to select the epoch by, beside the last one.
         bag_sizes: Of the bag-size experiment.
         method_options: For each method, its own options.
         quick: Few folds and few epochs, to see that everything works.
+        grid: Whether to take what a grid has chosen where there is one.
     """
 
     dataset: str
@@ -86,24 +86,27 @@ class Settings:
     bag_sizes: Sequence[int] | None = None
     method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     quick: bool = False
+    grid: bool = True
 
     def __post_init__(self) -> None:
         known("dataset", self.dataset, PROTOCOLS)
-        for method in self.methods:
-            known("method", method, METHODS)
-        for method, options in self.method_options.items():
-            known("method", method, METHODS)
-            methods.make(method, dict(options))
+        for name in (*self.methods, *self.method_options):
+            known("method", name, names())
+        for name, options in self.method_options.items():
+            method, own = VARIANTS.get(name, (name, {}))
+            methods.make(method, {**own, **options})
+        _once("methods", self.methods)
+        _once("bag_sizes", self.bag_sizes or ())
         if self.size is not None and self.dataset != "group-photos":
             raise LLPError(f"size = {self.size!r} is for group-photos, not for {self.dataset}")
-        for name, names in (
+        for name, words in (
             ("size", ("full", "half")),
             ("network", NETWORKS),
             ("augment", PRESETS),
             ("precision", PRECISIONS),
         ):
             if (value := getattr(self, name)) is not None:
-                known(name, value, names)
+                known(name, value, words)
         for fold in self.folds or ():
             if not 0 <= fold < FOLDS:
                 raise LLPError(f"fold {fold} is not one of the {FOLDS}; give folds from 0 to 9")
@@ -115,6 +118,27 @@ class Settings:
             raise LLPError(f"lr = {self.lr}; give a positive number")
         if self.held_out is not None and not 0 < self.held_out < 1:
             raise LLPError(f"held_out = {self.held_out}; give a share between 0 and 1, 0.1 say")
+        self._check_network()
+
+    def _check_network(self) -> None:
+        """Whether the network takes the images, and the augmentation what the network takes."""
+        shape: tuple[int, ...] = self.protocol.shape
+        if self.size == "half":
+            shape = (shape[0], shape[1] // 2, shape[2] // 2)
+        if self.flat:
+            shape = (math.prod(shape),)
+            if self.augment not in (None, "none"):
+                raise LLPError(
+                    f"augment = {self.augment!r} is for images, but {self.dataset} are rows of "
+                    "numbers here; use --network small-cnn, or augment none"
+                )
+        with torch.device("meta"):  # nothing is drawn
+            networks.make(self.network or self.protocol.network, input_shape=shape, num_outputs=1)
+
+    @property
+    def flat(self) -> bool:
+        """Whether images are rows of numbers."""
+        return self.protocol.flat and self.network in (None, "mlp", "linear")
 
     @property
     def protocol(self) -> Protocol:
@@ -178,18 +202,39 @@ def plan(
             raise LLPError(f"{settings.dataset} has bags of its own; bag-size needs random bags")
         sizes = settings.bag_sizes or (_QUICK_SIZES if settings.quick else BAG_SIZES)
     chosen = {**choices_without_grid(settings), **(choices or {})}
-    wanted = settings.methods or list(METHODS)
+    wanted = wanted_by(experiment, settings)
+    runs = [
+        make(experiment, settings, name, chosen[name], fold, size)
+        for fold, size, name in itertools.product(folds_of(experiment, settings), sizes, wanted)
+    ]
+    _once("methods", [run.title for run in runs])
+    return runs
+
+
+def names() -> list[str]:
+    """All methods, each followed by its variants.
+
+    >>> names()
+    ['supervised', 'mle', 'mle-pass', 'direct', 'amle', 'dllp', 'llp-gan']
+    """
     return [
-        make(experiment, settings, method, chosen[method], fold, size)
-        for fold, size, method in itertools.product(folds_of(experiment, settings), sizes, wanted)
+        name
+        for method in METHODS
+        for name in (method, *(v for v, (of, _) in VARIANTS.items() if of == method))
     ]
 
 
+def wanted_by(experiment: str, settings: Settings) -> Sequence[str]:
+    """The methods of an experiment, by name."""
+    return settings.methods or (list(METHODS) if experiment == "bag-size" else names())
+
+
 def make(
-    experiment: str, settings: Settings, method: str, choice: Choice, fold: int, bag_size: Any
+    experiment: str, settings: Settings, name: str, choice: Choice, fold: int, bag_size: Any
 ) -> Run:
     """One run of an experiment."""
     protocol = settings.protocol
+    method, options = VARIANTS.get(name, (name, {}))
     network = METHODS[method].network_name or settings.network or protocol.network
     held_out = settings.held_out
     if experiment == "grid":
@@ -205,16 +250,16 @@ def make(
         seed=settings.seed,
         bag_size=bag_size,
         data_options={"size": settings.size or "full"} if bag_size is None else {},
-        flat=protocol.flat and settings.network in (None, "mlp", "linear"),
+        flat=settings.flat,
         network=network,
-        epochs=_epochs(experiment, settings),
+        epochs=epochs_of(experiment, settings),
         batch_size=settings.batch_size or protocol.batch_size,
         lr=float(choice.lr),
         weight_decay=float(choice.weight_decay),
         augment=settings.augment or protocol.augment,
         precision=settings.precision or protocol.precision,
         held_out=held_out,
-        method_options=_changed(method, choice.method_options),
+        method_options=_resolved(method, {**options, **choice.method_options}),
     )
 
 
@@ -228,21 +273,27 @@ def folds_of(experiment: str, settings: Settings) -> Sequence[int]:
 def choices_without_grid(settings: Settings) -> dict[str, Choice]:
     """Hyper-parameters as the user gave them, else the stated defaults."""
     found = {}
-    for method in METHODS:
-        lr, options = settings.lr, settings.method_options.get(method, {})
+    for name in names():
+        lr, options = settings.lr, settings.method_options.get(name, {})
         given = "options" if lr is not None or options else "defaults"
-        rate = LR.get(method, DEFAULT_LR) if lr is None else lr
-        found[method] = Choice(rate, 0.0, options, given)
+        found[name] = Choice(default_lr(name) if lr is None else lr, 0.0, options, given)
     return found
 
 
-def _changed(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options less those that say what holds anyway, so that one run has one id."""
-    known = inspect.signature(METHODS[method]).parameters
-    return {k: v for k, v in options.items() if k not in known or known[k].default != v}
+def default_lr(name: str) -> float:
+    """The learning rate where nothing has chosen one: the method's own."""
+    return METHODS[VARIANTS.get(name, (name, {}))[0]].lr
 
 
-def _epochs(experiment: str, settings: Settings) -> int:
+def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a method with what holds where nothing was said."""
+    parameters = inspect.signature(METHODS[method]).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return {**defaults, **options}
+
+
+def epochs_of(experiment: str, settings: Settings) -> int:
+    """Of each run of an experiment."""
     protocol = settings.protocol
     if settings.epochs is not None:
         if experiment == "epoch-time" and settings.epochs <= WARM_UP:
@@ -262,6 +313,12 @@ def known(what: str, value: str, names: Iterable[str]) -> None:
         near = difflib.get_close_matches(value, every, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(every)}"
         raise LLPError(f"{what} = {value!r}; {hint}")
+
+
+def _once(what: str, values: Sequence[Any]) -> None:
+    twice = [str(value) for i, value in enumerate(values) if value in values[:i]]
+    if twice:
+        raise LLPError(f"{what}: {twice[0]} is there twice; name each once")
 
 
 def at_least_one(what: str, value: int | None) -> None:

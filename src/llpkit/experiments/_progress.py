@@ -89,7 +89,7 @@ class Live(Lines):
             self.failed += 1
             self.print(f"{run.title}: {told(how, record)}")
         elif record is not None and "accuracy" in record["final"]:
-            self.accuracy.setdefault(run.method, []).append(record["final"]["accuracy"])
+            self.accuracy.setdefault(run.name, []).append(record["final"]["accuracy"])
 
     def end(self) -> None:
         """Leave the last state on the screen."""

@@ -3,29 +3,27 @@
 from dataclasses import replace
 
 from llpkit.experiments._execute import Display, Outcome, execute
-from llpkit.experiments._grid import choices, run_grid, search
-from llpkit.experiments._plan import Settings, plan
+from llpkit.experiments._grid import Known, check_free, choices, of_choices, run_grid, search
+from llpkit.experiments._plan import Settings, plan, wanted_by
 from llpkit.experiments._run import EXPERIMENTS, Run, Store
 from llpkit.experiments._work import Place
-from llpkit.methods import METHODS
 
 
 def everything(settings: Settings) -> list[tuple[str, Settings]]:
     """All experiments that make sense for a data set, in the order in which they run.
 
-    Folds are those of the comparisons alone, epochs not those of the timed runs.
+    Folds are those of the comparisons alone, epochs not those of the timed runs. There is no grid
+    where the user gave a learning rate or wants none.
 
     >>> [experiment for experiment, _ in everything(Settings("group-photos"))]
     ['grid', 'epoch-time', 'convergence']
     """
-    own = {"grid": replace(settings, folds=None)}
+    own = {"grid": replace(settings, folds=None, method_options={})}
     own["epoch-time"] = replace(settings, folds=None, epochs=None)
-    natural = settings.protocol.bag_size is None
-    return [
-        (name, own.get(name, settings))
-        for name in EXPERIMENTS
-        if not (natural and name == "bag-size")
-    ]
+    left_out = {"bag-size"} if settings.protocol.bag_size is None else set()
+    if settings.lr is not None or not settings.grid:
+        left_out.add("grid")
+    return [(name, own.get(name, settings)) for name in EXPERIMENTS if name not in left_out]
 
 
 def reproduce(
@@ -47,11 +45,12 @@ def reproduce(
         backend: ``"loky"``, ``"ray"`` or ``"dask"``.
         display: Is told how it goes.
     """
+    place = replace(place, quick=settings.quick)
     if experiment == "grid":
         return run_grid(settings, store, place, backend=backend, display=display)
     if experiment == "epoch-time":
         place, backend = replace(place, jobs=1), "loky"
-    chosen = choices(settings, store)
+    chosen = choices(of_choices(experiment, settings), store, wanted_by(experiment, settings))
     place = replace(place, chosen_by={name: choice.chosen_by for name, choice in chosen.items()})
     runs = plan(experiment, settings, chosen)
     return execute(runs, store, place, backend=backend, display=display)
@@ -59,7 +58,11 @@ def reproduce(
 
 def planned(experiment: str, settings: Settings, store: Store) -> list[Run]:
     """The runs of an experiment; of a grid, as far as it can be foreseen."""
+    wanted = wanted_by(experiment, settings)
     if experiment == "grid":
-        found = (search(method, settings, store) for method in settings.methods or METHODS)
+        check_free(settings)
+        known = Known(store)
+        found = (search(name, settings, known) for name in wanted)
         return [run for each in found for run in each.runs]
-    return plan(experiment, settings, choices(settings, store))
+    chosen = choices(of_choices(experiment, settings), store, wanted)
+    return plan(experiment, settings, chosen)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,23 @@ from typing import Any
 from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
 
-FORMAT = 1
+FORMAT = 2
 """Of a record; part of every id, so that records of two formats never pass for each other."""
 
 EXPERIMENTS = ("grid", "epoch-time", "convergence", "bag-size")
-"""In the order in which ``all`` runs them: times first, while the machine is quiet."""
+"""In the order in which ``all`` runs them: what is chosen by a grid, the others take."""
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mle-pass": ("mle", {"refresh": "pass"})}
+"""Methods with options that have a name of their own. The paper's EM is ``mle-pass``."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: everything that determines its result, and nothing else.
+    """One training: everything a user can set that determines its result, and nothing else.
+
+    What the source code, the device and the versions of libraries add to that is in the record.
 
     Args:
         experiment: One of :data:`EXPERIMENTS`.
@@ -42,7 +48,8 @@ class Run:
         augment: A preset by name.
         precision: As Lightning Fabric takes it.
         held_out: Share of the training bags that are kept from training to select by.
-        method_options: Arguments of the method.
+        method_options: Arguments of the method, all of them, so that a change of a default is
+            another run.
 
     >>> run = Run("convergence", "digits", "mle", fold=3)
     >>> run.id == Run("convergence", "digits", "mle", fold=3).id != Run("grid", "digits", "mle").id
@@ -76,9 +83,21 @@ class Run:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
+    def name(self) -> str:
+        """The method, or the variant of it that these options are.
+
+        >>> Run("convergence", "digits", "mle", method_options={"refresh": "pass"}).name
+        'mle-pass'
+        """
+        for name, (method, options) in VARIANTS.items():
+            if method == self.method and options.items() <= self.method_options.items():
+                return name
+        return self.method
+
+    @property
     def title(self) -> str:
         """What tells it from its neighbours, for a reader."""
-        parts = [self.dataset, self.method]
+        parts = [self.dataset, self.name]
         if self.experiment == "bag-size":
             parts.append(f"bags of {self.bag_size}")
         if self.experiment == "grid":
@@ -122,6 +141,27 @@ class Store:
         name = Path("records", run.experiment, f"{run.id}.json")
         return any((folder / name).exists() for folder in self.folders)
 
+    @contextmanager
+    def claimed(self, run: Run) -> Iterator[bool]:
+        """Whether no other process is at this run; none will be while this lasts.
+
+        The operating system gives a claim back when its process ends, however that ends.
+        """
+        import fcntl
+
+        path = self._path(run, ".claim")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            try:
+                yield True
+            finally:
+                path.unlink(missing_ok=True)
+
     def write(self, run: Run, record: Record) -> Path:
         """Keep a record, and forget that the run ever failed."""
         path = self._write(run, ".json", record)
@@ -149,7 +189,7 @@ class Store:
                 if path.name.endswith(".error.json") == failed and path.name[0] != ".":
                     found.setdefault(f"{path.parent.name}/{path.name}", path)
         for name in sorted(found):
-            yield _parsed(found[name])
+            yield parsed(found[name])
 
     def _path(self, run: Run, ending: str) -> Path:
         return self.home / "records" / run.experiment / f"{run.id}{ending}"
@@ -176,7 +216,8 @@ def _dumps(content: Any, level: int = 0) -> str:
     return json.dumps(content, allow_nan=False, ensure_ascii=False)
 
 
-def _parsed(path: Path) -> Record:
+def parsed(path: Path) -> Record:
+    """The record in a file, if it is one."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["format"] == FORMAT and record["id"] == Run.of(record).id:

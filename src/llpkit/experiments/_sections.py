@@ -273,31 +273,51 @@ def sizes(group: Group, apart: str, tables: Tables) -> Section:
     return _titled(section, apart)
 
 
-def grid(grid: Record) -> Section:
+def grid(grid: Record, tables: Tables) -> Section:
     """What was tried, what was chosen, what it cost."""
     rows = []
+    about = grid["settings"]
     for method, entry in grid["methods"].items():
-        chosen = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in entry["chosen"].items())
+        for row in entry["candidates"]:
+            tables.add_row(
+                "grid-candidates",
+                dataset=grid["dataset"],
+                **about,
+                method=method,
+                folds=len(entry["folds"]),
+                **row,
+                chosen=entry["chosen"] is not None and entry["chosen"].items() <= row.items(),
+            )
+        chosen = "not finished"
+        if entry["chosen"] is not None:
+            ends = dict.fromkeys(entry["edges"], " (an end)")
+            chosen = ", ".join(
+                f"{k.replace('_', ' ')} {v:g}{ends.get(k, '')}" for k, v in entry["chosen"].items()
+            )
         tried = [row for row in entry["candidates"] if row["score"] is not None]
         scores = [row["score"] for row in tried]
         span = f"{min(scores):.3f} to {max(scores):.3f}" if scores else "–"
         failed = sum(bool(row["failed"]) for row in entry["candidates"])
         cells = [chosen, str(len(entry["candidates"])), span, str(failed)]
+        cells += [", ".join(map(str, entry["folds"]))]
         cells += [str(entry["cost"]["runs"]), f"{entry['cost']['seconds']:.0f}"]
         rows.append((method, cells))
     columns = [
         Column("Chosen"),
         Column("Candidates"),
         Column("Scores", "held-out log-likelihood"),
-        Column("Failed"),
+        Column("Diverged"),
+        Column("Folds"),
         Column("Runs"),
         Column("Seconds", "of these runs"),
     ]
-    about = grid["settings"]
+    size = about["data_options"].get("size")
     return Section(
         "Choice of hyper-parameters",
-        f"Chosen by {grid['rule']}. {about['epochs']} epochs, folds "
-        f"{', '.join(map(str, about['folds']))}, augmentation {about['augment']}.",
+        f"Chosen by {grid['rule']}. {about['network']}, {about['epochs']} epochs, batches of "
+        f"{about['batch_size']}, augmentation {about['augment']}, {about['precision']}"
+        f"{f', {size} size' if size else ''}, seed {about['seed']}. Where the best learning rate "
+        "was at an end of its axis, one more was tried beyond; an end marks those that still are.",
         tables=[Table(columns, rows)],
     )
 

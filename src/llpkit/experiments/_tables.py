@@ -24,7 +24,11 @@ class Tables:
     def add(self, name: str, group: Group, **values: Any) -> None:
         """A row of a table, below the heading of its group."""
         head = {"dataset": group.dataset, "setting": group.told}
-        self.rows.setdefault(name, []).append(head | values)
+        self.add_row(name, **head, **values)
+
+    def add_row(self, name: str, **values: Any) -> None:
+        """A row of a table that has no group."""
+        self.rows.setdefault(name, []).append(values)
 
     def write(self, out: Path) -> None:
         """All tables."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import time
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import llpkit
 from llpkit import datasets, evaluation
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
@@ -27,6 +29,7 @@ from llpkit.methods import METHODS
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, Feed, fit
 
+_ASIDE = ("experiments", "report", "cli.py", "cli_experiments.py", "demo.py")
 _EXAMPLE = range(4, 9)
 _STATUS_EVERY = 0.5
 
@@ -44,7 +47,8 @@ class Place:
         deadline: A time (as of ``time.time``) after which no run begins.
         status: A folder for notes on runs that are under way.
         command: What the user typed, for the record.
-        chosen_by: For each method, where its hyper-parameters come from, for the record.
+        chosen_by: For each method by name, where its hyper-parameters come from, for the record.
+        quick: Whether the runs are part of a quick look, for the record.
     """
 
     folders: tuple[Path, ...]
@@ -56,31 +60,49 @@ class Place:
     status: Path | None = None
     command: str = ""
     chosen_by: dict[str, str] | None = None
+    quick: bool = False
 
 
 def carry_out(run: Run, place: Place) -> str:
-    """Train, measure and write the record; how it ended: ``done``, ``failed`` or ``left``."""
+    """Train, measure and write the record; how it ended: ``done``, ``failed`` or ``left``.
+
+    A run that another call has under way in the same folder is left to it.
+    """
     store = Store(place.folders)
     if store.done(run):
         return "done"
     if time.time() > place.deadline:
         return "left"
+    with store.claimed(run) as mine:
+        if not mine:
+            return "left"  # another call is at it
+        return "done" if store.done(run) else _carry_out(run, place, store)
+
+
+def _carry_out(run: Run, place: Place, store: Store) -> str:
     if place.jobs > 1:
         torch.set_num_threads(1)  # the runs share the cores already
     started = datetime.now(UTC).isoformat(timespec="seconds")
     about: Record = {"started": started, "command": place.command, "jobs": place.jobs}
-    about["compiled"] = place.compile
-    about["chosen_by"] = (place.chosen_by or {}).get(run.method, "defaults")
+    about |= {"quick": place.quick, "compiled": place.compile, "code": code()}
+    about["chosen_by"] = (place.chosen_by or {}).get(run.name, "defaults")
     try:
         with _noted(run, place.status) as note:
             store.write(run, {**about, **_record(run, place, note)})
         return "done"
     except Exception as error:
         about["error"] = f"{type(error).__name__}: {error}"
-        if not isinstance(error, LLPError):
+        if isinstance(error, LLPError):
+            about["diverged"] = "lower the learning rate" in str(error)
+        else:
             about["traceback"] = traceback.format_exc()
         store.write_error(run, about)
         return "failed"
+
+
+def again(run: Run, place: Place) -> Record:
+    """The record of a run without its circumstances, not written anywhere."""
+    return {"code": code(), **_record(run, place, Callback())}
 
 
 @functools.lru_cache(maxsize=8)  # once a process and size of bags, not once a run
@@ -99,11 +121,6 @@ def load(run: Run, data_dir: str | None = None) -> tuple[DataSet, str]:
 
 def divide(run: Run, bags: Bags) -> tuple[Bags, Bags]:
     """The bags to train on and those of the run's fold; always whole bags."""
-    if len(bags) < run.folds:
-        raise LLPError(
-            f"{run.dataset} in bags of {run.bag_size} has {len(bags)} bags, too few for "
-            f"{run.folds} folds; use smaller bags"
-        )
     pairs = list(bags.kfold(run.folds, run.seed))
     return pairs[run.fold]
 
@@ -165,6 +182,17 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
         "training": round(math.fsum(seconds), 3),
     }
     return record | environment()
+
+
+@functools.cache
+def code(package: Path = Path(llpkit.__file__).parent) -> str:
+    """Twelve digits of a checksum of the source that makes results, not that which draws them."""
+    total = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        if name.parts[0] not in _ASIDE or name == Path("experiments", "_work.py"):
+            total.update(repr((name.as_posix(), path.read_bytes())).encode())
+    return total.hexdigest()[:12]
 
 
 class Watch(Callback):
@@ -253,7 +281,7 @@ class _Note(Callback):
             return
         self.last = now
         told = {
-            "method": self.run.method,
+            "method": self.run.name,
             "title": self.run.title,
             "epoch": row["epoch"],
             "epochs": session.epochs,

@@ -85,7 +85,6 @@ def written(store: Store, run: Run, accuracy: list[float], **changes) -> Run:
             "size": 3,
             "rows": [4, 5, 6],
             "probability": [0.9, 0.2, 0.6],
-            "posterior": [0.8, 0.1, 0.1],
             "truth": [1, 0, 0],
         },
         "history": {

@@ -105,8 +105,24 @@ def test_tables_hold_what_the_page_says(filled):
     )
     summary = (out / "summary.md").read_text(encoding="utf-8")
     assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
-    assert "| dllp | 3 | +5.0 | +5.0 to +5.0 |" in summary
-    assert "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 |" in summary  # by bag size
+    assert "| dllp | 3 | +5.0 (+5.0 to +5.0) | 1.00 | 1.00 | – |" in summary
+    by_size = "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 (−6.0 to −6.0) |"
+    assert by_size in summary
+    assert "Folds: 3 at 2, 4, 8." in summary
+    assert "a single one at n = 128" in summary
+    differences = "| dllp | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) |"
+    assert differences in summary
+
+
+def test_every_run_is_in_a_table(filled):
+    rows = table(write_report(filled).parent / "runs.csv")
+    records = {record["id"]: record for record in filled.read()}
+    assert len(rows) == len(records)
+    for row in rows:
+        record = records[row["id"]]
+        assert float(row["accuracy"]) == record["final"]["accuracy"]
+        assert row["fold"] == str(record["run"]["fold"])
+        assert row["code"] == "0" * 12
 
 
 def test_folders_are_drawn_together(tmp_path):
@@ -136,8 +152,54 @@ def test_other_data_and_shared_machines_are_told(store):
     written(store, photos("mle", 0), [0.8])
     written(store, photos("mle", 1), [0.8], data={"sha256": "1" * 64}, jobs=6)
     text = write_report(store).read_text(encoding="utf-8")
-    assert "Records of group-photos were made from different data: checksums differ." in text
+    assert "has records made from different data, as checksums tell" in text
     assert "1 of 2 runs shared their machine" in text
+
+
+def test_what_is_mixed_in_a_comparison_is_told(store):
+    written(store, photos("mle", 0), [0.8])
+    written(store, photos("mle", 1), [0.8], code="1" * 12, compiled=True, device="cuda")
+    written(store, photos("dllp", 0), [0.8], chosen_by="grid")
+    text = write_report(store).read_text(encoding="utf-8")
+    for told in (
+        "mixes source code (000000000000: 2 runs, 111111111111: 1 runs)",
+        "mixes compiled and plain networks",
+        "mixes devices (cpu: 2 runs, cuda: 1 runs)",
+        "mixes sources of hyper-parameters (defaults: 2 runs, grid: 1 runs)",
+    ):
+        assert told in text
+
+
+def test_records_that_are_there_twice_and_differ_are_told(tmp_path):
+    parts = [Store([tmp_path / name]) for name in ("one", "two")]
+    for fold in range(2):
+        for part, last in zip(parts, (0.8, 0.8 + 0.1 * fold), strict=True):
+            run = written(part, photos("mle", fold), [last])
+    both = Store([tmp_path / "one", tmp_path / "two"])
+    assert both.differing() == [run.id]
+    page = write_report(both)
+    assert f"1 records are in several folders with different results, {run.id}" in page.read_text()
+    assert {row["accuracy"] for row in table(page.parent / "runs.csv")} == {"0.8"}
+
+
+def test_methods_with_unequal_folds_are_shown_apart(store):
+    for fold in range(3):
+        for method in ("supervised", "mle"):
+            written(store, photos(method, fold), [0.6, 0.9 - 0.1 * fold])
+    written(store, photos("dllp", 0), [0.6, 0.8])
+    out = write_report(store).parent
+    rows = {(r["method"], r["folds"]): r for r in table(out / "accuracy.csv")}
+    assert set(rows) == {
+        ("supervised", "3"),
+        ("mle", "3"),
+        ("supervised", "1"),
+        ("mle", "1"),
+        ("dllp", "1"),
+    }
+    assert float(rows["mle", "1"]["accuracy_percent"]) == 90
+    text = (out / "report.html").read_text(encoding="utf-8")
+    for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 folds of 3 methods"):
+        assert title in text
 
 
 def test_nothing_to_draw(store):

@@ -3,7 +3,9 @@
 import math
 from statistics import stdev
 
+import numpy as np
 import pytest
+from scipy.stats import pearsonr
 
 from experiments.conftest import written
 from llpkit.experiments import Run, _groups, _summary
@@ -27,7 +29,9 @@ def test_methods_of_one_setting_are_compared_whatever_network_llp_gan_brings(sto
         written(store, run(method), [0.5, 0.6])
     group = only(store)
     assert list(group.runs) == ["supervised", "mle", "llp-gan"]
-    assert group.told == "conv-large, augmentation paper, batches of 128, 32-true, bags of 1 to 12"
+    assert group.told == (
+        "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, bags of 1 to 12"
+    )
     assert group.folds == "1"
 
 
@@ -47,10 +51,75 @@ def test_variants_of_a_method_have_names_of_their_own(store):
     for fold in range(2):
         written(store, run("mle", fold), [0.5, 0.6])
     written(store, run("mle", method_options={"refresh": "pass"}), [0.5, 0.6])
-    written(store, run("mle", lr=0.5), [0.5, 0.6])
-    written(store, run("mle"), [0.5])
-    names = {name: len(records) for name, records in only(store).runs.items()}
-    assert names == {"mle": 2, "mle, refresh pass": 1, "mle, lr 0.5": 1, "mle, 1 epochs": 1}
+    written(store, run("mle", lr=0.5), [0.5, 0.6], chosen_by="options")
+    assert sizes(only(store)) == {"mle": 2, "mle, lr 0.5": 1, "mle-pass": 1}
+
+
+def sizes(group) -> dict[str, int]:
+    return {name: len(records) for name, records in group.runs.items()}
+
+
+def test_the_plain_name_goes_to_what_the_grid_chose_however_few(store):
+    for fold in range(3):
+        written(store, run("mle", fold), [0.5])
+    written(store, run("mle", lr=0.003), [0.6], chosen_by="grid")
+    assert sizes(only(store)) == {"mle": 1, "mle, lr 0.001": 3}
+    written(store, run("mle", lr=0.01), [0.6], chosen_by="grid of augmentation none")
+    assert sizes(only(store)) == {"mle, lr 0.001": 3, "mle, lr 0.003": 1, "mle, lr 0.01": 1}
+
+
+def test_epochs_and_data_are_part_of_the_setting(store):
+    written(store, run("mle"), [0.5, 0.6])
+    written(store, run("mle", 1), [0.5])
+    written(store, run("mle", 2), [0.5], data={"sha256": "1" * 64})
+    found = _groups.groups(store.read(), "convergence")
+    assert sorted(_groups.told_apart(found)) == [
+        "1 epochs, data 00000000",
+        "1 epochs, data 11111111",
+        "2 epochs, data 00000000",
+    ]
+
+
+def test_bags_of_a_size_are_all_of_the_same_data(store):
+    for fold in range(3):
+        for size in (2, 4):
+            odd = {"sha256": "12"[fold == 1] * 64} if size == 2 else {}
+            written(store, run("mle", fold, experiment="bag-size", bag_size=size), [0.5], data=odd)
+    group = only(store, "bag-size")
+    assert group.left_out == 1
+    assert [(r["run"]["bag_size"], r["run"]["fold"]) for r in group.runs["mle"]] == [
+        (2, 0),
+        (2, 2),
+        (4, 0),
+        (4, 1),
+        (4, 2),
+    ]
+
+
+def test_methods_are_compared_over_folds_they_share(store):
+    for fold in range(4):
+        for method in ("supervised", "mle"):
+            written(store, run(method, fold), [0.9 if fold < 2 else 0.5])
+    for fold in (0, 1, 9):
+        written(store, run("llp-gan", fold), [0.8])
+    most, common = _groups.compared(only(store))
+    assert sizes(most) == {"supervised": 4, "mle": 4}
+    assert sizes(common) == {"supervised": 2, "mle": 2, "llp-gan": 2}
+    assert _summary.final(common.runs["mle"], "accuracy").mean == pytest.approx(0.9)
+    [difference] = [d for d in _summary.differences(common) if d.rival == "llp-gan"]
+    assert difference.mean == pytest.approx(10)
+
+
+def test_a_method_that_has_more_folds_than_all_others_is_cut(store):
+    for fold in range(3):
+        written(store, run("mle", fold), [0.5])
+    for fold in (1, 2):
+        written(store, run("dllp", fold), [0.5])
+    [part] = _groups.compared(only(store))
+    assert sizes(part) == {"mle": 2, "dllp": 2}
+    written(store, run("amle", 7), [0.5])
+    parts = _groups.compared(only(store))  # which shares nothing, so that a note tells of it
+    assert [sizes(part) for part in parts] == [{"mle": 2, "dllp": 2}]
 
 
 def test_accuracy_is_the_last_epochs_and_never_the_best(store):
@@ -61,7 +130,6 @@ def test_accuracy_is_the_last_epochs_and_never_the_best(store):
     assert (found.mean, found.number) == (pytest.approx(70), 2)
     assert found.sd == pytest.approx(stdev([60, 80]))
     assert _summary.selected(records, "accuracy") is None
-    assert _summary.mean_curve(records) == pytest.approx([0.9, 0.7])
 
 
 def test_selected_accuracy_has_its_own_place(store):
@@ -80,7 +148,8 @@ def test_differences_are_paired_by_fold(store):
         written(store, run("dllp", fold), [value])
     [found] = _summary.differences(only(store))
     points = [2.0, 1.0, 4.0]
-    half = 4.302653 * stdev(points) / math.sqrt(3)  # t of 2 degrees of freedom, 97.5 %
+    # t of 2 degrees of freedom, 97.5 %; a test part of 10 instances for 90 to train on
+    half = 4.302653 * stdev(points) * math.sqrt(1 / 3 + 10 / 90)
     assert (found.rival, found.folds) == ("dllp", 3)
     assert found.mean == pytest.approx(7 / 3)
     assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half), rel=1e-6)
@@ -93,6 +162,35 @@ def test_one_fold_has_a_difference_but_no_interval(store):
     written(store, run("dllp"), [0.7])
     [found] = _summary.differences(only(store))
     assert (found.mean, found.low, found.high) == (pytest.approx(10), None, None)
+    assert (found.sd_reference, found.equal_spread) == (None, None)
+
+
+def test_the_corrected_interval_covers_what_the_plain_one_does_not():
+    """Folds that share most of their training data: values with a common part."""
+    rng, covered = np.random.default_rng(0), {"corrected": 0, "plain": 0}
+    one = [{"data": {"instances": [90, 10]}}]
+    for _ in range(400):
+        values = (rng.normal(0, math.sqrt(0.1)) + rng.normal(0, math.sqrt(0.9), 10)).tolist()
+        _, low, high = _summary.interval(values, one)
+        half = 2.262157 * stdev(values) / math.sqrt(10)
+        covered["corrected"] += low < 0 < high
+        covered["plain"] += abs(sum(values) / 10) < half
+    assert covered["corrected"] > 0.93 * 400 > covered["plain"]
+
+
+def test_pitman_morgan_is_the_correlation_of_sum_and_difference():
+    rng = np.random.default_rng(0)
+    false = 0
+    for _ in range(200):
+        x = rng.normal(size=10)
+        y = x + rng.normal(size=10)
+        x += rng.normal(size=10)
+        p = _summary.pitman_morgan(x.tolist(), y.tolist())
+        assert p == pytest.approx(pearsonr(x + y, x - y).pvalue)
+        false += p < 0.05
+    assert false < 20  # equal variances
+    assert _summary.pitman_morgan((9 * x).tolist(), y.tolist()) < 0.001
+    assert _summary.pitman_morgan([1.0, 2.0, 3.0], [2.0, 3.0, 4.0]) is None  # alike to the digit
 
 
 def test_epoch_times_leave_out_warm_up_and_shared_machines(store):
@@ -109,6 +207,7 @@ def test_epoch_times_leave_out_warm_up_and_shared_machines(store):
     assert found["mle"].epoch_ratio == pytest.approx(1.6 / 1.1)
     assert found["mle"].epochs == 4
     assert (found["mle"].paper, found["mle"].paper_ratio) == (7.78, pytest.approx(7.78 / 3.65))
+    assert _summary.PAPER_SECONDS["cifar10"]["mle-pass"] == 7.78  # whose time it is
 
 
 def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(store):
@@ -120,12 +219,49 @@ def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(sto
         written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, seconds]})
     alone = _summary.alone(only(store), _groups.groups(store.read(), "epoch-time"))
     assert alone == {"mle": 2.0, "dllp": 3.0}
-    found = {row.rival: row for row in _summary.reaches(only(store), alone)}
+    found = {row.method: row for row in _summary.reaches(only(store), alone)}
     assert found["dllp"].target == pytest.approx(0.74)
-    assert (found["dllp"].rival_epochs, found["dllp"].reference_epochs) == (4, 2)
-    assert (found["dllp"].rival_seconds, found["dllp"].reference_seconds) == (12.0, 4.0)
-    assert (found["direct"].rival_epochs, found["direct"].reference_epochs) == (4, None)
-    assert found["direct"].rival_seconds is None
+    assert (found["dllp"].epochs, found["dllp"].reference_epochs) == (4, 2)
+    assert (found["dllp"].seconds, found["dllp"].reference_seconds) == (12.0, 4.0)
+    assert (found["dllp"].ratio, found["dllp"].ratio_low) == (2.0, None)  # of one fold
+    assert (found["direct"].epochs, found["direct"].reference_epochs) == (4, None)
+    assert found["direct"].seconds is None
+    assert (found["mle"].epochs, found["mle"].seconds) == (4, 8.0)  # to its own last accuracy
+
+
+def test_epochs_to_accuracy_have_an_interval_over_folds(store):
+    for fold in range(5):
+        written(store, run("mle", fold), [0.5, 0.79, 0.8, 0.8, 0.8, 0.8])
+        late = 3 + fold % 2
+        written(store, run("dllp", fold), [0.5] * late + [0.78] * (6 - late))
+    found = {row.method: row for row in _summary.reaches(only(store), {})}
+    assert (found["mle"].epochs_low, found["mle"].epochs, found["mle"].epochs_high) == (2, 2, 2)
+    assert (found["dllp"].epochs_low, found["dllp"].epochs, found["dllp"].epochs_high) == (4, 5, 5)
+    assert (found["dllp"].ratio_low, found["dllp"].ratio_high) == (2.0, 2.5)
+
+
+def test_a_doubling_costs_what_the_folds_say(store):
+    for fold, cost in enumerate((0.04, 0.05, 0.06)):
+        for i, size in enumerate((2, 4, 8)):
+            sized = run("mle", fold, experiment="bag-size", bag_size=size)
+            if size < 8 or fold == 0:
+                written(store, sized, [0.9 - cost * i])
+    found = _summary.slope(only(store, "bag-size").runs["mle"])
+    half = 4.302653 * 1.0 * math.sqrt(1 / 3 + 10 / 90)
+    assert (found.sizes, found.folds) == ([2, 4], 3)  # not all folds have 8
+    assert (found.mean, found.low, found.high) == pytest.approx((-5, -5 - half, -5 + half))
+
+
+def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
+    options = {"refresh": "pass"}
+    written(store, run("mle", method_options=options), [0.6])
+    written(store, run("dllp"), [0.6])
+    written(store, run("mle", experiment="epoch-time"), [0.5] * 3)
+    written(store, run("dllp", experiment="epoch-time"), [0.5] * 3, compiled=True)
+    assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
+    written(store, run("mle", experiment="epoch-time", method_options=options), [0.5] * 3)
+    timed = _groups.groups(store.read(), "epoch-time")
+    assert list(_summary.alone(only(store), timed)) == ["mle-pass"]
 
 
 def test_times_of_compiled_networks_are_told_apart(store):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llpkit.report import Calibration, Series, summarise
+from llpkit.report import Calibration, Series, SizePoint, size_curves, summarise
 from llpkit.report._figures import (
     epoch_times,
     learning_curves,
@@ -189,3 +189,21 @@ def test_the_same_figure_gives_the_same_bytes():
 def _elements(svg: str, name: str) -> list[ElementTree.Element]:
     root = ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1))
     return [element for element in root.iter() if element.tag == name]
+
+
+def test_bands_are_within_the_frame():
+    series = runs("mle", [0.5, 0.6, 0.95], [0.5, 0.6, 0.65])  # 0.80 ± 0.21 at the end
+    [plot] = learning_curves(series, styles(["mle"]))[:1]
+    low, high = plot.figure.axes[0].get_ylim()
+    assert low < 0.6
+    assert 1.0 <= high < 1.1  # a band of accuracy is cut at 100 %
+
+
+def test_a_size_with_one_fold_has_no_band():
+    def bands(points):
+        plot = size_curves([SizePoint("mle", *p) for p in points], styles(["mle"]), "name", "title")
+        paths = [path for each in plot.figure.axes[0].collections for path in each.get_paths()]
+        return sorted({round(x) for path in paths for x in path.vertices[:, 0]})
+
+    assert bands([(2, 0.9, 0.1), (4, 0.8, 0.1), (8, 0.7, None)]) == [2, 4]
+    assert bands([(2, 0.9, None), (4, 0.8, None)]) == []

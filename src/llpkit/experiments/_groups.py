@@ -1,10 +1,12 @@
-"""Records that may be compared: grouped by setting, named by method."""
+"""Records that may be compared: grouped by setting, named by method, cut to shared folds."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from llpkit.experiments._plan import names
 from llpkit.experiments._run import Record, Run
 from llpkit.methods import METHODS
 
@@ -14,13 +16,15 @@ class Group:
     """Runs that may be compared: one experiment and data set, one setting for all methods.
 
     ``runs`` has the records of each method by fold (and bag size), methods in their usual order. A
-    method that was run with several hyper-parameters has several names.
+    method that was run with several hyper-parameters has several names. ``left_out`` is the number
+    of records of other data.
     """
 
     experiment: str
     dataset: str
     setting: dict[str, Any]
     runs: dict[str, list[Record]]
+    left_out: int = 0
 
     @property
     def folds(self) -> str:
@@ -31,7 +35,12 @@ class Group:
     @property
     def told(self) -> str:
         """The setting in words."""
-        return describe(self.setting)
+        return describe({k: v for k, v in self.setting.items() if k != "data"})
+
+    @property
+    def records(self) -> list[Record]:
+        """All of them."""
+        return [record for records in self.runs.values() for record in records]
 
 
 def describe(setting: dict[str, Any]) -> str:
@@ -43,6 +52,7 @@ def describe(setting: dict[str, Any]) -> str:
     words = {
         "network": "{}",
         "size": "{} size",
+        "epochs": "{} epochs",
         "augment": "augmentation {}",
         "batch_size": "batches of {}",
         "precision": "{}",
@@ -51,6 +61,7 @@ def describe(setting: dict[str, Any]) -> str:
         "seed": "seed {}",
         "hardware": "{}",
         "compiled": "{}",
+        "data": "data {}",
     }
     shown = {k: v for k, v in setting.items() if v not in (None, "", "none")}
     if isinstance(shown.get("bag_size"), list):
@@ -94,24 +105,65 @@ def groups(records: Iterable[Record], experiment: str) -> list[Group]:
             keys[text], alike = key, [text]
         for text in alike:
             gathered.setdefault(text, []).append(record)
-    made = [
-        Group(experiment, found[0]["run"]["dataset"], keys[text], _by_method(found))
-        for text, found in gathered.items()
-    ]
-    return sorted(made, key=lambda g: (g.dataset, -sum(map(len, g.runs.values())), g.told))
+    made = []
+    for text, every in gathered.items():
+        found = _of_one_data(every)
+        name, left_out = found[0]["run"]["dataset"], len(every) - len(found)
+        made.append(Group(experiment, name, keys[text], _by_method(found), left_out))
+    return sorted(made, key=lambda g: (g.dataset, -len(g.records), g.told))
+
+
+def compared(group: Group) -> list[Group]:
+    """A group cut to folds (and sizes of bags) that its methods share: no mean over other folds.
+
+    First the methods that share most, then, if these are not all, every method over what all share.
+    """
+    units = {name: {_unit(r) for r in records} for name, records in group.runs.items()}
+    most = max(
+        units.values(),
+        key=lambda its: (sum(its <= other for other in units.values()) > 1, len(its)),
+    )
+    found = []
+    for shared in (most, set.intersection(*units.values())):
+        have = [name for name, its in units.items() if shared and shared <= its]
+        runs = {n: [r for r in group.runs[n] if _unit(r) in shared] for n in have}
+        part = replace(group, runs=runs)
+        if runs and part not in found:
+            found.append(part)
+    if len(found) > 1 and len(found[0].runs) == 1:  # what stands alone is there below as well
+        del found[0]
+    return found
+
+
+def _unit(record: Record) -> tuple[int, int]:
+    return _size(record), record["run"]["fold"]
+
+
+def _of_one_data(records: Sequence[Record]) -> list[Record]:
+    """Those records of each size of bags that were made from the same data, where most are."""
+    sums: dict[int, Counter[str]] = {}
+    for record in records:
+        sums.setdefault(_size(record), Counter())[record["data"]["sha256"]] += 1
+    usual = {size: count.most_common(1)[0][0] for size, count in sums.items()}
+    return [r for r in records if r["data"]["sha256"] == usual[_size(r)]]
 
 
 def _setting(record: Record) -> dict[str, Any]:
     run = record["run"]
     key = {name: run[name] for name in ("dataset", "network", "augment", "batch_size", "precision")}
-    key |= {"held_out": run["held_out"], "seed": run["seed"], "folds": run["folds"]}
+    key |= {name: run[name] for name in ("epochs", "held_out", "seed", "folds")}
     key |= {"size": run["data_options"].get("size", "")}
-    if run["experiment"] != "bag-size":
-        key["bag_size"] = run["bag_size"]
+    if run["experiment"] != "bag-size":  # where every size has a checksum of its own
+        key |= {"bag_size": run["bag_size"], "data": record["data"]["sha256"][:8]}
     if run["experiment"] == "epoch-time":
         key["hardware"] = hardware_of(record)
-        key["compiled"] = "compiled" if record["compiled"] else ""
+        key["compiled"] = compiled(record)
     return key
+
+
+def compiled(record: Record) -> str:
+    """Whether the network was compiled, in a word."""
+    return "compiled" if record["compiled"] else ""
 
 
 def hardware_of(record: Record) -> str:
@@ -124,36 +176,50 @@ def hardware_of(record: Record) -> str:
 
 
 def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records by method, in the registry's order; several variants get names of their own."""
+    """Records by method, in the usual order.
+
+    Of several sets of hyper-parameters, the plain name goes to the one that a grid chose, or else
+    the stated defaults, if that is a single one; the others' names tell the difference.
+    """
     named: dict[str, list[Record]] = {}
-    order = list(METHODS)
-    for method in sorted({r["run"]["method"] for r in records}, key=order.index):
+    by_name: dict[str, list[Record]] = {}
+    for record in records:
+        by_name.setdefault(Run.of(record).name, []).append(record)
+    for name in sorted(by_name, key=names().index):
         variants: dict[str, list[Record]] = {}
-        for record in records:
-            if record["run"]["method"] == method:
-                variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)
-        # The plain name goes to the variant with most runs, then to the one with fewest options.
-        largest = max(variants, key=lambda v: (len(variants[v]), -len(v)))
-        base = json.loads(largest)
-        for text in sorted(variants, key=lambda v: v != largest):
+        for record in by_name[name]:
+            variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)
+        every = [json.loads(text) for text in variants]
+        plain = _current(variants)
+        for text in sorted(variants, key=lambda v: (v != plain, v)):
             own = json.loads(text)
+            others = every if plain is None else [json.loads(plain)]
             differs = [
-                f"{value} epochs" if name == "epochs" else f"{name.replace('_', ' ')} {value}"
-                for name, value in own.items()
-                if base.get(name) != value
+                f"{key.replace('_', ' ')} {value}"
+                for key, value in own.items()
+                if any(key not in other or other[key] != value for other in others)
             ]
-            differs += [f"{name} by default" for name in base if name not in own]
-            its = sorted(variants[text], key=lambda r: (_size(r), r["run"]["fold"]))
-            named[", ".join([method, *differs])] = its
+            its = sorted(variants[text], key=_unit)
+            named[", ".join([name, *differs])] = its
     return named
+
+
+def _current(variants: dict[str, list[Record]]) -> str | None:
+    """Which of several sets of hyper-parameters is the one to compare by, if any."""
+    for source in ("grid", "defaults", ""):
+        found = [
+            text
+            for text, records in variants.items()
+            if any(record["chosen_by"].startswith(source) for record in records)
+        ]
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None
 
 
 def _own(record: Record) -> dict[str, Any]:
     run = record["run"]
-    return {
-        **{name: run[name] for name in ("epochs", "lr", "weight_decay")},
-        **run["method_options"],
-    }
+    return {"lr": run["lr"], "weight_decay": run["weight_decay"], **run["method_options"]}
 
 
 def _size(record: Record) -> int:

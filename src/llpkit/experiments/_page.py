@@ -1,17 +1,19 @@
 """From records to the page, the figures and the tables, in the form of the paper."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from llpkit.errors import LLPError
-from llpkit.experiments import _sections
+from llpkit.experiments import _other_sections, _sections
+from llpkit.experiments._doubts import doubts
 from llpkit.experiments._grid import grids
-from llpkit.experiments._groups import groups, hardware_of, told_apart
+from llpkit.experiments._groups import Group, compared, groups, hardware_of, told_apart
+from llpkit.experiments._plan import names
 from llpkit.experiments._run import Record, Store
-from llpkit.experiments._summary import BOUND
+from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables
-from llpkit.methods import METHODS
 from llpkit.report import Chapter, Results, Section, write_results
 
 PAGE, SUMMARY = "report.html", "summary.md"
@@ -27,10 +29,14 @@ _NOTES = (
     "which are a share of the training bags. No epoch is chosen by test labels.",
     f"{BOUND} is shown every training label. It is the bound, not a rival.",
     "Folds are over whole bags and the same for every method, as are bags, seeds and the start of "
-    "the network. The training sets of two folds overlap, so that intervals over folds are "
-    "somewhat too narrow.",
+    "the network. Methods are compared over folds that all of them have.",
     "Hyper-parameters are each method's own, chosen by the likelihood of held-out bags where a "
-    "grid was run, and stated defaults otherwise.",
+    "grid was run, and stated defaults otherwise. A grid's choice is made once for all folds and "
+    "not inside each: bags that it trained on and selected by are test bags of other folds. It "
+    "sees their counts, and of their labels only supervised's training does.",
+    f"{PAPERS} is the paper's algorithm: after every epoch a pass over the training data gives the "
+    f"logits of the next targets. {REFERENCE} takes the logits that the instances had as they went "
+    "by. All else about the two is the same.",
 )
 _NOTES_OF = {
     "group-photos": "Group photos that follow each other often show the same people, and such "
@@ -52,9 +58,10 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         raise LLPError(f"{folders} holds no records; make some with llpkit reproduce")
     out = out or store.home / "report"
     shown = ("convergence", "epoch-time", "bag-size")
-    compared = [group for experiment in shown for group in groups(records, experiment)]
-    tables = Tables([*METHODS, *(method for group in compared for method in group.runs)])
-    names = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
+    every = [group for experiment in shown for group in groups(records, experiment)]
+    tables = Tables([*names(), *(method for group in every for method in group.runs)])
+    _run_rows(every, tables)
+    there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     results = Results(
         title="Learning from label proportions: the experiments",
         lead=(
@@ -63,10 +70,10 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         ),
         chapters=[
             chapter
-            for name in names
+            for name in there
             for chapter in _chapters(name, records, grids(store, name), tables, data_dir)
         ],
-        notes=[*_NOTES, *(_NOTES_OF[n] for n in names if n in _NOTES_OF), *_doubts(records)],
+        notes=[*_NOTES, *(_NOTES_OF[n] for n in there if n in _NOTES_OF), *doubts(store, every)],
         environment=_environment(records),
         look=tables.look,
     )
@@ -86,19 +93,20 @@ def _chapters(
     """A chapter for each setting that methods were compared in, and one for the rest."""
     records = [r for r in every if r["run"]["dataset"] == name]
     timed = groups(records, "epoch-time")
-    convergence = groups(records, "convergence")
-    sizes = groups(records, "bag-size")
     rest: list[Section] = []
     for group, apart in zip(timed, told_apart(timed), strict=True):
-        rest.append(_sections.times(group, apart, tables))
-    for group, apart in zip(sizes, told_apart(sizes), strict=True):
-        rest.append(_sections.sizes(group, apart, tables))
-    rest += [_sections.grid(each, tables) for each in searched]
+        rest.append(_other_sections.times(group, apart, tables))
+    for part, apart in _parts(groups(records, "bag-size")):
+        rest.append(_other_sections.sizes(part, apart, tables))
+    rest += [_other_sections.grid(each, tables) for each in searched]
 
     instances = {"instances": f"{sum(records[0]['data']['instances']):,}"}
-    chapters = []
-    for group, apart in zip(convergence, told_apart(convergence), strict=True):
-        sections = _sections.convergence(group, apart, timed, tables, data_dir)
+    chapters: list[Chapter] = []
+    seen: set[str] = set()
+    for group, apart in _parts(groups(records, "convergence")):
+        whole = not seen & {r["id"] for r in group.records}
+        seen |= {r["id"] for r in group.records}
+        sections = _sections.convergence(group, apart, timed, tables, data_dir, whole)
         facts = {**instances, "folds": group.folds, "setting": group.told}
         title = f"{_TITLES[name]}: {apart}" if apart else _TITLES[name]
         chapters.append(Chapter(title, facts, sections))
@@ -110,22 +118,50 @@ def _chapters(
     return chapters
 
 
-def _doubts(records: Sequence[Record]) -> list[str]:
-    """What a reader should know of these records."""
-    sums: dict[tuple[str, str], set[str]] = {}
-    for record in records:
-        run = record["run"]
-        key = run["dataset"], str((run["bag_size"], run["seed"], run["data_options"]))
-        sums.setdefault(key, set()).add(record["data"]["sha256"])
-    mixed = sorted({name for (name, _), found in sums.items() if len(found) > 1})
-    told = [f"Records of {name} were made from different data: checksums differ." for name in mixed]
-    shared = sum(record["jobs"] > 1 for record in records)
-    if shared:
-        told.append(
-            f"{shared} of {len(records)} runs shared their machine with others; no time on this "
-            "page comes from them, but for the cost of the choice of hyper-parameters."
-        )
-    return told
+def _parts(every: Sequence[Group]) -> list[tuple[Group, str]]:
+    """Groups cut to shared folds, each with what tells it from the others."""
+    found = []
+    for group, apart in zip(every, told_apart(every), strict=True):
+        parts = compared(group)
+        for part in parts:
+            how = f"{part.folds} folds of {len(part.runs)} methods" if len(parts) > 1 else ""
+            found.append((part, ", ".join(filter(None, (apart, how)))))
+    return found
+
+
+def _run_rows(every: Sequence[Group], tables: Tables) -> None:
+    """A row for every run, from which all that is paired can be worked out again."""
+    seen: set[str] = set()
+    for group in every:
+        for name, records in group.runs.items():
+            for record in records:
+                if record["id"] in seen:  # of a method that brings its network to several groups
+                    continue
+                seen.add(record["id"])
+                run, final, selected = record["run"], record["final"], record["selected"] or {}
+                tables.add(
+                    "runs",
+                    group,
+                    experiment=group.experiment,
+                    method=name,
+                    fold=run["fold"],
+                    bag_size=run["bag_size"],
+                    lr=run["lr"],
+                    weight_decay=run["weight_decay"],
+                    method_options=json.dumps(run["method_options"]),
+                    chosen_by=record["chosen_by"],
+                    **final,
+                    selected_epoch=selected.get("epoch"),
+                    selected_accuracy=selected.get("accuracy"),
+                    train_instances=record["data"]["instances"][0],
+                    test_instances=record["data"]["instances"][1],
+                    seconds=record["seconds"]["training"],
+                    jobs=record["jobs"],
+                    device=record["device"],
+                    compiled=record["compiled"],
+                    code=record["code"],
+                    id=record["id"],
+                )
 
 
 def _environment(records: Sequence[Record]) -> dict[str, object]:

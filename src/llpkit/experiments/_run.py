@@ -182,6 +182,19 @@ class Store:
             if not self.done(Run.of(record)):
                 yield record
 
+    def differing(self) -> list[str]:
+        """Ids of records that several folders have with different results."""
+        found: dict[str, Path] = {}
+        differ = set()
+        for folder in self.folders:
+            for path in sorted((folder / "records").rglob("[!.]*.json")):
+                first = found.setdefault(path.name, path)
+                if path.name.endswith(".error.json") or first == path:
+                    continue
+                if results(parsed(first)) != results(parsed(path)):
+                    differ.add(path.stem)
+        return sorted(differ)
+
     def _read(self, experiment: str | None, failed: bool) -> Iterator[Record]:
         found: dict[str, Path] = {}
         for folder in self.folders:
@@ -214,6 +227,11 @@ def _dumps(content: Any, level: int = 0) -> str:
         items = [f"{pad}{json.dumps(k)}: {_dumps(v, level + 1)}" for k, v in content.items()]
         return "{\n" + ",\n".join(items) + "\n" + " " * level + "}"
     return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+def results(record: Record) -> Record:
+    """The table of epochs less the times, which no two runs share."""
+    return {name: column for name, column in record["history"].items() if name != "seconds"}
 
 
 def parsed(path: Path) -> Record:

@@ -1,16 +1,13 @@
-"""The sections of the page: what each experiment shows of its groups of records."""
+"""What the page shows of methods that learn the same folds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group
-from llpkit.experiments._plan import WARM_UP
-from llpkit.experiments._run import Record
-from llpkit.experiments._summary import BELOW, BOUND, LEVEL, REFERENCE
-from llpkit.experiments._tables import Tables, cell, or_dash, ratio, signed, two
+from llpkit.experiments._summary import BELOW, BOUND, LEVEL, PAPERS, REFERENCE
+from llpkit.experiments._tables import Tables, between, cell, or_dash, ratio, signed, two
 from llpkit.report import (
     Calibration,
     Column,
@@ -18,57 +15,82 @@ from llpkit.report import (
     Plot,
     Section,
     Series,
-    SizePoint,
     Table,
-    epoch_times,
     fold_curves,
     intervals,
     reliability,
-    size_curves,
     time_curves,
 )
-from llpkit.report._data import decimals
 
 
 def convergence(
-    group: Group, apart: str, timed: Sequence[Group], tables: Tables, data_dir: str | None
+    group: Group,
+    apart: str,
+    timed: Sequence[Group],
+    tables: Tables,
+    data_dir: str | None,
+    whole: bool = True,
 ) -> list[Section]:
-    """How the methods learn, and what they have learnt; ``apart`` tells the group from others."""
-    prefix = _slug(f"{group.dataset} {apart}")
+    """How the methods learn, and what they have learnt.
+
+    Args:
+        group: Methods that have the same folds.
+        apart: Tells the group from others.
+        timed: The groups of timed runs.
+        tables: Where the numbers go.
+        data_dir: Where data sets are.
+        whole: Whether to show every section, or accuracies alone.
+    """
+    prefix = slug(f"{group.dataset} {apart}")
     lines = [s for name, records in group.runs.items() for s in summary.series(name, records)]
     calibrations = {name: summary.calibration(name, r) for name, r in group.runs.items()}
+    seconds = summary.alone(group, timed)
     _curve_rows(group, tables)
+    curves = fold_curves(lines, tables.look, prefix)
     sections = [
         Section(
             "Learning curves",
-            f"Lines are means over {group.folds} folds, bands one standard deviation either side. "
-            "The vertical axis is fitted to where the curves settle.",
-            fold_curves(lines, tables.look, prefix),
+            f"Lines are means over {_folds(group)}, bands one standard deviation either side. "
+            "The vertical axis is fitted to where the curves settle. The likelihood of the "
+            "training bags is that of the training pass itself, with dropout and augmentation on.",
+            curves if whole else curves[:1],
         ),
         Section(
             "The methods side by side",
             tables=[_accuracies(group, calibrations, tables), _trained_with(group)],
         ),
         _paired(group, prefix, tables),
-        _reach(group, prefix, summary.alone(group, timed), tables),
-        Section(
-            "Calibration",
-            "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
-            "dashed line. Below, how many instances of all folds got each probability.",
-            _present(
-                _renamed(reliability(curve, tables.look[name]), f"{prefix}-calibration-{name}")
-                for name, curve in calibrations.items()
-            ),
-            narrow=True,
-        ),
-        Section(
-            "An example bag",
-            "The first bag of the first test fold that has mixed labels and an easy size. "
-            "Dashed: wrong.",
-            bag=example_bag(group, data_dir),
-        ),
+        _reach(group, prefix, seconds, tables),
     ]
+    if whole:
+        sections += [_calibration(calibrations, prefix, tables), _example(group, data_dir)]
     return [section for section in sections if section.plots or section.tables or section.bag]
+
+
+def _folds(group: Group) -> str:
+    return f"{group.folds} fold{'' if group.folds == '1' else 's'}, the same for all"
+
+
+def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: Tables) -> Section:
+    return Section(
+        "Calibration",
+        "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
+        "dashed line. Below, how many instances of all folds got each probability.",
+        present(
+            renamed(reliability(curve, tables.look[name]), f"{prefix}-calibration-{slug(name)}")
+            for name, curve in calibrations.items()
+        ),
+        narrow=True,
+    )
+
+
+def _example(group: Group, data_dir: str | None) -> Section:
+    return Section(
+        "An example bag",
+        "The first bag of the first test fold that has mixed labels and an easy size. "
+        "Dashed: wrong.",
+        bag=example_bag(group, data_dir),
+    )
 
 
 def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: Tables) -> Table:
@@ -130,60 +152,86 @@ def _trained_with(group: Group) -> Table:
 
 
 def _paired(group: Group, prefix: str, tables: Tables) -> Section:
-    found = summary.differences(group)
-    for row in found:
-        tables.add("paired-differences", group, reference=REFERENCE, **vars(row))
-    title = f"{REFERENCE} minus the other, points"
-    plot = intervals(
-        [Interval(row.rival, row.mean, row.low, row.high) for row in found],
-        tables.look,
-        f"{prefix}-differences",
-        title,
-    )
-    cells = [
-        (
-            row.rival,
-            [
-                str(row.folds),
-                signed(row.mean),
-                "–" if row.low is None else f"{signed(row.low)} to {signed(row.high or 0.0)}",
-            ],
-        )
-        for row in found
-    ]
-    columns = [Column("Folds"), Column("Difference", "points"), Column("Interval", f"{LEVEL:.0%}")]
+    plots, shown = [], []
+    for reference in _references(group):
+        found = summary.differences(group, reference)
+        for row in found:
+            tables.add("paired-differences", group, reference=reference, **vars(row))
+        if reference == REFERENCE:
+            plots.append(
+                intervals(
+                    [Interval(row.rival, row.mean, row.low, row.high) for row in found],
+                    tables.look,
+                    f"{prefix}-differences",
+                    f"{reference} minus the other, points",
+                )
+            )
+        rows = [
+            (
+                row.rival,
+                [
+                    str(row.folds),
+                    between(row.mean, row.low, row.high),
+                    or_dash(row.sd_reference, ".2f"),
+                    or_dash(row.sd_rival, ".2f"),
+                    or_dash(row.equal_spread, ".2f"),
+                ],
+            )
+            for row in found
+        ]
+        columns = [
+            Column("Folds"),
+            Column("Difference", f"points, {LEVEL:.0%} interval"),
+            Column(f"SD of {reference}", "over folds"),
+            Column("SD of the other", "over folds"),
+            Column("p", "of equal SD"),
+        ]
+        if rows:
+            shown.append(Table(columns, rows, f"{reference} minus the other."))
     return Section(
         f"{REFERENCE} against each, fold by fold",
-        f"Differences of last-epoch accuracy in the same fold, {REFERENCE} minus the other: mean, "
-        f"and t interval ({LEVEL:.0%}) over folds. Right of zero {REFERENCE} is better.",
-        _present([plot]),
-        [Table(columns, cells)] if cells else [],
+        "Differences of last-epoch accuracy in the same fold. Training sets of different folds "
+        "overlap; the intervals have the variance of Nadeau and Bengio, which allows for that. "
+        "p is that of Pitman and Morgan's paired test of equal variances. Ten folds decide little "
+        "about variances: the deviations of two methods that vary alike may well differ by a "
+        "factor of two.",
+        present(plots),
+        shown,
     )
+
+
+def _references(group: Group) -> list[str]:
+    return [name for name in (REFERENCE, PAPERS) if name in group.runs]
 
 
 def _reach(group: Group, prefix: str, seconds: Mapping[str, float], tables: Tables) -> Section:
-    found = summary.reaches(group, dict(seconds))
-    rows = []
-    for row in found:
-        tables.add("time-to-accuracy", group, reference=REFERENCE, **vars(row))
-        cells = [f"{100 * row.target:.1f} %", or_dash(row.rival_epochs)]
-        cells += [or_dash(row.reference_epochs), ratio(row.rival_epochs, row.reference_epochs)]
-        if seconds:
-            cells += [or_dash(row.rival_seconds, ".1f"), or_dash(row.reference_seconds, ".1f")]
-            cells += [ratio(row.rival_seconds, row.reference_seconds)]
-        rows.append((row.rival, cells))
-    columns = [
-        Column("Target", "one point below its own last accuracy"),
-        Column("Epochs", "it takes"),
-        Column(f"{REFERENCE}", "epochs to the same"),
-        Column("Ratio", "of epochs"),
-    ]
-    if seconds:
-        columns += [
-            Column("Seconds", "it takes"),
-            Column(f"{REFERENCE}", "seconds to the same"),
-            Column("Ratio", "of seconds"),
+    shown = []
+    for reference in _references(group):
+        rows = []
+        for row in summary.reaches(group, seconds, reference):
+            tables.add("time-to-accuracy", group, reference=reference, **vars(row))
+            cells = [f"{100 * row.target:.1f} %"]
+            cells += [_spanned(row.epochs, row.epochs_low, row.epochs_high, "d")]
+            cells += [or_dash(row.reference_epochs)]
+            cells += [_spanned(row.ratio, row.ratio_low, row.ratio_high, ".2f")]
+            if seconds:
+                cells += [or_dash(row.seconds, ".1f"), or_dash(row.reference_seconds, ".1f")]
+                cells += [ratio(row.seconds, row.reference_seconds)]
+            rows.append((row.method, cells))
+        columns = [
+            Column("Target", "one point below its own last accuracy"),
+            Column("Epochs", f"it takes, {LEVEL:.0%} interval"),
+            Column(f"{reference}", "epochs to the same"),
+            Column("Ratio", f"of epochs, {LEVEL:.0%} interval"),
         ]
+        if seconds:
+            columns += [
+                Column("Seconds", "it takes"),
+                Column(f"{reference}", "seconds to the same"),
+                Column("Ratio", "of seconds"),
+            ]
+        if len(rows) > 1:
+            shown.append(Table(columns, rows, f"Each against {reference}."))
     clocked = [
         Series(name, s.seed_or_fold, [{**row, "seconds": seconds[name]} for row in s.history])
         for name, records in group.runs.items()
@@ -194,132 +242,19 @@ def _reach(group: Group, prefix: str, seconds: Mapping[str, float], tables: Tabl
     return Section(
         "Time to accuracy",
         f"By the mean curves: how long each method takes to {100 * BELOW:.0f} point below its own "
-        f"last accuracy, and how long {REFERENCE} takes to the same. Seconds are epochs times the "
-        "epoch's time measured alone. Learning rates fall towards the end of every run, so that "
-        "epochs depend on the length of the schedule too.",
-        _present([_renamed(plot, f"{prefix}-accuracy-time")]),
-        [Table(columns, rows)] if rows else [],
-    )
-
-
-def times(group: Group, apart: str, tables: Tables) -> Section:
-    """The time of an epoch, ours beside the paper's."""
-    found = summary.epoch_times(group)
-    rows = []
-    digits = 1 + decimals([row.epoch_seconds for row in found])
-    paper = any(row.paper is not None for row in found)
-    for row in found:
-        tables.add("epoch-time", group, **vars(row))
-        sd = "" if row.epoch_seconds_sd is None else f" ± {row.epoch_seconds_sd:.{digits}f}"
-        cells = [f"{row.epoch_seconds:.{digits}f}{sd}", or_dash(row.epoch_ratio, ".2f")]
-        if paper:
-            cells += [or_dash(row.paper, ".2f"), or_dash(row.paper_ratio, ".2f")]
-        rows.append((row.method, [*cells, str(row.epochs)]))
-    columns = [Column("Seconds an epoch", "± 1σ"), Column("Ratio", f"to {BOUND}")]
-    if paper:
-        columns += [Column("Paper", "seconds, its own card"), Column("Paper's ratio")]
-    columns += [Column("Epochs", "timed")]
-    plot = epoch_times(found, tables.look)
-    section = Section(
-        "Epoch time",
-        f"Each method alone on the machine, the methods taking turns, the first {WARM_UP} epochs "
-        f"of each turn left out. {group.setting['hardware']}.",
-        _present([_renamed(plot, _slug(f"{group.dataset} epoch time {apart}"))]),
-        [Table(columns, rows)] if rows else [],
-    )
-    return _titled(section, apart)
-
-
-def sizes(group: Group, apart: str, tables: Tables) -> Section:
-    """Accuracy against the size of bags, at the last epoch and where bags chose one, at that."""
-    every = sorted({r["run"]["bag_size"] for runs in group.runs.values() for r in runs})
-    prefix = _slug(f"{group.dataset} bag size {apart}")
-    plots, shown = [], []
-    kinds = {"last epoch": summary.final, "selected epoch": summary.selected}
-    for kind, value in kinds.items():
-        points, rows = [], []
-        for name, runs in group.runs.items():
-            cells = []
-            for size in every:
-                its = [r for r in runs if r["run"]["bag_size"] == size]
-                found = value(its, "accuracy")
-                cells.append(cell(value(its, "accuracy", 100), ".1f"))
-                if found is not None:
-                    points.append(SizePoint(name, size, found.mean, found.sd))
-                    tables.add(
-                        "bag-size",
-                        group,
-                        method=name,
-                        size=size,
-                        epoch=kind,
-                        folds=found.number,
-                        **two("accuracy_percent", value(its, "accuracy", 100)),
-                    )
-            own = {p.size: 100 * p.mean for p in points if p.method == name}
-            slope = summary.per_doubling(own)
-            rows.append((name, [*cells, "–" if slope is None else signed(slope)]))
-        if points:
-            title = f"Accuracy on test instances, {kind}"
-            plots.append(size_curves(points, tables.look, f"{prefix}-{_slug(kind)}", title))
-            columns = [Column(str(size)) for size in every]
-            columns.append(Column("Slope", "points a doubling"))
-            shown.append(Table(columns, rows, f"Accuracy in per cent by size of bags, {kind}."))
-    section = Section(
-        "Accuracy against bag size",
-        f"Bags of a fixed size, mean and standard deviation over {group.folds} folds.",
-        _present(plots),
+        "last accuracy, and how long the reference takes to the same. Intervals are bootstrapped "
+        "over folds; a dash is never. Seconds are epochs times the epoch's time measured alone. "
+        "Learning rates fall towards the end of every run, so that epochs depend on the length of "
+        "the schedule too.",
+        present([renamed(plot, f"{prefix}-accuracy-time")]),
         shown,
     )
-    return _titled(section, apart)
 
 
-def grid(grid: Record, tables: Tables) -> Section:
-    """What was tried, what was chosen, what it cost."""
-    rows = []
-    about = grid["settings"]
-    for method, entry in grid["methods"].items():
-        for row in entry["candidates"]:
-            tables.add_row(
-                "grid-candidates",
-                dataset=grid["dataset"],
-                **about,
-                method=method,
-                folds=len(entry["folds"]),
-                **row,
-                chosen=entry["chosen"] is not None and entry["chosen"].items() <= row.items(),
-            )
-        chosen = "not finished"
-        if entry["chosen"] is not None:
-            ends = dict.fromkeys(entry["edges"], " (an end)")
-            chosen = ", ".join(
-                f"{k.replace('_', ' ')} {v:g}{ends.get(k, '')}" for k, v in entry["chosen"].items()
-            )
-        tried = [row for row in entry["candidates"] if row["score"] is not None]
-        scores = [row["score"] for row in tried]
-        span = f"{min(scores):.3f} to {max(scores):.3f}" if scores else "–"
-        failed = sum(bool(row["failed"]) for row in entry["candidates"])
-        cells = [chosen, str(len(entry["candidates"])), span, str(failed)]
-        cells += [", ".join(map(str, entry["folds"]))]
-        cells += [str(entry["cost"]["runs"]), f"{entry['cost']['seconds']:.0f}"]
-        rows.append((method, cells))
-    columns = [
-        Column("Chosen"),
-        Column("Candidates"),
-        Column("Scores", "held-out log-likelihood"),
-        Column("Diverged"),
-        Column("Folds"),
-        Column("Runs"),
-        Column("Seconds", "of these runs"),
-    ]
-    size = about["data_options"].get("size")
-    return Section(
-        "Choice of hyper-parameters",
-        f"Chosen by {grid['rule']}. {about['network']}, {about['epochs']} epochs, batches of "
-        f"{about['batch_size']}, augmentation {about['augment']}, {about['precision']}"
-        f"{f', {size} size' if size else ''}, seed {about['seed']}. Where the best learning rate "
-        "was at an end of its axis, one more was tried beyond; an end marks those that still are.",
-        tables=[Table(columns, rows)],
-    )
+def _spanned(value: float | None, low: float | None, high: float | None, spec: str) -> str:
+    if value is None or low is None:
+        return or_dash(value, spec)
+    return f"{or_dash(value, spec)} ({or_dash(low, spec)} to {or_dash(high, spec)})"
 
 
 def _curve_rows(group: Group, tables: Tables) -> None:
@@ -332,18 +267,17 @@ def _curve_rows(group: Group, tables: Tables) -> None:
             tables.add("learning-curves", group, **row)
 
 
-def _titled(section: Section, apart: str) -> Section:
-    return replace(section, title=f"{section.title}, {apart}") if apart else section
-
-
-def _renamed(plot: Plot | None, name: str) -> Plot | None:
+def renamed(plot: Plot | None, name: str) -> Plot | None:
+    """A figure under another name."""
     return None if plot is None else Plot(name, plot.alt, plot.figure)
 
 
-def _present(plots: Iterable[Plot | None]) -> list[Plot]:
+def present(plots: Iterable[Plot | None]) -> list[Plot]:
+    """Those figures that there are."""
     return [plot for plot in plots if plot is not None]
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
+    """A text as part of a file's name."""
     words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
     return "-".join(words)

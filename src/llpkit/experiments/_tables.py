@@ -58,6 +58,17 @@ def signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
 
+def between(mean: float, low: float | None, high: float | None) -> str:
+    """A difference, and its interval where there is one.
+
+    >>> between(1.0, -0.5, 2.5)
+    '+1.0 (−0.5 to +2.5)'
+    """
+    if low is None or high is None:
+        return signed(mean)
+    return f"{signed(mean)} ({signed(low)} to {signed(high)})"
+
+
 def or_dash(value: float | None, spec: str = "d") -> str:
     """A number, or a dash where there is none."""
     return "–" if value is None else f"{value:{spec}}".replace("-", "−")

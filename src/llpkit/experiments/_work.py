@@ -24,7 +24,6 @@ from llpkit.datasets import DataSet
 from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
 from llpkit.experiments._run import Record, Run, Store
-from llpkit.likelihood import posterior
 from llpkit.methods import METHODS
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, Feed, fit
@@ -257,14 +256,12 @@ def _example(watch: Watch) -> Record:
     bag = bags[places[:1]]
     start = int(bags.offsets[places[0]])
     part = slice(start, start + min(bag.num_instances, 12))
-    phi = posterior(watch.logits[start : start + bag.num_instances], bag.evidence, bag.offsets)
     return {
         "bag": str(bag.ids[0]),
         "count": int(bag.counts[0]),
         "size": bag.num_instances,
         "rows": bags.rows[part].tolist(),
         "probability": [round(p, 5) for p in watch.logits[part].sigmoid().tolist()],
-        "posterior": [round(p, 5) for p in phi[: part.stop - start].tolist()],
         "truth": watch.truth[part].tolist(),
     }
 

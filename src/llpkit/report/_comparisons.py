@@ -1,5 +1,6 @@
 """Figures that compare methods over folds: curves of test measures, bag sizes, differences."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ _PANELS = (
     ("accuracy", "Accuracy on test instances", "test_accuracy"),
     ("log-likelihood", "Log-likelihood, mean of test bags", "test_log_likelihood"),
     ("proportion-error", "Proportion error, test bags", "test_proportion_error"),
-    ("log-likelihood-training", "Log-likelihood, mean of training bags", "log_likelihood"),
+    ("log-likelihood-training", "Log-likelihood in the training pass", "log_likelihood"),
 )
 
 
@@ -68,7 +69,8 @@ def size_curves(
     lines = []
     for method in dict.fromkeys(point.method for point in points):
         own = sorted((p for p in points if p.method == method), key=lambda p: p.size)
-        sd = [p.sd or 0.0 for p in own] if any(p.sd is not None for p in own) else []
+        some = any(p.sd is not None for p in own)
+        sd = [math.nan if p.sd is None else p.sd for p in own] if some else []
         lines.append(Line(method, styles[method], [p.size for p in own], [p.mean for p in own], sd))
     return curves(name, title, lines, SIZES, percent=True)
 
@@ -113,4 +115,4 @@ def intervals(
         + ("" if row.low is None else f", interval {row.low:+.1f} to {row.high:+.1f}")
         for row, text in zip(rows, texts, strict=True)
     )
-    return Plot(name, f"{title}: {said}.", figure)
+    return Plot(name, f"{title}: {said}.".replace(" -", " −"), figure)

@@ -1,5 +1,6 @@
 """The figures: learning curves, epoch times, calibration. Each returns what a page needs of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -30,7 +31,10 @@ class Plot:
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: points, their spread over runs (empty for one run), how it is drawn."""
+    """One curve: points, their spread over runs (empty for one run), how it is drawn.
+
+    A single point without a spread, beside others that have one, has not-a-number.
+    """
 
     label: str
     style: Style
@@ -181,7 +185,7 @@ def curves(
                 zorder=order,
                 clip_on=False,
             )
-        axes.set_ylim(*_limits(lines, whole=x == SIZES))
+        axes.set_ylim(*_limits(lines, whole=x == SIZES, percent=percent))
         if kept is not None:
             axes.axvline(kept, color=MUTED, lw=1, ls=(0, (1, 2)))
             rises = lines[0].y[-1] >= lines[0].y[0]  # then there is room below the curves
@@ -225,10 +229,19 @@ def heading(axes: Axes, title: str, left: float) -> None:
     )
 
 
-def _limits(lines: Sequence[Line], whole: bool) -> tuple[float, float]:
-    """Room for where the curves settle; a wild first epoch may leave the frame, unless whole."""
-    settled = [y for line in lines for y in line.y[0 if whole else len(line.y) // 3 :]]
-    every = [y for line in lines for y in line.y]
+def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, float]:
+    """Room for where the curves settle with their bands; a wild first epoch may leave the frame.
+
+    Unless the whole is wanted. Per cents end at 0 and 100, whatever a band says.
+    """
+    settled, every = [], []
+    for line in lines:
+        sds = [0.0 if math.isnan(s) else s for s in line.sd] or [0.0] * len(line.y)
+        ends = [end for y, s in zip(line.y, sds, strict=True) for end in (y - s, y + s)]
+        if percent:
+            ends = [min(max(end, 0.0), 1.0) for end in ends]
+        every += ends
+        settled += ends[0 if whole else 2 * (len(line.y) // 3) :]
     low, high = min(settled), max(settled)
     room = (high - low) or 0.1 * abs(high) or 0.1
     low, high = max(min(every), low - 2 * room), min(max(every), high + 2 * room)

@@ -27,13 +27,11 @@ class Table:
         columns: What stands beside the method.
         rows: For each row its method and its cells.
         about: A sentence on how to read it.
-        name: Of its file.
     """
 
     columns: Sequence[Column]
     rows: Sequence[tuple[str, Sequence[str]]]
     about: str = ""
-    name: str = ""
 
     def markdown(self) -> str:
         """The same as Markdown.

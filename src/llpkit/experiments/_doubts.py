@@ -1,0 +1,73 @@
+"""What a reader should know of these records before believing a comparison."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from llpkit.experiments._groups import Group, compared
+from llpkit.experiments._run import Record, Store
+from llpkit.experiments._summary import REFERENCE
+
+_MIXED: dict[str, Callable[[Record], str]] = {
+    "source code": lambda record: record["code"],
+    "compiled and plain networks": lambda record: str(record["compiled"]),
+    "devices": lambda record: record["device"],
+    "sources of hyper-parameters": lambda record: record["chosen_by"].partition(" ")[0],
+}
+
+
+def doubts(store: Store, groups: Sequence[Group]) -> list[str]:
+    """Sentences on what is mixed, left out, there twice or failed."""
+    told = [sentence for group in groups for sentence in _of_group(group)]
+    alike = Counter(_name(group) for group in groups)  # whose settings differ in the data alone
+    told += [
+        f"{name} has records made from different data, as checksums tell. They are shown apart."
+        for name, number in alike.items()
+        if number > 1
+    ]
+    different = store.differing()
+    if different:
+        told.append(
+            f"{len(different)} records are in several folders with different results, "
+            f"{', '.join(different[:3])} for one: those of the first folder are shown."
+        )
+    failed = sum(
+        not (record["run"]["experiment"] == "grid" and record.get("diverged"))
+        for record in store.errors()
+    )
+    if failed:
+        told.append(f"{failed} runs failed and are missing here.")
+    records = {record["id"]: record for record in store.read()}
+    shared = sum(record["jobs"] > 1 for record in records.values())
+    if shared:
+        told.append(
+            f"{shared} of {len(records)} runs shared their machine with others; no time on this "
+            "page comes from them, but for the cost of the choice of hyper-parameters."
+        )
+    return told
+
+
+def _name(group: Group) -> str:
+    return f"{group.experiment} on {group.dataset} ({group.told})"
+
+
+def _of_group(group: Group) -> list[str]:
+    name, told = _name(group), []
+    for what, value in _MIXED.items():
+        found = Counter(map(value, group.records))
+        if len(found) > 1:
+            parts = ", ".join(f"{key}: {number} runs" for key, number in found.most_common())
+            told.append(f"{name} mixes {what} ({parts}).")
+    if group.left_out:
+        told.append(f"{name} leaves out {group.left_out} records that were made from other data.")
+    if group.experiment != "epoch-time":
+        shown = {method for part in compared(group) for method in part.runs}
+        lonely = [method for method in group.runs if method not in shown]
+        if lonely:
+            told.append(f"{name}: {', '.join(lonely)} shares no fold with the others.")
+    several = [method for method in group.runs if method.startswith(f"{REFERENCE}, ")]
+    if several and REFERENCE not in group.runs:
+        told.append(
+            f"{name}: {REFERENCE} was run with several hyper-parameters and none of them is the "
+            f"grid's or the default ({'; '.join(several)}), so that it is not compared."
+        )
+    return told

@@ -49,8 +49,8 @@ def reproduce(
     folds: Annotated[
         str | None,
         _option(
-            "Of 0 to 9: 3 is 0-2; or a range, 5-9, or a list, 0,3,7 (convergence 10, bag-size and "
-            "epoch-time 3, grid 2).",
+            "Of 0 to 9: a count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (convergence 10, bag-size "
+            "and epoch-time 3, grid 2).",
             WHICH,
             "FOLDS",
         ),
@@ -122,15 +122,18 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments: every method, the same folds, one record a run.
 
-    [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags. [bold]epoch-time[/bold]:
-    each method alone on the machine, in turns. [bold]bag-size[/bold]: accuracy against bags of 2 to
-    128. [bold]grid[/bold]: hyper-parameters of each method by the likelihood of held-out bags,
-    which the others then take. [bold]all[/bold]: these, then the page. [bold]check[/bold]: run
-    records again and tell the largest difference.
+    [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
+    [bold]epoch-time[/bold]: each method alone on the machine, in turns.
+    [bold]bag-size[/bold]: accuracy against bags of 2 to 128.
+    [bold]grid[/bold]: hyper-parameters of each method by the likelihood of
+    held-out bags, which the others then take.
+    [bold]all[/bold]: these, then the page.
+    [bold]check[/bold]: run records again and tell the largest difference.
 
-    What is done is never run again: a stopped grid goes on with the same command, two calls on one
-    folder share the work, and folders of several machines are merged by copying them together.
-    Accuracy is the last epoch's. mle-pass is mle as in the paper, its targets from an extra pass.
+    What is done is never run again: a stopped grid goes on with the same
+    command, two calls on one folder share the work, and folders of several
+    machines are merged by copying them together. Accuracy is the last epoch's.
+    mle-pass is mle as in the paper: its targets come from an extra pass.
 
     [bold]Examples[/bold]
 

@@ -186,9 +186,10 @@ def _markdown(results: Results) -> str:
         lines += [f"## {chapter.title}", ""]
         lines += [f"{name}: {value}  " for name, value in chapter.facts.items()]
         for section in chapter.sections:
+            if section.tables:
+                lines += ["", f"### {section.title}", *(["", section.about] * bool(section.about))]
             for table in section.tables:
-                lines += ["", f"### {section.title}", "", section.about, "", table.markdown()]
-                lines += ["", table.about] if table.about else []
+                lines += ["", table.markdown(), *(["", table.about] * bool(table.about))]
         lines.append("")
     lines += ["## Notes", "", *(f"- {note}" for note in results.notes), ""]
     lines += ["## How it was made", ""]

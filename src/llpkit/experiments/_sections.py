@@ -243,9 +243,9 @@ def _reach(group: Group, prefix: str, seconds: Mapping[str, float], tables: Tabl
         "Time to accuracy",
         f"By the mean curves: how long each method takes to {100 * BELOW:.0f} point below its own "
         "last accuracy, and how long the reference takes to the same. Intervals are bootstrapped "
-        "over folds; a dash is never. Seconds are epochs times the epoch's time measured alone. "
-        "Learning rates fall towards the end of every run, so that epochs depend on the length of "
-        "the schedule too.",
+        "over folds; a dash is never, and so is a ratio of 0. Seconds are epochs times the epoch's "
+        "time measured alone. Learning rates fall towards the end of every run, so that epochs "
+        "depend on the length of the schedule too.",
         present([renamed(plot, f"{prefix}-accuracy-time")]),
         shown,
     )

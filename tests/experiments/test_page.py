@@ -169,10 +169,10 @@ def test_what_is_mixed_in_a_comparison_is_told(store):
     written(store, photos("dllp", 0), [0.8], chosen_by="grid")
     text = write_report(store).read_text(encoding="utf-8")
     for told in (
-        "mixes source code (000000000000: 2 runs, 111111111111: 1 runs)",
+        "mixes source code (000000000000: 2 runs, 111111111111: 1 run)",
         "mixes compiled and plain networks",
-        "mixes devices (cpu: 2 runs, cuda: 1 runs)",
-        "mixes sources of hyper-parameters (defaults: 2 runs, grid: 1 runs)",
+        "mixes devices (cpu: 2 runs, cuda: 1 run)",
+        "mixes sources of hyper-parameters (defaults: 2 runs, grid: 1 run)",
     ):
         assert told in text
 
@@ -185,7 +185,7 @@ def test_records_that_are_there_twice_and_differ_are_told(tmp_path):
     both = Store([tmp_path / "one", tmp_path / "two"])
     assert both.differing() == [run.id]
     page = write_report(both)
-    assert f"1 records are in several folders with different results, {run.id}" in page.read_text()
+    assert f"In several folders with different results: 1 record ({run.id})" in page.read_text()
     assert {row["accuracy"] for row in table(page.parent / "runs.csv")} == {"0.8"}
 
 
@@ -205,7 +205,7 @@ def test_methods_with_unequal_folds_are_shown_apart(store):
     }
     assert float(rows["mle", "1"]["accuracy_percent"]) == 90
     text = (out / "report.html").read_text(encoding="utf-8")
-    for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 folds of 3 methods"):
+    for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 fold of 3 methods"):
         assert title in text
 
 

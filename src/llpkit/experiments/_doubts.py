@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from llpkit.experiments._groups import Group, compared
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import REFERENCE
+from llpkit.experiments._tables import counted
 
 _MIXED: dict[str, Callable[[Record], str]] = {
     "source code": lambda record: record["code"],
@@ -27,15 +28,16 @@ def doubts(store: Store, groups: Sequence[Group]) -> list[str]:
     different = store.differing()
     if different:
         told.append(
-            f"{len(different)} records are in several folders with different results, "
-            f"{', '.join(different[:3])} for one: those of the first folder are shown."
+            f"In several folders with different results: {counted(len(different), 'record')} "
+            f"({', '.join(different[:3])}{', …' * (len(different) > 3)}). The first folder's are "
+            "shown."
         )
     failed = sum(
         not (record["run"]["experiment"] == "grid" and record.get("diverged"))
         for record in store.errors()
     )
     if failed:
-        told.append(f"{failed} runs failed and are missing here.")
+        told.append(f"Failed and missing here: {counted(failed, 'run')}.")
     records = {record["id"]: record for record in store.read()}
     shared = sum(record["jobs"] > 1 for record in records.values())
     if shared:
@@ -55,10 +57,12 @@ def _of_group(group: Group) -> list[str]:
     for what, value in _MIXED.items():
         found = Counter(map(value, group.records))
         if len(found) > 1:
-            parts = ", ".join(f"{key}: {number} runs" for key, number in found.most_common())
+            parts = ", ".join(
+                f"{key}: {counted(number, 'run')}" for key, number in found.most_common()
+            )
             told.append(f"{name} mixes {what} ({parts}).")
     if group.left_out:
-        told.append(f"{name} leaves out {group.left_out} records that were made from other data.")
+        told.append(f"{name} leaves out {counted(group.left_out, 'record')} of other data.")
     if group.experiment != "epoch-time":
         shown = {method for part in compared(group) for method in part.runs}
         lonely = [method for method in group.runs if method not in shown]

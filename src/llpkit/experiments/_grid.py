@@ -124,7 +124,7 @@ def search(name: str, settings: Settings, known: Known) -> Search:
                 break
             axes["lr"] = longer
         best = top
-        edges += [a for a, v in axes.items() if len(v) > 2 and best[a] in (min(v), max(v))]
+        edges += [a for a, v in axes.items() if a != "weight_decay" and best[a] in (min(v), max(v))]
     return Search(asked, list(tried.values()), _choice(best, "grid"), edges)
 
 

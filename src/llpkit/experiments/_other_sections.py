@@ -170,7 +170,7 @@ def grid(grid: Record, tables: Tables) -> Section:
         Column("Candidates"),
         Column("Scores", "held-out log-likelihood"),
         Column("Diverged"),
-        Column("Folds"),
+        Column("Folds", "which"),
         Column("Runs"),
         Column("Seconds", "of these runs"),
     ]
@@ -179,8 +179,8 @@ def grid(grid: Record, tables: Tables) -> Section:
         "Choice of hyper-parameters",
         f"Chosen by {grid['rule']}. {about['network']}, {about['epochs']} epochs, batches of "
         f"{about['batch_size']}, augmentation {about['augment']}, {about['precision']}"
-        f"{f', {size} size' if size else ''}, seed {about['seed']}. Where the best learning rate "
-        "was at an end of its axis, one more was tried beyond; an end marks those that still are.",
+        f"{f', {size} size' if size else ''}, seed {about['seed']}. An end: nothing was tried "
+        "beyond it.",
         tables=[Table(columns, rows)],
     )
 

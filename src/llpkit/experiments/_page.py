@@ -13,7 +13,7 @@ from llpkit.experiments._groups import Group, compared, groups, hardware_of, tol
 from llpkit.experiments._plan import names
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
-from llpkit.experiments._tables import Tables
+from llpkit.experiments._tables import Tables, counted
 from llpkit.report import Chapter, Results, Section, write_results
 
 PAGE, SUMMARY = "report.html", "summary.md"
@@ -124,8 +124,8 @@ def _parts(every: Sequence[Group]) -> list[tuple[Group, str]]:
     for group, apart in zip(every, told_apart(every), strict=True):
         parts = compared(group)
         for part in parts:
-            how = f"{part.folds} folds of {len(part.runs)} methods" if len(parts) > 1 else ""
-            found.append((part, ", ".join(filter(None, (apart, how)))))
+            how = f"{counted(part.folds, 'fold')} of {counted(len(part.runs), 'method')}"
+            found.append((part, ", ".join(filter(None, (apart, how * (len(parts) > 1))))))
     return found
 
 

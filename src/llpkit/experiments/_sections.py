@@ -7,7 +7,7 @@ from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group
 from llpkit.experiments._summary import BELOW, BOUND, LEVEL, PAPERS, REFERENCE
-from llpkit.experiments._tables import Tables, between, cell, or_dash, ratio, signed, two
+from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, ratio, signed, two
 from llpkit.report import (
     Calibration,
     Column,
@@ -68,7 +68,7 @@ def convergence(
 
 
 def _folds(group: Group) -> str:
-    return f"{group.folds} fold{'' if group.folds == '1' else 's'}, the same for all"
+    return f"{counted(group.folds, 'fold')}, the same for all"
 
 
 def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: Tables) -> Section:

@@ -41,6 +41,15 @@ class Tables:
                 writer.writerows(rows)
 
 
+def counted(number: int | str, word: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "fold"), counted(3, "fold")
+    ('1 fold', '3 folds')
+    """
+    return f"{number} {word}{'' if str(number) == '1' else 's'}"
+
+
 def two(name: str, value: summary.Spread | None) -> dict[str, float | None]:
     """Mean and deviation as two columns."""
     if value is None:

@@ -98,8 +98,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def posterior(self, X: Any, y: Any, groups: Any = None) -> Array:
         """Probability of every class given also what is known of the row's bag, ``(N, K)``."""
-        z = self.decision_function(X)
-        phi = solve(z, self._bags(X, y, groups, reset=False))[1]
+        phi = self._solve(X, y, groups)[1]
         return np.stack([1 - phi, phi], 1) if phi.ndim == 1 else phi
 
     def score(self, X: Any, y: Any, groups: Any = None) -> float:
@@ -108,8 +107,12 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Without ``groups`` this is the mean log-likelihood of the labels. It is not the accuracy:
         where only counts are known, no accuracy is.
         """
+        return float(self._solve(X, y, groups)[0].mean())
+
+    def _solve(self, X: Any, y: Any, groups: Any) -> tuple[Array, Array]:
         z = self.decision_function(X)
-        return float(solve(z, self._bags(X, y, groups, reset=False))[0].mean())
+        bags = self._bags(X, y, groups, reset=False)
+        return solve(z, bags, getattr(self, "method", "exact"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

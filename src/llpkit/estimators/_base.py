@@ -1,4 +1,4 @@
-"""What all estimators share: bags from ``(y, groups)``, and answers from logits."""
+"""What all estimators share: ``fit(X, y, groups)``, and answers from logits."""
 
 import warnings
 from abc import abstractmethod
@@ -10,26 +10,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _num_samples,
-    assert_all_finite,
-    check_consistent_length,
-    check_is_fitted,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from llpkit._bag_input import Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence, log_prob_and_posterior
-from llpkit.likelihood._problem import _of_second
-from llpkit.likelihood._ragged import to_offsets
+from llpkit.estimators._target import ROUTING, bags_of
+from llpkit.likelihood import log_prob_and_posterior
 
 Array = NDArray[Any]
-
-_ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 
 
 class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -132,140 +120,25 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool) -> Bags:
         """The bags that ``y`` and ``groups`` tell of; ``reset`` learns the classes from them."""
-        if y is None:
-            raise LLPError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; give "
-                "the count of each row's bag, or without groups its label"
-            )
-        if isinstance(y, list | tuple) and y and isinstance(y[0], Evidence):
-            y = Evidence.concat(list(y))
-        if not isinstance(y, Evidence):
-            y = _read(y, "y")
-        if groups is None and not isinstance(y, Evidence) and (y.ndim < 2 or y.shape[1:] == (1,)):
-            evidence = self._labels(X, y, reset=reset)
-            rows = torch.arange(len(evidence))
-            return Bags._make(torch.arange(len(rows) + 1), rows, evidence, rows.tolist(), len(rows))
-        if groups is None:
-            groups = np.arange(len(y))
-        bags = grouped(X, y, groups)
-        if bags.num_classes == 2:
-            evidence = _of_second(bags.evidence, bags.offsets)
-            bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
-        classes = bags.num_classes or 2
+        bags, classes = bags_of(X, y, groups, None if reset else self.classes_)
         if reset:
-            self._check_classes(classes)
-            self.classes_ = np.arange(classes)
-        elif len(self.classes_) != classes:
-            raise LLPError(
-                f"y tells of {classes} classes, but the estimator was fitted to "
-                f"{len(self.classes_)}; give as many counts a bag"
-            )
-        return bags
-
-    def _labels(self, X: Any, y: Any, *, reset: bool) -> Evidence:
-        """Labels as the exact counts of bags of one."""
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
-        if y.dtype.kind == "f":
-            assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
-        if reset:
-            classes, codes = np.unique(y, return_inverse=True)
-            if len(classes) < 2:
+            if len(classes) > 2 and not self._multiclass:
                 raise LLPError(
-                    f"y has 1 class, {classes.tolist()}; give rows of two classes or more"
+                    "Only binary classification is supported. The type of the target is "
+                    f"multiclass: {type(self).__name__} takes counts of one class, and y has "
+                    f"{len(classes)}; if y holds counts of bags, pass groups; for more classes use "
+                    "LLPClassifier or LLPLogisticRegression"
                 )
-            self._check_classes(len(classes))
-            if len(classes) > 2 and classes.dtype.kind in "iuf":
+            if groups is None and len(classes) > 2 and classes.dtype.kind in "iuf":
                 warnings.warn(
                     f"y has {len(classes)} different numbers and there are no groups, so y is "
                     "taken for the label of every row; if it holds counts of bags, pass groups "
-                    f"(to a search or cross-validation as well, after {_ROUTING})",
+                    f"(to a search or cross-validation as well, after {ROUTING})",
                     UserWarning,
-                    stacklevel=4,
+                    stacklevel=3,
                 )
             self.classes_ = classes
-        else:
-            codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-            strange = self.classes_[codes] != y
-            if strange.any():
-                row = int(strange.argmax())
-                raise LLPError(
-                    f"y[{row}] = {y[row]!r} is not a class, which are {self.classes_.tolist()}; if "
-                    f"y holds counts of bags, pass groups (in a search, after {_ROUTING})"
-                )
-        if len(self.classes_) == 2:
-            return Evidence.exact(codes)
-        return Evidence.exact(codes[:, None] == np.arange(len(self.classes_)))
-
-    def _check_classes(self, number: int) -> None:
-        if number > 2 and not self._multiclass:
-            raise LLPError(
-                "Only binary classification is supported. The type of the target is multiclass: "
-                f"{type(self).__name__} takes counts of one class, and y has {number} classes; if "
-                "y holds counts of bags, pass groups; for more classes use LLPClassifier or "
-                "LLPLogisticRegression"
-            )
-
-
-def grouped(X: Any, y: Any, groups: Any) -> Bags:
-    """Bags from what is known of each row's bag, in the order in which they appear."""
-    rows, sizes, ids = group(groups)
-    if len(rows) != _num_samples(X):
-        raise LLPError(
-            f"groups has {len(rows)} rows but X has {_num_samples(X)}; give one bag id a row"
-        )
-    offsets = to_offsets(torch.from_numpy(sizes))
-    per_bag = isinstance(y, Evidence) and len(y) == len(sizes)
-    if not per_bag:
-        y = _of_bags(y, rows.numpy(), offsets.numpy(), ids)
-    evidence = checked_evidence(y, sizes, Speech(ids))
-    return Bags._make(offsets, rows, evidence, ids, len(rows))
-
-
-def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
-    """One entry a bag, from one a row: the rows of a bag must agree."""
-    if not isinstance(y, Evidence):
-        if y.ndim == 2 and y.shape[1] == 1:
-            y = y[:, 0]
-        if y.ndim not in (1, 2):
-            raise LLPError(f"y has shape {y.shape}; give (N,), or (N, K) for K classes")
-    if len(y) != len(rows):
-        raise LLPError(
-            f"y has {len(y)} entries but groups has {len(rows)} rows; give what is known of its "
-            "bag in every row"
-        )
-    starts = rows[offsets[:-1]]  # (B,)
-    first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag
-    differs = _differs(y[rows], y[first])
-    if differs.any():
-        # Of all rows that disagree with their bag's first, the first in the table.
-        found = np.flatnonzero(differs)
-        place = found[rows[found].argmin()]
-        one, two = int(first[place]), int(rows[place])
-        name = ids[int(np.searchsorted(offsets, place, side="right")) - 1]
-        if isinstance(y, Evidence):
-            said = f"the evidence of rows {one} and {two}, both in bag {name!r}, differs"
-        else:
-            said = f"y[{one}] = {y[one]} but y[{two}] = {y[two]}, both in bag {name!r}"
-        raise LLPError(f"{said}; y tells of the whole bag, so all its rows must agree")
-    return y[starts]
-
-
-def _differs(a: Any, b: Any) -> Array:
-    """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
-    if not isinstance(a, Evidence):
-        unequal: Array = a != b
-        return np.asarray(unequal.reshape(len(a), -1).any(1))
-    lengths = a.table_offsets.diff()
-    unequal = _differs(a.low.numpy(), b.low.numpy()) | _differs(a.high.numpy(), b.high.numpy())
-    if torch.equal(a.table_offsets, b.table_offsets):
-        cell = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-        wrong = cell[a.table != b.table] // (a.num_classes or 1)
-        unequal[wrong.numpy()] = True
-        return unequal
-    other = b.table_offsets.diff().reshape(len(b), -1)
-    return unequal | _differs(lengths.reshape(len(a), -1).numpy(), other.numpy())
+        return bags
 
 
 def solve(z: Array, bags: Bags, method: Any = "exact") -> tuple[Array, Array]:

@@ -4,22 +4,20 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
-from llpkit._bag_input import integer
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.estimators._base import Array
+from llpkit.estimators._check import check_number, check_whole
+from llpkit.estimators._classical import positive
 from llpkit.estimators._margin import MarginClassifier, root
-from llpkit.estimators._params import number
 from llpkit.estimators._plane import Plane, fit_plane, hinge
-
-Array = NDArray[Any]
 
 FIRST, GROWTH = 1e-5, 1.5
 """Annealing as published: C rises by half at a time, from a hundred-thousandth."""
-ENOUGH = 1e-6
+ENOUGH = 1e-4
 """A round that lowers the objective by a smaller share is the last at its C."""
 
 
@@ -88,8 +86,9 @@ class AlterSVMClassifier(MarginClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C, C_p = number("C", self.C), number("C_p", self.C_p, zero=True, infinite=True)
-        number_of_starts = integer(self.n_init, "n_init", low=1)
+        C = positive("C", self.C)
+        check_number("C_p", self.C_p, above=0)
+        check_whole("n_init", self.n_init, low=1)
         source = check_random_state(self.random_state)
         self._prepare(X)
         known, ordered = _Known.of(bags), X[bags.rows.numpy()]
@@ -98,8 +97,9 @@ class AlterSVMClassifier(MarginClassifier):
         else:
             basis = root(rbf_kernel(ordered, gamma=self.gamma_))
             Z = basis.Z
-        starts = random_labels(known, number_of_starts, source)
-        best = min((alternate(Z, known, C, C_p, s) for s in starts), key=lambda run: run.path[-1])
+        starts = random_labels(known, self.n_init, source)
+        runs = (alternate(Z, known, C, self.C_p, s) for s in starts)
+        best = min(runs, key=lambda run: run.path[-1])
         self.objective_path_, self.path_C_ = best.path, best.Cs
         if self.kernel == "linear":
             self._keep_linear(*best.plane, X, bags)

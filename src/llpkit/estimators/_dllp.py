@@ -2,22 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from llpkit._bag_input import integer
 from llpkit.bags import Bags
-from llpkit.estimators._base import BaseLLP
-from llpkit.estimators._lbfgs import lbfgs
-from llpkit.estimators._params import exact_counts, number
+from llpkit.estimators._base import Array, BaseLLP
+from llpkit.estimators._check import check_whole
+from llpkit.estimators._classical import exact_counts, minimise, positive
 from llpkit.losses import proportion_loss
 
-Array = NDArray[Any]
 Shape = tuple[int, int]
 Layer = tuple[Array, Array]
 
@@ -46,6 +43,8 @@ class DLLPClassifier(BaseLLP):
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
+        method: Of ``score`` and ``posterior``: ``"exact"``, or ``"sinkhorn"`` for many classes in
+            bags too large for that.
         random_state: Seed, generator or ``None``, for the first weights of hidden layers.
 
     Attributes:
@@ -69,27 +68,28 @@ class DLLPClassifier(BaseLLP):
         hidden_layer_sizes: Sequence[int] = (),
         max_iter: int = 1000,
         tol: float = 1e-4,
+        method: Literal["exact", "sinkhorn"] = "exact",
         random_state: Any = None,
     ) -> None:
         self.C = C
         self.hidden_layer_sizes = hidden_layer_sizes
         self.max_iter = max_iter
         self.tol = tol
+        self.method = method
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C, tol = number("C", self.C), number("tol", self.tol)
-        max_iter = integer(self.max_iter, "max_iter", low=1)
-        hidden = [integer(h, "hidden_layer_sizes", low=1) for h in self.hidden_layer_sizes]
+        C, hidden = positive("C", self.C), tuple(self.hidden_layer_sizes)
+        for i, units in enumerate(hidden):
+            check_whole(f"hidden_layer_sizes[{i}]", units, low=1)
         exact_counts(bags, self)
         widths = [X.shape[1], *hidden, bags.num_classes or 1]
         shapes = list(pairwise(widths))
         source = check_random_state(self.random_state)
         start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
         layers = [(w, np.zeros(w.shape[1])) for w in start]
-        flat, self.n_iter_ = lbfgs(
-            _Objective(X, bags, shapes, C), _pack(layers), max_iter, tol, self
-        )
+        objective = _Objective(X, bags, shapes, C)
+        flat, self.n_iter_ = minimise(objective, _pack(layers), self.tol, self.max_iter, self)
         layers = _unpack(flat, shapes)
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from llpkit.bags import Bags
 from llpkit.estimators._base import bag_sums
+from llpkit.estimators._classical import exact_counts, not_negative, positive
 from llpkit.estimators._margin import MarginClassifier, mean_kernel, root
-from llpkit.estimators._params import exact_counts, number
 from llpkit.estimators._plane import fit_plane
 
 
@@ -66,7 +66,7 @@ class InvCalClassifier(MarginClassifier):
         self.gamma = gamma
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C, epsilon = number("C", self.C), number("epsilon", self.epsilon, zero=True)
+        C, epsilon = positive("C", self.C), not_negative("epsilon", self.epsilon)
         self._prepare(X)
         y, n = exact_counts(bags, self), bags.sizes.numpy()
         p = (y + 0.5) / (n + 1)

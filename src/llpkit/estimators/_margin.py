@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 from scipy.optimize import minimize_scalar
@@ -12,11 +11,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import gen_batches
 
 from llpkit.bags import Bags
-from llpkit.estimators._base import BaseLLP, solve
-from llpkit.estimators._params import number
-from llpkit.likelihood._problem import check_choice
-
-Array = NDArray[Any]
+from llpkit.estimators._base import Array, BaseLLP, solve
+from llpkit.estimators._check import check_word
+from llpkit.estimators._classical import positive
 
 KERNELS = ("linear", "rbf")
 BLOCK = 2**23
@@ -35,7 +32,7 @@ class MarginClassifier(BaseLLP):
     gamma: float | str
 
     def _prepare(self, X: Any) -> None:
-        check_choice("kernel", self.kernel, KERNELS)
+        check_word("kernel", self.kernel, KERNELS)
         if self.kernel == "rbf":
             self.gamma_ = kernel_gamma(self.gamma, X)
 
@@ -108,11 +105,14 @@ def mean_kernel(X: Any, offsets: Array, gamma: float) -> Array:
 
 def kernel_gamma(gamma: Any, X: Any) -> float:
     """The radial kernel's ``gamma`` as a number: ``"scale"`` and ``"auto"`` as in ``SVC``."""
+    if not isinstance(gamma, str):
+        return positive("gamma", gamma)
+    check_word("gamma", gamma, ("scale", "auto"))
     if gamma == "scale":
         mean_square = (X.multiply(X) if hasattr(X, "multiply") else X * X).mean()
         variance = float(mean_square - X.mean() ** 2)
         return 1 / (X.shape[1] * variance) if variance > 0 else 1.0
-    return 1 / X.shape[1] if gamma == "auto" else number("gamma", gamma, words=("scale", "auto"))
+    return 1 / int(X.shape[1])
 
 
 def fit_scale(f: Array, bags: Bags) -> float:

@@ -1,21 +1,17 @@
 """Mean map: logistic regression whose class sums are estimated from the means of bags."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit, logsumexp
 
-from llpkit._bag_input import integer
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import BaseLLP, bag_sums
-from llpkit.estimators._lbfgs import lbfgs
-from llpkit.estimators._params import exact_counts, number
-
-Array = NDArray[Any]
+from llpkit.estimators._base import Array, BaseLLP, bag_sums
+from llpkit.estimators._check import check_whole
+from llpkit.estimators._classical import exact_counts, minimise, positive
 
 
 class MeanMapClassifier(BaseLLP):
@@ -57,6 +53,8 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: To how many nearest bags a bag is tied, where ``laplacian`` is given.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
+        method: Of ``score`` and ``posterior``: ``"exact"``, or ``"sinkhorn"`` for many classes in
+            bags too large for that.
 
     Attributes:
         coef_: Weights of the logit ``(1, D)``, or ``(K, D)`` of the logits.
@@ -82,33 +80,34 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: int = 10,
         max_iter: int = 1000,
         tol: float = 1e-4,
+        method: Literal["exact", "sinkhorn"] = "exact",
     ) -> None:
         self.C = C
         self.laplacian = laplacian
         self.n_neighbors = n_neighbors
         self.max_iter = max_iter
         self.tol = tol
+        self.method = method
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C, tol = number("C", self.C), number("tol", self.tol)
-        max_iter = integer(self.max_iter, "max_iter", low=1)
+        C = positive("C", self.C)
         n, y = bags.sizes.numpy(), exact_counts(bags, self)
         y = np.stack([n - y, y], 1) if y.ndim == 1 else y  # (B, K)
         self._check_proportions(y, n)
         means = class_means(X, bags, y / n[:, None])
         sums = y.sum(0)[:, None] * means  # (K, D)
         if self.laplacian is not None:
-            gamma = number("laplacian", self.laplacian)
-            neighbors = integer(self.n_neighbors, "n_neighbors", low=1)
-            sums = tied_sums(bag_sums(X, bags) / n[:, None], y, n, means, gamma, neighbors)
+            gamma = positive("laplacian", self.laplacian)
+            check_whole("n_neighbors", self.n_neighbors, low=1)
+            of_bags = bag_sums(X, bags) / n[:, None]
+            sums = tied_sums(of_bags, y, n, means, gamma, self.n_neighbors)
         self.class_means_ = sums / y.sum(0)[:, None]
         totals = np.append(sums, y.sum(0)[:, None], 1)  # (K, D + 1)
         if len(totals) == 2:
             totals = totals[1:]  # one logit: the other class's is zero
-        weights, self.n_iter_ = lbfgs(
-            _Objective(X, totals, C), np.zeros(totals.size), max_iter, tol, self
+        weights, self.n_iter_ = minimise(
+            _Objective(X, totals, C), np.zeros(totals.shape), self.tol, self.max_iter, self
         )
-        weights = weights.reshape(totals.shape)
         self.coef_, self.intercept_ = weights[:, :-1], weights[:, -1]
 
     def _check_proportions(self, y: Array, n: Array) -> None:

@@ -3,11 +3,10 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 
-Array = NDArray[Any]
+from llpkit.estimators._base import Array
 
 WIDTH = 0.01
 """The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""

@@ -125,9 +125,12 @@ def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) 
     def slope(t: float) -> float:
         return wd + t * dd - float((c * v) @ ((u - t * v) / WIDTH).clip(0.0, 1.0))
 
-    if abs(slope(1.0)) <= 0.1 * fall:
-        return 1.0
-    low, high = 0.0, 1.0
-    while slope(high) < 0:
-        low, high = high, 2 * high
-    return float(brentq(slope, low, high))
+    t = 1.0
+    if abs(slope(t)) > 0.1 * fall:
+        low = 0.0
+        while slope(t) < 0:
+            low, t = t, 2 * t
+        t = float(brentq(slope, low, t, xtol=1e-300))  # the root may be tiny
+    while abs(slope(t / 2)) <= 0.1 * fall:  # where the objective is flat, stay near
+        t /= 2
+    return t

@@ -40,7 +40,8 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True}  # noqa: RUF012
+    # A pipeline's score always names sample_weight, so its last step must have heard of it.
+    __metadata_request__score = {"groups": True, "sample_weight": None}  # noqa: RUF012
 
     _multiclass = True
     """Whether :meth:`_fit_bags` takes more than two classes."""

@@ -191,7 +191,9 @@ def calibrate(score: Array, bags: Bags, method: str = "exact") -> Scale:
     start[1:] = middle if bags.num_classes else 0.0
     if bags.num_classes is None and bags.evidence.is_exact:
         start[1] = _overall(bags)
-    slope, *shift = _minimise(objective, start, 1e-6, 200).weights
+    # A negative slope would turn what the classifier learnt into its opposite.
+    bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)
+    slope, *shift = _minimise(objective, start, 1e-6, 200, bounds).weights
     bias = np.asarray(shift if bags.num_classes else shift[0]) - slope / spread * middle
     return Scale(float(slope / spread), np.asarray(bias))
 
@@ -218,13 +220,18 @@ def _squares(X: Any) -> Array:
 
 
 def _minimise(
-    objective: Callable[[Array], tuple[float, Array]], start: Array, tol: float, max_iter: int
+    objective: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    tol: float,
+    max_iter: int,
+    bounds: Any = None,
 ) -> Optimum:
     found = minimize(
         objective,
         start.ravel(),
         jac=True,
         method="L-BFGS-B",
+        bounds=bounds,
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
     )
     # A line search that ends at the precision of float64 is as good as converged.

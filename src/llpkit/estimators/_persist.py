@@ -10,7 +10,7 @@ from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
 
 # What skops does not trust of itself, though loading it runs no code of the file: the nodes of
-# trees, LightGBM's model text, and the estimators here.
+# trees and LightGBM's model text.
 _TRUSTED = (
     "collections.OrderedDict",
     "lightgbm.basic.Booster",
@@ -19,7 +19,6 @@ _TRUSTED = (
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
 )
-_OWN = "llpkit.estimators."
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -44,8 +43,8 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
     file = Path(os.path.expanduser(path))
     try:
         found = skops.io.get_untrusted_types(file=file)
-        own = [name for name in found if name.startswith(_OWN)]
-        strange = [name for name in found if name not in (*own, *_TRUSTED, *trusted)]
+        known = {*_own_types(), *_TRUSTED, *trusted}
+        strange = [name for name in found if name not in known]
         if strange:
             raise LLPError(
                 f"{file} would make objects of {', '.join(strange)}; if you know these types and "
@@ -60,3 +59,10 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         raise LLPError(f"{file} holds types that are not trusted: {error}") from error
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError, ImportError) as error:
         raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
+
+
+def _own_types() -> list[str]:
+    from llpkit import estimators
+
+    named = (getattr(estimators, name) for name in estimators.__all__)
+    return [f"{t.__module__}.{t.__qualname__}" for t in named if isinstance(t, type)]

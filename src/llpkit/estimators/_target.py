@@ -139,7 +139,7 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
 def _differs(a: Any, b: Any) -> Array:
     """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
     if not isinstance(a, Evidence):
-        unequal: Array = a != b
+        unequal: Array = (a != b) & ~((a != a) & (b != b))  # a missing count is refused later
         return np.asarray(unequal.reshape(len(a), -1).any(1))
     lengths = a.table_offsets.diff()
     unequal = _differs(a.low.numpy(), b.low.numpy()) | _differs(a.high.numpy(), b.high.numpy())

@@ -82,11 +82,16 @@ class WeightedFits:
             )
         labels = np.repeat(np.arange(len(kept)), [len(some) for some in kept])
         weight = np.concatenate([w[some] for w, some in zip(weights, kept, strict=True)])
-        part = _safe_indexing(self.X, rows[np.concatenate(kept)])
+        chosen = np.concatenate(kept)
         model = clone(self.template) if model is None else model
+        weighting = {_weight_name(model): weight}
+        if len(chosen) == len(rows):  # labels are known: an ordinary fit
+            order = np.argsort(chosen)
+            chosen, labels, weighting = chosen[order], labels[order], {}
+        part = _safe_indexing(self.X, rows[chosen])
         # Routing is switched off within, so that a pipeline takes the weights by its step's name.
         with sklearn.config_context(enable_metadata_routing=False):
-            model.fit(part, labels, **{_weight_name(model): weight})
+            model.fit(part, labels, **weighting)
         return model
 
     def scores(self, phi: Array, floor: float) -> tuple[Array, Any]:

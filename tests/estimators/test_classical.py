@@ -1,7 +1,10 @@
 """The classical estimators behave as published, and as other methods in special cases."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
@@ -235,3 +238,19 @@ def test_equal_counts_and_no_positives(estimator):
     assert np.isfinite(clone(estimator).fit(X, np.ones(60), groups).predict_proba(X)).all()
     none = clone(estimator).fit(X, np.zeros(60), groups)
     assert (none.predict(X) == 0).all()
+
+
+def test_the_benchmark_makes_its_table(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import classical
+
+    monkeypatch.setattr(classical, "DATA", {"breast cancer": classical.breast_cancer})
+    monkeypatch.setattr(classical, "ESTIMATORS", {"InvCal": InvCalClassifier()})
+    with sklearn.config_context(enable_metadata_routing=True):
+        table = [
+            line.split("|")[1:-1] for line in classical.measure((2, 4), seeds=1) if "|" in line
+        ]
+    assert len({len(row) for row in table}) == 1
+    invcal, bound = table[2], table[3]
+    assert 0.9 < float(invcal[1]) <= 1
+    assert 0.9 < float(bound[1]) <= 1

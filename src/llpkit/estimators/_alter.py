@@ -24,9 +24,9 @@ ENOUGH = 1e-4
 class AlterSVMClassifier(MarginClassifier):
     r"""The large-margin function and the labels that agree with it and with the counts.
 
-    .. math:: \min_{s, w, b}\; \tfrac12 \|w\|^2 + C \sum_i \psi\bigl(1 - s_i f(x_i)\bigr)
+    .. math:: \min_{s, w, \beta}\; \tfrac12 \|w\|^2 + C \sum_i \psi\bigl(1 - s_i f(x_i)\bigr)
               + C_p \sum_b \Bigl|\frac{k_b(s)}{n_b} - \frac{y_b}{n_b}\Bigr|,
-              \qquad s_i = \pm 1,\quad f(x) = w^\top x + b
+              \qquad s_i = \pm 1,\quad f(x) = w^\top x + \beta
 
     with :math:`\psi` the hinge and :math:`k_b(s)` the positives among the bag's labels. In turn,
     :math:`f` is fitted to the labels (a support vector machine) and the labels to :math:`f`: in

@@ -14,7 +14,7 @@ from llpkit.estimators._plane import fit_plane
 class InvCalClassifier(MarginClassifier):
     r"""Inverse calibration: the mean of a bag shall have the logit of the bag's proportion.
 
-    .. math:: \min_{w, b}\; \tfrac12 \|w\|^2
+    .. math:: \min_{w, \beta}\; \tfrac12 \|w\|^2
               + C \sum_b \max\bigl(0, |w^\top m_b + \beta - t_b| - \varepsilon_b\bigr),
               \qquad t_b = \log \frac{y_b + 1/2}{n_b - y_b + 1/2}
 

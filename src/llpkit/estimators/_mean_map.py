@@ -20,9 +20,9 @@ class MeanMapClassifier(BaseLLP):
     The likelihood of labelled rows depends on the labels through the sums of the rows of each
     class,
 
-    .. math:: \min_{w, b}\; \tfrac12 \|w\|^2
-              + C \Bigl( \sum_i \operatorname{lse}_k(w_k^\top x_i + b_k)
-              - \sum_k w_k^\top S_k - \sum_k b_k Y_k \Bigr)
+    .. math:: \min_{w, a}\; \tfrac12 \|w\|^2
+              + C \Bigl( \sum_i \operatorname{lse}_k(w_k^\top x_i + a_k)
+              - \sum_k w_k^\top S_k - \sum_k a_k Y_k \Bigr)
 
     with :math:`Y_k` the number of rows of class k, which is known, and :math:`S_k = Y_k \mu_k`. The
     mean of a bag is the mean of the class means, weighted by its proportions,

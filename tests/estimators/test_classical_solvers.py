@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from llpkit import Bags, Evidence, LLPError, random_bags
-from llpkit.estimators import _alter, _margin, _mean_map
+from llpkit.estimators import _alter, _margin, _mean_map, _plane
 from llpkit.estimators._base import bag_sums
 from llpkit.estimators._dllp import _Objective, _pack, _unpack
 from llpkit.estimators._plane import WIDTH, Plane, fit_plane, hinge
@@ -79,6 +80,13 @@ def test_plane_bears_columns_of_very_different_size_and_repeated_ones():
     plain = hinges(fit_plane(X, sign, np.ones(len(X)), 1.0), X, sign, 1.0, 1.0)
     more = hinges(fit_plane(odd, sign, np.ones(len(X)), 1.0), odd, sign, 1.0, 1.0)
     assert 0.9 * plain < more < plain  # the new columns can only help
+
+
+def test_plane_says_that_it_has_not_converged(monkeypatch):
+    monkeypatch.setattr(_plane, "MAX_STEPS", 2)
+    X, _, sign = overlapping(np.random.default_rng(0))
+    with pytest.warns(ConvergenceWarning, match=r"did not converge in 2 steps; scale the features"):
+        fit_plane(X, sign, np.ones(len(X)), 1.0)
 
 
 def test_plane_of_one_class_is_constant():

@@ -1,10 +1,12 @@
 """Newton's method for the sums of hinges that the large-margin estimators minimise."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
+from sklearn.exceptions import ConvergenceWarning
 
 from llpkit.estimators._base import Array
 
@@ -12,7 +14,7 @@ WIDTH = 0.01
 """The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""
 TOLERANCE = 1e-9
 """Newton's method ends when the fall it foresees is below this share of the objective."""
-MAX_STEPS = 500
+MAX_STEPS = 1000
 
 
 class Plane(NamedTuple):
@@ -79,6 +81,12 @@ def fit_plane(
         v = sign * (Z @ step[:-1] + step[-1])
         t = _step_length(w, step[:-1], u, v, c, fall)
         w, b, u = w + t * step[:-1], b + t * step[-1], u - t * v
+    else:
+        warnings.warn(
+            f"Newton's method did not converge in {MAX_STEPS} steps; scale the features, lower C",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
     return Plane(w, float(b))
 
 

@@ -159,7 +159,6 @@ class Run(NamedTuple):
     """What one start led to."""
 
     plane: Plane
-    labels: Array
     path: Array
     Cs: Array
 
@@ -197,7 +196,7 @@ def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
                 break
             before = path[-1]
     assert plane is not None
-    return Run(plane, s, np.array(path), np.array(Cs))
+    return Run(plane, np.array(path), np.array(Cs))
 
 
 def objective(plane: Plane, f: Array, s: Array, C: float, C_p: float, known: _Known) -> float:

@@ -105,9 +105,9 @@ def test_alter_svm_stands_large_bags_where_the_means_do_not():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_two_bags_whose_means_mislead(seed):
-    # The toy of Yu et al. (2013), section 6.1: the mean of the bag with 60 % positives lies on the
-    # negative side and that of the other, with 40 %, on the positive side. The methods that go by
-    # the means get every instance wrong, alter-∝SVM every one right.
+    # Made after the toy experiment of Yu et al. (2013), not with their data: the mean of the bag
+    # with 60 % positives lies on the negative side and that of the other, with 40 %, on the
+    # positive side. The methods that go by the means get all wrong, alter-∝SVM all right.
     rng = np.random.default_rng(seed)
     centre = np.repeat([0.5, -3.0, 3.0, -0.5], [30, 20, 20, 30])
     X = np.stack([centre + rng.uniform(-0.3, 0.3, 100), rng.normal(0, 0.5, 100)], 1)

@@ -16,7 +16,7 @@ from llpkit.estimators._margin import MarginClassifier, root
 from llpkit.estimators._plane import Plane, fit_plane, hinge
 
 FIRST, GROWTH = 1e-5, 1.5
-"""Annealing as published: C rises by half at a time, from a hundred-thousandth."""
+"""Annealing: C rises by half at a time, from a hundred-thousandth."""
 ENOUGH = 1e-4
 """A round that lowers the objective by a smaller share is the last at its C."""
 

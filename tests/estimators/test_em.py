@@ -23,7 +23,7 @@ from llpkit import Evidence, LLPError
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
 from llpkit.estimators._start import _columns, _design, additive_start
 from llpkit.estimators._target import bags_of
-from llpkit.estimators._weighted import may_interpolate
+from llpkit.estimators._weighted import may_interpolate, rounded
 from tables import gaussians, in_bags
 
 
@@ -149,6 +149,21 @@ def test_boosting_learns_what_a_linear_model_cannot():
     assert accuracy(boosting, fresh) > accuracy(bound, fresh) - 0.03
 
 
+@pytest.mark.parametrize("frame", [False, True])
+def test_boosting_sees_rounded_rows_and_is_good_for_all(frame):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    X[:, 1] = rng.integers(0, 5, 3000)
+    X[rng.random(3000) < 0.1, 2] = np.nan
+    X = pd.DataFrame(X, columns=["a", "b", "c"]) if frame else X
+    near = rounded(X, 255)
+    assert [len(np.unique(np.asarray(near)[:, j])) for j in range(3)] == [255, 5, 256]
+    np.testing.assert_allclose(np.asarray(near)[:, 0], np.asarray(X)[:, 0], atol=1.0)
+    y = (np.asarray(X)[:, 0] > 0.1).astype(int)
+    model = HistGradientBoostingClassifier(max_iter=5).fit(near, y)
+    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(near))
+
+
 # Classifiers of every kind
 
 KINDS = {
@@ -265,8 +280,7 @@ def test_the_start_of_many_rows_takes_some_bags(monkeypatch):
     data = gaussians(3000, 5)
     bags, _ = bags_of(data.X, data.y, data.groups)
     whole = additive_start(data.X, bags, "exact", np.random.RandomState(0))
-    monkeypatch.setattr("llpkit.estimators._start._ROWS", 1500)
-    monkeypatch.setattr("llpkit.estimators._start._CHUNK", 700)
+    monkeypatch.setattr("llpkit.estimators._base.ENOUGH", 1500)
     half = additive_start(data.X, bags, "exact", np.random.RandomState(0))
     assert half.shape == whole.shape
     assert 1e-6 < np.abs(half - whole).mean() < 0.1

@@ -19,6 +19,9 @@ from llpkit.likelihood import log_prob_and_posterior
 
 Array = NDArray[Any]
 
+ENOUGH = 200_000
+"""Rows from which on a model of few parameters learns nothing new."""
+
 
 class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A classifier of rows that learns from the counts of bags.
@@ -151,6 +154,16 @@ def solve(z: Array, bags: Bags, method: Any = "exact") -> tuple[Array, Array]:
     back = torch.empty_like(phi)
     back[bags.rows] = phi
     return log_p.numpy(), back.numpy()
+
+
+def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
+    """Random bags with up to :data:`ENOUGH` rows together: plenty for a small model."""
+    if bags.num_instances <= ENOUGH:
+        return bags
+    order = random.permutation(len(bags))
+    inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
+    inside[0] = True
+    return bags[np.sort(order[inside])]
 
 
 def probabilities(z: Array) -> Array:

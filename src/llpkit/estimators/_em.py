@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array, BaseLLP, solve
+from llpkit.estimators._base import Array, BaseLLP, solve, some_bags
 from llpkit.estimators._check import check_number, check_whole, check_word
 from llpkit.estimators._logistic import Scale, calibrate
 from llpkit.estimators._start import additive_start, is_table
@@ -133,7 +133,7 @@ class LLPClassifier(BaseLLP):
             else:
                 first = proportion
             fits = WeightedFits(base, X, classes, folds, random)
-            runs.append(self._run(fits, bags, first, floor, scaled))
+            runs.append(self._run(fits, bags, first, floor, scaled, random))
         best = max(runs, key=lambda run: run.log_likelihood)
         if best.model is None:
             best.model = fits.fit(best.phi)
@@ -148,15 +148,23 @@ class LLPClassifier(BaseLLP):
             )
 
     def _run(
-        self, fits: WeightedFits, bags: Bags, phi: Array, floor: float, scaled: bool
+        self,
+        fits: WeightedFits,
+        bags: Bags,
+        phi: Array,
+        floor: float,
+        scaled: bool,
+        random: np.random.RandomState,
     ) -> "_Run":
         """EM from these posteriors."""
+        few = some_bags(bags, random)
+        judge = Bags(few.offsets, few.evidence)
         best = _Run([], phi, None, None)
         history = best.history
         cold = float(self.annealing)
         for _ in range(self.max_iter):
             score, model = fits.scores(phi, floor)
-            scale = calibrate(score, bags, self.method) if scaled else None
+            scale = calibrate(score[few.rows.numpy()], judge, self.method) if scaled else None
             z = score if scale is None else scale(score)
             log_p, phi = solve(z, bags, self.method)
             history.append(float(log_p.mean()))

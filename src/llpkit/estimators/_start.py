@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from llpkit.bags import Bags
-from llpkit.estimators._base import Array, solve
+from llpkit.estimators._base import Array, solve, some_bags
 from llpkit.estimators._logistic import fit_logistic
 
 _LEVELS = 64
@@ -21,37 +21,31 @@ _LEVELS = 64
 _STEPS = 8
 _WIDE = 512
 """From so many columns on a line is all that each gets."""
-_ROWS = 200_000
-"""Rows that the model is fitted to; more would cost time and change little."""
-_CHUNK = 2**20
 _C = 0.3
 
 
 def additive_start(X: Any, bags: Bags, method: str, random_state: np.random.RandomState) -> Array:
     """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
-    chosen = bags
-    if bags.num_instances > _ROWS:
-        order = random_state.permutation(len(bags))
-        inside = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
-        inside[0] = True
-        chosen = bags[np.sort(order[inside])]
-    rows = chosen.rows.numpy()
-    part = _safe_indexing(X, rows)
+    chosen = some_bags(bags, random_state)
+    part = _safe_indexing(X, chosen.rows.numpy())
     columns = _columns(part)
-    own = Bags(chosen.offsets, chosen.evidence)
     found = fit_logistic(
         _design(columns, part),
-        own,
+        Bags(chosen.offsets, chosen.evidence),
         C=_C,
         tol=1e-4,
         max_iter=200,
         method=method,
         random_state=random_state,
     )
-    z = np.empty((bags.num_rows, found.weights.shape[1]))
-    for start in range(0, len(z), _CHUNK):
-        rows = np.arange(start, min(start + _CHUNK, len(z)))
-        z[rows] = _design(columns, _safe_indexing(X, rows)) @ found.weights[:-1]
+    if sparse.issparse(X):
+        z = np.asarray(X @ found.weights[:-1])
+    else:
+        z = np.zeros((bags.num_rows, found.weights.shape[1]))
+        place = 0
+        for j, column in columns:
+            column.add(z, _values(X, j), found.weights[place : place + column.width])
+            place += column.width
     z += found.weights[-1]
     return solve(z[:, 0] if z.shape[1] == 1 else z, bags, method)[1]
 
@@ -67,33 +61,49 @@ class _Line:
 
     mean: float
     scale: float
+    width: int = 2
 
-    def features(self, values: Array) -> Any:
+    def _parts(self, values: Array) -> tuple[Array, Array]:
         missing = np.isnan(values)
-        z = np.where(missing, 0.0, (values - self.mean) / self.scale).clip(-1e6, 1e6)
-        return sparse.csr_array(np.stack([z, missing], 1))
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """One of ``S + 1`` intervals."""
-
-    edges: Array  # (S,)
+        z = (values - self.mean) / self.scale
+        return np.where(missing, 0.0, z.clip(-1e6, 1e6)), missing
 
     def features(self, values: Array) -> Any:
-        code = np.searchsorted(self.edges, values, side="right")
-        return _one_hot(code, ~np.isnan(values), len(self.edges) + 1)
+        return sparse.csr_array(np.stack(self._parts(values), 1))
+
+    def add(self, z: Array, values: Array, weights: Array) -> None:
+        line, missing = self._parts(values)
+        for k in range(z.shape[1]):
+            z[:, k] += weights[0, k] * line
+            if weights[1, k]:
+                z[:, k] += weights[1, k] * missing
 
 
 @dataclass(frozen=True)
 class _Levels:
-    """One of the values seen."""
+    """One of the values seen, or one of the intervals between some of them."""
 
-    levels: Array
+    marks: Array
+    between: bool = False
+
+    @property
+    def width(self) -> int:
+        return len(self.marks) + self.between
+
+    def _codes(self, values: Array) -> tuple[Array, Array]:
+        """The number of each value's level, and whether it has one."""
+        if self.between:
+            return np.searchsorted(self.marks, values, side="right"), ~np.isnan(values)
+        code = np.searchsorted(self.marks, values).clip(max=len(self.marks) - 1)
+        return code, self.marks[code] == values
 
     def features(self, values: Array) -> Any:
-        code = np.searchsorted(self.levels, values).clip(max=len(self.levels) - 1)
-        return _one_hot(code, self.levels[code] == values, len(self.levels))
+        code, known = self._codes(values)
+        return _one_hot(code, known, self.width)
+
+    def add(self, z: Array, values: Array, weights: Array) -> None:
+        code, known = self._codes(values)
+        z += np.where(known[:, None], weights[code], 0.0)
 
 
 def _one_hot(code: Array, known: Array, width: int) -> Any:
@@ -137,7 +147,7 @@ def _columns(X: Any) -> list[tuple[int, Any]]:
             # mostly zero keeps steps among its other values.
             share = np.cumsum(np.sqrt(number))
             at = np.searchsorted(share, share[-1] * np.arange(1, _STEPS) / _STEPS)
-            found.append((j, _Steps(np.unique(levels[at]))))
+            found.append((j, _Levels(np.unique(levels[at]), between=True)))
     return found
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 import torch
@@ -214,6 +213,7 @@ def test_noisy_counts_of_a_bag_must_agree_in_all_rows():
 
 
 def test_tables_and_series_of_pandas():
+    pd = pytest.importorskip("pandas")
     data = gaussians(60, 3)
     frame = pd.DataFrame(data.X, columns=["a", "b"])
     names = pd.Series([f"d{g}" for g in data.groups], index=np.arange(60)[::-1])

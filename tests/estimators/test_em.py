@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 from sklearn.compose import make_column_transformer
@@ -151,6 +150,7 @@ def test_boosting_learns_what_a_linear_model_cannot():
 
 @pytest.mark.parametrize("frame", [False, True])
 def test_boosting_sees_rounded_rows_and_is_good_for_all(frame):
+    pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 3))
     X[:, 1] = rng.integers(0, 5, 3000)
@@ -219,6 +219,7 @@ def test_digits_by_their_class_counts():
 
 
 def test_tables_with_categories_and_missing_values():
+    pd = pytest.importorskip("pandas")
     data = moons(600, 4)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(data.X, columns=["x", "y"])
@@ -258,6 +259,7 @@ def test_the_start_is_near_what_is_to_be_found():
 
 
 def test_the_start_reads_numbers_categories_and_what_is_missing():
+    pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(
         {
             "number": np.append(np.arange(99.0), np.nan),

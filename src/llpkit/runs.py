@@ -32,6 +32,9 @@ from llpkit.datasets._files import data_folder
 from llpkit.errors import LLPError
 from llpkit.likelihood import posterior
 from llpkit.methods import METHODS
+from llpkit.table_model import ESTIMATOR, TableModel
+from llpkit.table_model import load as load_table_model
+from llpkit.table_model import train as train_table
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
@@ -141,7 +144,8 @@ def fit(
     measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
     _write_run(work, config, data, parts, model, record)
     publish(work, out)
-    return Finished(out, model, measures, data.notes)
+    notes = (*data.notes, *model.details.get("warnings", ()))
+    return Finished(out, model, measures, notes)
 
 
 def _workplace(config: Config, out: Path, resume: bool, force: bool) -> Path:
@@ -208,6 +212,9 @@ def _train(
     work: Path,
     callbacks: Sequence[Callback],
 ) -> Fitted:
+    if config.estimator is not None:
+        options = config.estimator_options
+        return train_table(config.estimator, options, data, parts["training"], config.seed)
     labels = None
     if METHODS[config.method].needs_labels:
         if data.truth is None:
@@ -354,6 +361,12 @@ def _write_report(
 ) -> None:
     from llpkit.report import Calibration, Page, Series, summarise, write_page
 
+    if isinstance(model, TableModel):
+        from llpkit.table_page import write_table_page
+
+        pages = work / REPORT, work / FIGURES
+        write_table_page(*pages, config, data, parts, model, flat(record))
+        return
     chosen = None if config.held_out is None else model.chosen_epoch
     series = [Series(config.method, config.seed, model.history, chosen)]
     curves = []
@@ -457,7 +470,8 @@ def open_run(folder: Path, device: str = "auto") -> Run:
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
     config = check(read(folder / CONFIG))
-    model = train.load(folder)
+    is_estimator = (folder / ESTIMATOR).exists()
+    model = load_table_model(folder) if is_estimator else train.load(folder)
     encoder = None
     if (folder / ENCODER).exists():
         text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")

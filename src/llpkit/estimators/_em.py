@@ -28,7 +28,8 @@ class LLPClassifier(BaseLLP):
 
     The E-step computes the posterior :math:`\varphi_i` of every label given its bag's count; the
     M-step fits the classifier with every row once a class, weighted by the posterior of that class.
-    EM stops when the mean log-likelihood of the bags rises by less than ``tol``.
+    EM stops when two iterations have raised the mean log-likelihood of the bags by less than
+    ``tol``, and the best iteration is kept.
 
     A classifier that can learn its training rows by heart repeats in every E-step what it was told
     in the last M-step, so that EM freezes on its first guess. For such a classifier the E-step
@@ -40,14 +41,15 @@ class LLPClassifier(BaseLLP):
     no labels are cheaper in front: ``make_pipeline(StandardScaler(), LLPClassifier(...))``.
 
     Args:
-        estimator: The classifier; ``HistGradientBoostingClassifier()`` unless given.
+        estimator: The classifier; ``HistGradientBoostingClassifier(early_stopping=False)`` unless
+            given. Leave early stopping out: the copies of a row would be on both its sides.
         start: Posteriors of the first M-step: those of an additive model of the columns of ``X``,
             fitted to the likelihood (``"additive"``), or the bags' proportions
             (``"proportion"``, also where ``X`` has no columns).
         n_init: Runs of EM; all after the first start at random, and that of the highest likelihood
             is kept.
         max_iter: The most iterations of a run.
-        tol: Stop when the mean log-likelihood of a bag rises by less.
+        tol: Stop when two iterations raise the mean log-likelihood of a bag by less.
         annealing: Inverse temperature of the first E-step; it rises by half every iteration, to
             one. Below one the first posteriors are softer.
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes.
@@ -59,7 +61,7 @@ class LLPClassifier(BaseLLP):
         estimator_: The classifier, fitted.
         log_likelihoods_: The mean log-likelihood of a bag in every iteration of the run kept.
         n_iter_: How many that were.
-        converged_: Whether the last of them rose by less than ``tol``.
+        converged_: Whether the last two of them rose by less than ``tol``.
         classes_: The labels.
 
     Reference: Baručić and Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
@@ -81,7 +83,7 @@ class LLPClassifier(BaseLLP):
         start: Literal["additive", "proportion"] = "additive",
         n_init: int = 1,
         max_iter: int = 20,
-        tol: float = 1e-3,
+        tol: float = 5e-3,
         annealing: float = 1.0,
         out_of_fold: bool | Literal["auto"] = "auto",
         n_folds: int = 3,
@@ -161,7 +163,7 @@ class LLPClassifier(BaseLLP):
         judge = Bags(few.offsets, few.evidence)
         best = _Run([], phi, None, None)
         history = best.history
-        cold = float(self.annealing)
+        cold, begin = float(self.annealing), 0
         for _ in range(self.max_iter):
             score, model = fits.scores(phi, floor)
             scale = calibrate(score[few.rows.numpy()], judge, self.method) if scaled else None
@@ -172,8 +174,10 @@ class LLPClassifier(BaseLLP):
                 best = _Run(history, phi, model, scale)
             if cold < 1:
                 phi = solve(cold * z, bags, self.method)[1]
-                cold = min(1.0, _WARMING * cold)
-            elif len(history) > 1 and history[-1] - history[-2] < self.tol:
+                cold, begin = min(1.0, _WARMING * cold), len(history)
+                continue
+            settled = history[begin:]
+            if len(settled) > 2 and max(settled[-2:]) - max(settled[:-2]) < self.tol:
                 best.converged = True
                 break
         return best
@@ -196,7 +200,8 @@ class LLPClassifier(BaseLLP):
             return self.estimator
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        return HistGradientBoostingClassifier()
+        # The rows of a weighted fit come in copies, so rows held out of them would not be unseen.
+        return HistGradientBoostingClassifier(early_stopping=False)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         # The classifier itself checks X; here rows are only taken from it.

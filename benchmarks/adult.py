@@ -68,9 +68,16 @@ ESTIMATORS = {
     "mean map": Entry(MeanMapClassifier(), search=True),
     "InvCal": Entry(InvCalClassifier(), search=True),
     "alter-∝SVM": Entry(AlterSVMClassifier(n_init=1)),
+}
+# What predictions from out of the fold are good for.
+WHOLE = RandomForestClassifier(50)
+ABLATION = {
     "EM, boosting, in-sample": Entry(LLPClassifier(BOOSTING, out_of_fold=False), codes=True),
     "EM, forest, in-sample": Entry(LLPClassifier(FOREST, out_of_fold=False), codes=True),
+    "EM, whole trees": Entry(LLPClassifier(WHOLE), codes=True),
+    "EM, whole trees, in-sample": Entry(LLPClassifier(WHOLE, out_of_fold=False), codes=True),
 }
+ABLATION_SIZES = ("8",)
 MEASURES = {
     "auc": "AUC",
     "accuracy": "accuracy",
@@ -135,7 +142,7 @@ def random_groups(rows: int, size: int, seed: int) -> np.ndarray:
 
 
 def run(name: str, bags: str, seed: int, train: Part, test: Part) -> Run:
-    entry = ESTIMATORS[name]
+    entry = (ESTIMATORS | ABLATION)[name]
     which = "codes" if entry.codes else "features"
     X, fresh = getattr(train, which), getattr(test, which)
     model = clone(entry.model)
@@ -174,10 +181,10 @@ def planned(quick: bool, seeds: int) -> Iterator[tuple[str, str, int]]:
     bags = ["8", "32"] if quick else [*map(str, SIZES), KEY]
     for seed in range(1 if quick else seeds):
         for size in bags:
-            for name, entry in ESTIMATORS.items():
-                if entry.supervised and (size != bags[0]):
+            for name, entry in (ESTIMATORS | ABLATION).items():
+                if entry.supervised and size != bags[0]:
                     continue
-                if name.endswith("in-sample") and size not in ("8", "32"):
+                if name in ABLATION and size not in ABLATION_SIZES:
                     continue
                 yield name, "" if entry.supervised else size, seed
 
@@ -217,7 +224,7 @@ def tables(runs: list[Run]) -> list[str]:
         lines += [f"## {title[0].upper()}{title[1:]}", "", f"| estimator | {' | '.join(heads)} |"]
         lines.append("|---|" + "---|" * len(sizes))
         for name in dict.fromkeys(r.estimator for r in runs):
-            bound = ESTIMATORS[name].supervised
+            bound = name in ESTIMATORS and ESTIMATORS[name].supervised
             cells = []
             for size in sizes:
                 m, s = mean_and_spread(runs, name, "" if bound else size, measure)
@@ -241,7 +248,7 @@ def demands(runs: list[Run]) -> list[str]:
         others = {
             name: mean_and_spread(runs, name, size, "auc")[0]
             for name, entry in ESTIMATORS.items()
-            if not entry.supervised and not name.startswith("EM, boosting")
+            if not entry.supervised and name != "EM, boosting"
         }
         best = max((n for n in others if not np.isnan(others[n])), key=lambda n: others[n])
         met = "yes" if own + spread >= others[best] else "NO"
@@ -261,7 +268,7 @@ def figure(runs: list[Run], path: Path) -> None:
     sizes = [s for s in map(str, SIZES) if any(r.bags == s for r in runs)]
     x = [int(s) for s in sizes]
     panels, axes = plt.subplots(2, 2, figsize=(10, 7.5), layout="constrained")
-    shown = [n for n in ESTIMATORS if any(r.estimator == n for r in runs) and "in-sample" not in n]
+    shown = [n for n in ESTIMATORS if any(r.estimator == n for r in runs)]
     for axis, (measure, title) in zip(axes.flat, MEASURES.items(), strict=True):
         for i, name in enumerate(shown):
             colour = f"C{i % 10}"

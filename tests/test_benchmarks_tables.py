@@ -35,6 +35,7 @@ def test_adult(tmp_path, monkeypatch, capsys):
     write_adult(tmp_path)
     few = {k: adult.ESTIMATORS[k] for k in ("supervised logistic", "exact logistic", "InvCal")}
     monkeypatch.setattr(adult, "ESTIMATORS", few)
+    monkeypatch.setattr(adult, "ABLATION", {})
     out = tmp_path / "out"
     adult.main(["--quick", "--data-dir", str(tmp_path), "--out", str(out)])
     assert (out / "adult.png").stat().st_size > 10_000

@@ -34,8 +34,7 @@ format: $(STAMP)  ## rewrite the files in the project's style
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## compare the engine with enumeration, and epochs with supervised ones
-	$(BIN)/python benchmarks/estep.py
-	$(BIN)/python benchmarks/epoch.py --no-gan --out results/epoch
+	$(BIN)/python benchmarks/speed.py
 
 demo: $(STAMP)  ## train every method on digits and write a page, llpkit-demo/report.html
 	$(BIN)/llpkit demo

@@ -1,134 +1,258 @@
-"""Epoch times of every method against supervised training, and of the loop against a bare one.
+"""Epochs: every method against supervised training, the loop against a bare one, and the floors.
 
-    python benchmarks/epoch.py [--quick] [--out results/epoch]
+    python benchmarks/epoch.py [--device cuda] [--quick] [--out DIR]
 
-All runs share the network, the images and the batch size, and take turns within one process, so
-that whatever else the machine does falls on all of them alike. The figure of a method is the median
-over rounds of the ratio of its epoch to the supervised epoch of the same round.
+On a CPU: a small CNN on digits and a linear model on a table of a million rows. On a CUDA device:
+ConvLarge on CIFAR-10's birds and cats (one of ten folds, 10,800 images) and on group photos of
+72 x 90 pixels, which need the data (see `llpkit datasets`).
+
+All runs of a case share the inputs, the batch size and, but for LLP-GAN, which brings its own, the
+network; they take turns in random order within one process, so that whatever else the machine does
+falls on all of them alike. The figure of a method is the median over rounds of its epoch over the
+supervised epoch of the same round. The arithmetic floor is the number of operations of the
+network's products, counted by torch, over the rate of a large product measured in the same run; the
+memory floor lets every layer's output and its gradient go to memory and back once.
 """
 
 import argparse
 import json
-import platform
+import random
 import statistics
-import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from estep import Report, machine, seconds
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils.flop_counter import FlopCounterMode
 
 import llpkit
 from llpkit import methods, networks
-from llpkit.datasets import load
+from llpkit.datasets import DataSet, load
 
-BATCH = 64
-
-
-def bare_loop(images: torch.Tensor, labels: torch.Tensor, network: nn.Module) -> float:
-    """Seconds of one epoch of the plainest loop that trains the same network on labels."""
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
-    mean, scale = (images / 255.0).mean(), (images / 255.0).std()
-    network.train()
-    start = time.perf_counter()
-    for rows in torch.randperm(len(images)).split(BATCH):
-        x = (images[rows].to(torch.float32) / 255 - mean) / scale
-        loss = nn.functional.binary_cross_entropy_with_logits(network(x), labels[rows].float())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-    return time.perf_counter() - start
+LLP = ("mle", "direct", "amle", "dllp")
 
 
-class Runner:
-    """One method, kept ready to train another epoch."""
+@dataclass
+class Case:
+    """One network on one set of bags."""
 
-    def __init__(self, key: str, options: dict[str, str], data: llpkit.datasets.DataSet) -> None:
-        method = methods.METHODS[key]
-        self.seconds: list[float] = []
-        self.arguments = {
-            "network": method.network_name or "small-cnn",
-            "bags": data.bags,
-            "inputs": data.inputs,
-            "method": key,
-            "labels": data.truth if method.needs_labels else None,
-            "method_options": options,
-            "batch_size": BATCH,
-            "progress": False,
-        }
+    name: str
+    network: str
+    bags: llpkit.Bags
+    inputs: Tensor
+    truth: Tensor
+    batch_size: int
+    epochs: int
+    methods: tuple[str, ...] = ("supervised", *LLP)
+    options: dict[str, Any] = field(default_factory=dict)
 
-    def epochs(self, number: int) -> float:
-        """The median of some epochs, the first left out."""
-        model = llpkit.fit(epochs=number + 1, **self.arguments)  # type: ignore[arg-type]
+    def epoch(self, method: str, device: str) -> float:
+        """Median seconds of some epochs of a fresh run, the first left out."""
+        own = methods.METHODS[method].network_name
+        labels = self.truth if methods.METHODS[method].needs_labels else None
+        model = llpkit.fit(
+            own or self.network,
+            self.bags,
+            self.inputs,
+            method,
+            epochs=self.epochs + 1,
+            batch_size=self.batch_size,
+            labels=labels,
+            device=device,
+            progress=False,
+            **({} if own else self.options),
+        )
         return statistics.median(row["seconds"] for row in model.history[1:])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, without llp-gan")
-    parser.add_argument("--no-gan", action="store_true", help="without llp-gan, the slowest")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of every method")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads")
-    parser.add_argument("--out", type=Path, help="folder for the table and the figures as JSON")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    rounds = 3 if options.quick else options.rounds
-    data = load("digits")
-    runs: dict[str, Runner] = {
-        "supervised": Runner("supervised", {}, data),
-        "mle": Runner("mle", {}, data),
-        "mle, refresh by a pass": Runner("mle", {"refresh": "pass"}, data),
-        "direct": Runner("direct", {}, data),
-        "amle": Runner("amle", {}, data),
-        "dllp": Runner("dllp", {}, data),
+def cases(device: str, quick: bool) -> list[Case]:
+    if device == "cuda":
+        found = []
+        for name, size, every in (
+            ("cifar10", 32, ("supervised", *LLP, "llp-gan")),
+            ("group-photos", 90, ("supervised", "mle")),
+        ):
+            data = load(name)
+            train, _ = next(iter(data.bags.kfold(10, 0)))
+            title = f"conv-large, {name}, {train.num_instances:,} images of {size} rows"
+            found.append(_case(title, "conv-large", data, train, 128, 2 if quick else 4, every))
+        return found
+    digits = load("digits")
+    found = [_case("small-cnn, digits of 8 x 8", "small-cnn", digits, digits.bags, 64, 3)]
+    rows = 100_000 if quick else 1_000_000
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, 20, generator=generator)
+    truth = (x[:, :5].sum(1) + torch.randn(rows, generator=generator) > 0).long()
+    bags = llpkit.random_bags(truth, (1, 12), generator=0)
+    title = f"linear, a table of {rows:,} rows x 20"
+    found.append(Case(title, "linear", bags, x, truth, 1024, 2))
+    return found
+
+
+def _case(
+    title: str,
+    network: str,
+    data: DataSet,
+    bags: llpkit.Bags,
+    batch: int,
+    epochs: int,
+    every: tuple[str, ...] = ("supervised", *LLP),
+) -> Case:
+    assert isinstance(data.inputs, Tensor)
+    assert data.truth is not None
+    return Case(title, network, bags, data.inputs, data.truth, batch, epochs, every)
+
+
+def bare_loop(case: Case, device: str) -> Callable[[], float]:
+    """Seconds of an epoch of the plainest loop that trains the same network on labels.
+
+    Inputs live on the device, steps are of the same precision; nothing is recorded or compiled.
+    """
+    shape = tuple(case.inputs.shape[1:])
+    network = networks.make(case.network, input_shape=shape, num_outputs=1).to(device)
+    on_card = device == "cuda"
+    if on_card and len(shape) == 3:
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    inputs = case.inputs[case.bags.rows].to(device)
+    labels = case.truth[case.bags.rows].to(device).float()
+    whole = 255 if inputs.dtype == torch.uint8 else 1
+    mean, scale = (inputs[:4096] / whole).mean(), (inputs[:4096] / whole).std()
+
+    def epoch() -> float:
+        network.train()
+        start = time.perf_counter()
+        for rows in torch.randperm(len(inputs)).to(device).split(case.batch_size):
+            x = (inputs[rows].to(torch.float32) / whole - mean) / scale
+            if on_card and x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            with torch.autocast(device, torch.bfloat16, enabled=on_card):
+                z = network(x)
+            loss = binary_cross_entropy_with_logits(z.float(), labels[rows])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+        if on_card:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    return epoch
+
+
+def floors(case: Case, device: str) -> tuple[float, float]:
+    """Seconds an epoch needs for its products alone, and for its memory traffic alone."""
+    shape = tuple(case.inputs.shape[1:])
+    network = networks.make(case.network, input_shape=shape, num_outputs=1)
+    sizes: list[int] = []
+    kinds = (nn.Conv2d, nn.Linear)
+    for layer in network.modules():
+        if isinstance(layer, kinds):
+            layer.register_forward_hook(lambda _m, _x, y: sizes.append(y.numel()))
+    with FlopCounterMode(display=False) as counter:
+        network(torch.randn(4, *shape)).sum().backward()
+    each = counter.get_total_flops() / 4
+    number = case.bags.num_instances
+    dtype, width = (torch.bfloat16, 2) if device == "cuda" else (torch.float32, 4)
+    product, copy = rates(device, dtype)
+    # An output is written, read by the next layer, and read again on the way back, where its
+    # gradient is written and read: five passes.
+    moved = 5 * width * sum(sizes) / 4
+    return each * number / product, moved * number / copy
+
+
+def rates(device: str, dtype: torch.dtype) -> tuple[float, float]:
+    """Operations a second of a large product, and bytes a second of a large copy."""
+    n, length = (8192, 2**30) if device == "cuda" else (1024, 2**26)
+    a, b = torch.randn(2, n, n, device=device).to(dtype)
+    source = torch.zeros(length, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    out = torch.empty_like(a)
+
+    def best(run: Callable[[], Any]) -> float:
+        times = []
+        for _ in range(12):
+            if device == "cuda":
+                torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(5):
+                run()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append((time.perf_counter() - begin) / 5)
+        return min(times)
+
+    product = best(lambda: torch.matmul(a, b, out=out))
+    copy = best(lambda: target.copy_(source))
+    return 2 * n**3 / product, 2 * length / copy
+
+
+def measure(device: str, quick: bool, rounds: int, report: Report) -> None:
+    """All cases; the ratios go to ``report.numbers``."""
+    for case in cases(device, quick):
+        compare(case, device, rounds, report)
+
+
+def compare(case: Case, device: str, rounds: int, report: Report) -> None:
+    bare = bare_loop(case, device)
+    runs: dict[str, Callable[[], float]] = {
+        name: (lambda name=name: case.epoch(name, device)) for name in case.methods
     }
-    if not (options.quick or options.no_gan):
-        runs["llp-gan (its own network)"] = Runner("llp-gan", {}, data)
-    plain = networks.make("small-cnn", input_shape=tuple(data.inputs.shape[1:]), num_outputs=1)
-
-    times: dict[str, list[float]] = {name: [] for name in [*runs, "bare loop on labels"]}
+    runs["bare loop on labels"] = lambda: statistics.median(bare() for _ in range(case.epochs))
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    rng = random.Random(0)
     for turn in range(rounds + 1):
-        for name, run in runs.items():
-            seconds = run.epochs(1 if "gan" in name else 5)
+        for name in rng.sample(list(runs), len(runs)):
+            spent = runs[name]()
             if turn:  # the first turn warms up
-                times[name].append(seconds)
-        bare = statistics.median(
-            bare_loop(data.inputs, data.truth[: len(data.inputs)], plain) for _ in range(5)
-        )
-        if turn:
-            times["bare loop on labels"].append(bare)
-
-    ratios = {}
+                times[name].append(spent)
+    first = times["supervised"]
+    product, traffic = floors(case, device)
+    report.say(f"### {case.name}; batches of {case.batch_size}\n")
+    rows = []
     for name, values in times.items():
-        pairs = zip(values, times["supervised"], strict=True)
-        ratios[name] = statistics.median(a / b for a, b in pairs)
-    overhead = statistics.median(
-        a / b for a, b in zip(times["supervised"], times["bare loop on labels"], strict=True)
+        ratio = statistics.median(a / b for a, b in zip(values, first, strict=True))
+        report.numbers[f"{case.name}: {name} over supervised"] = ratio
+        spread = statistics.pstdev(values) / statistics.mean(values)
+        rows.append([name, seconds(statistics.median(values)), f"{spread:.1%}", f"{ratio:.3f}"])
+    report.table(["run", "epoch, median", "spread", "against supervised"], rows)
+    typical = statistics.median(first)
+    bare_ratio = statistics.median(
+        a / b for a, b in zip(first, times["bare loop on labels"], strict=True)
     )
-    lines = [
-        "| run | epoch, ms | against supervised |",
-        "|---|---|---|",
-        *(
-            f"| {name} | {1e3 * statistics.median(v):.1f} | {ratios[name]:.2f} |"
-            for name, v in times.items()
-        ),
-        "",
-        f"The loop against a bare one: {overhead:.2f}",
-        "",
-        f"`python {' '.join(sys.argv)}`: small-cnn on {len(data.inputs)} digits of 8 x 8 pixels, "
-        f"bags of 1 to 12, batches of {BATCH} instances; median of {rounds} rounds; "
-        f"{options.threads} threads of {platform.processor() or platform.machine()}, "
-        f"torch {torch.__version__}, Python {platform.python_version()}",
-    ]
-    print("\n".join(lines))
+    report.numbers[f"{case.name}: supervised epoch, s"] = typical
+    report.numbers[f"{case.name}: loop over bare loop"] = bare_ratio
+    report.numbers[f"{case.name}: supervised over arithmetic floor"] = typical / product
+    report.say(
+        f"The loop over a bare one: {bare_ratio:.2f}. The supervised epoch over the arithmetic "
+        f"floor of {seconds(product)}: {typical / product:.2f}; over the memory floor of "
+        f"{seconds(traffic)}: {typical / traffic:.2f}.\n"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, a smaller table")
+    parser.add_argument("--rounds", type=int, default=0, help="turns (default: 7, quick: 3)")
+    parser.add_argument("--threads", type=int, default=2, help="torch's threads (default: 2)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for epoch.md, epoch.json")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    report = Report()
+    report.say(f"# Epochs\n\n```text\npython benchmarks/epoch.py\n{machine()}\n```\n")
+    rounds = options.rounds or (3 if options.quick else 7)
+    measure(options.device, options.quick, rounds, report)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "epoch.md").write_text("\n".join(lines) + "\n")
-        (options.out / "epoch.json").write_text(
-            json.dumps({"ratios": ratios, "loop_over_bare": overhead, "seconds": times}, indent=1)
-        )
+        (options.out / "epoch.md").write_text(report.text)
+        (options.out / "epoch.json").write_text(json.dumps(report.numbers, indent=1))
 
 
 if __name__ == "__main__":

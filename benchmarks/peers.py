@@ -83,11 +83,16 @@ def vectorised(sample: Sample) -> Run:
 
 
 def recursion(sample: Sample) -> Run:
-    z, y, offsets = sample
-    n, bags, most = offsets.diff(), torch.arange(len(y)), int(y.max())
-    real = torch.arange(int(n.max())) < n[:, None]  # (B, n_max)
+    run = padded_recursion(*sample)
+    return lambda: run().numpy()
 
-    def run() -> Array:
+
+def padded_recursion(z: Tensor, y: Tensor, offsets: Tensor) -> Callable[[], Tensor]:
+    """On any device and in the dtype of the logits."""
+    n, bags, most = offsets.diff(), torch.arange(len(y), device=z.device), int(y.max())
+    real = torch.arange(int(n.max()), device=z.device) < n[:, None]  # (B, n_max)
+
+    def run() -> Tensor:
         padded = z.new_full(real.shape, -torch.inf)
         padded[real] = z
         log_p, log_q = logsigmoid(padded).T[..., None], logsigmoid(-padded).T[..., None]
@@ -104,7 +109,7 @@ def recursion(sample: Sample) -> Run:
             phi[i] = (joint - after[0, :, 0]).exp()
             stay, rise = before + log_q[i], before[:, :-1] + log_p[i]
             before = torch.cat([stay[:, :1], torch.logaddexp(stay[:, 1:], rise)], 1)
-        return phi.T[real].numpy()
+        return phi.T[real]
 
     return run
 

@@ -3,6 +3,9 @@ import os
 import torch
 from hypothesis import HealthCheck, settings
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
+
 settings.register_profile(
     "llpkit",
     deadline=None,  # the first call of a compiled kernel takes seconds

@@ -1,5 +1,6 @@
 """The benchmark's small version: it runs, its ratios hold, and its comparison can fail."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +60,48 @@ def test_a_wrong_engine_is_not_timed(estep, monkeypatch, wrong):
 def test_a_missed_demand_is_said(estep):
     report = estep.Report()
     report.numbers = {name: max(least, 0) for name, least, _ in estep.DEMANDS}
-    estep.demands(report)
+    assert estep.demands(report, estep.DEMANDS)
     assert "NO" not in report.text
     report.numbers[estep.DEMANDS[0][0]] = 2999
-    estep.demands(report)
+    assert not estep.demands(report, estep.DEMANDS)
     assert "| 2,999 | ≥ 3,000 | NO |" in report.text
+
+
+def test_epochs_cost_what_supervised_ones_cost(estep):
+    """The small version of the epochs' benchmark: it fails on ratios alone."""
+    import epoch
+
+    digits, _ = epoch.cases("cpu", quick=True)
+    digits.methods = ("supervised", "mle", "direct")
+    digits.epochs = 2
+    report = estep.Report()
+    epoch.compare(digits, "cpu", 5, report)
+    # Twice what a quiet machine shows; with a pass for the E-step mle would be at 1.55.
+    assert report.numbers[f"{digits.name}: mle over supervised"] < 1.4
+    assert report.numbers[f"{digits.name}: direct over supervised"] < 2
+    assert report.numbers[f"{digits.name}: loop over bare loop"] < 1.5
+    assert report.numbers[f"{digits.name}: supervised over arithmetic floor"] > 1
+
+
+def test_the_demands_name_numbers_that_are_measured(estep):
+    import epoch
+    import speed
+
+    title = epoch.cases("cpu", quick=True)[0].name
+    assert {name for name, *_ in speed.CPU} >= {name for name, *_ in estep.DEMANDS}
+    assert title == speed.DIGITS
+
+
+@pytest.mark.usefixtures("estep")
+def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
+    import estep_gpu
+
+    estep_gpu.main(["--device", "cpu", "--quick", "--out", str(tmp_path)])
+    text = (tmp_path / "estep_gpu.md").read_text()
+    assert "| 1 to 12 |" in text
+    numbers = json.loads((tmp_path / "estep_gpu.json").read_text())
+    assert (tmp_path / "estep_gpu.png").stat().st_size > 10_000
+    assert numbers["64: torch path, instances/s"] > 0
+    off = torch.tensor([0.5 + 1e-3]), torch.tensor([0.5])
+    with pytest.raises(RuntimeError, match=r"triton, float32 is off by 1\.0e-03"):
+        estep_gpu.check(estep_gpu.TRITON32, *off)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from llpkit import cli_experiments
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -160,8 +161,10 @@ SETTINGS = [
     Setting("test_fraction", "Share of bags kept for testing.", "SHARE", TRAINING),
     Setting("seed", "All randomness follows from it (0).", "N", TRAINING),
     Setting("device", "auto, cpu, cuda, cuda:1, … (auto).", "NAME", MACHINE),
-    Setting("precision", "32-true, bf16-mixed or 16-mixed (32-true).", "NAME", MACHINE),
+    Setting("precision", "32-true, bf16-mixed, 16-mixed or auto (auto).", "NAME", MACHINE),
     Setting("resident", "Keep all data on the device: true, false or auto.", "WHICH", MACHINE),
+    Setting("cuda_graph", "Replay steps as a CUDA graph (true).", "true|false", MACHINE),
+    Setting("compile", "Compile the network; pays in long runs on a GPU.", "true|false", MACHINE),
     Setting("workers", "Processes that read image files (2).", "N", MACHINE),
     Setting("threads", "CPU threads (as torch chooses).", "N", MACHINE),
 ]
@@ -541,6 +544,10 @@ def list_estimators() -> None:
     for name, entry in ESTIMATORS.items():
         table.add_row(Text(name, style="bold"), Text(entry.summary))
     _console().print(table)
+
+
+app.command()(cli_experiments.reproduce)
+app.command()(cli_experiments.report)
 
 
 # Parsing

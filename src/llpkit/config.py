@@ -215,8 +215,10 @@ class Config(_Section):
     test_fraction: Share | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "auto"
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     resident: Annotated[bool | str, PlainValidator(_resident)] = "auto"
+    cuda_graph: bool = True
+    compile: bool = False
     workers: Annotated[int, Field(ge=0)] = 2
     threads: Annotated[int, Field(ge=1)] | None = None
 

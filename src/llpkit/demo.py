@@ -19,7 +19,6 @@ from llpkit.methods import METHODS
 from llpkit.report import Calibration, Page, Series, SummaryRow, summarise, write_page
 from llpkit.runs import FIGURES, REPORT, environment, flat, partial_of, publish, wall
 from llpkit.training import Callback, Feed, Fitted, fit
-from llpkit.training._loop import forward
 
 SIZES = (1, 12)
 TEST = 597  # a third of the digits
@@ -172,8 +171,7 @@ class _Watch(Callback):
         self.truth, self.bags = truth[rows], split.test_bags
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
-        rows = list(torch.arange(len(self.feed)).split(512))
-        z = forward(session.network, session.preprocess, self.feed, rows, None)
+        z = session.logits(self.feed)
         p = z.sigmoid()
         row["test_accuracy"] = evaluation.accuracy(p, self.truth)
         row["held_out_log_likelihood"] = float(evaluation.bag_log_likelihood(z, self.bags).mean())

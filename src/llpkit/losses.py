@@ -47,7 +47,7 @@ def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     covariance = segment_sum(spread, offsets) + ROUNDING * torch.eye(
         p.shape[1], dtype=p.dtype, device=p.device
     )
-    root = torch.linalg.cholesky(covariance)
+    root, _ = torch.linalg.cholesky_ex(covariance)  # without a check, which waits for the device
     scaled = torch.linalg.solve_triangular(root, gap[:, :, None], upper=False)[:, :, 0]
     log_det: Tensor = root.diagonal(dim1=1, dim2=2).log().sum(1)
     squares: Tensor = scaled.square().sum(1)
@@ -78,4 +78,4 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
 def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
     """Logarithm of every bag's sum of ``exp(log_p)``, in a way that has a gradient everywhere."""
     top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)
-    return segment_sum((log_p - top[bag_index(offsets)]).exp(), offsets).log() + top
+    return segment_sum((log_p - top[bag_index(offsets, len(log_p))]).exp(), offsets).log() + top

@@ -31,7 +31,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "lr": "nan"}, "lr = 'nan' should be a finite number"),
         ({**DIGITS, "held_out": 1.5}, "held_out = 1.5 should be less than 1"),
         ({**DIGITS, "schedule": "linear"}, "schedule = 'linear' should be 'tail', 'cosine' or"),
-        ({**DIGITS, "precision": "8"}, "precision = '8' should be '32-true'"),
+        ({**DIGITS, "precision": "8"}, "precision = '8' should be 'auto'"),
         ({**DIGITS, "resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
         ({**DIGITS, "patience": 3}, "patience is judged by held-out bags; give held_out"),
         ({}, "what is there to learn from? Name a dataset or a table"),

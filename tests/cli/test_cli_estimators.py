@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from llpkit import Bags
-from llpkit.table_model import bag_calibration, check_bags
+from llpkit.runs._table_model import bag_calibration, check_bags
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 

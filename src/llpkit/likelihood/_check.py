@@ -60,9 +60,14 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
     return ends.to(device)
 
 
-def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -> Evidence:
+def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) -> Evidence:
     """Counts as :class:`Evidence` that fits the logits and the bags."""
-    evidence = counts if isinstance(counts, Evidence) else Evidence.exact(counts)
+    if isinstance(counts, Evidence):
+        evidence = counts
+    elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
+        evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
+    else:
+        evidence = Evidence.exact(counts)
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"
@@ -70,15 +75,19 @@ def check_evidence(counts: Any, logits: Tensor, sizes: Tensor, validate: bool) -
             f"counts has shape {tuple(evidence.low.shape)} but logits has shape "
             f"{tuple(logits.shape)}; expected counts of shape {expected}"
         )
-    if len(evidence) != len(sizes):
+    if len(evidence) != len(ends) - 1:
         raise LLPError(
-            f"there are {len(evidence)} counts but offsets describe {len(sizes)} bags; "
+            f"there are {len(evidence)} counts but offsets describe {len(ends) - 1} bags; "
             "give one count for every bag"
         )
     evidence = evidence.to(logits.device)
     if validate:
-        _check_counts(evidence, sizes)
+        _check_counts(evidence, ends.diff())
     return evidence
+
+
+def _whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _check_counts(evidence: Evidence, sizes: Tensor) -> None:

@@ -1,7 +1,7 @@
 """A call made ready: what is known, the path that solves it, and its derivatives."""
 
 import importlib
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 import torch
@@ -19,10 +19,10 @@ from llpkit.likelihood._check import (
     impossible_bag,
 )
 from llpkit.likelihood._evidence import Evidence
-from llpkit.likelihood._pieces import cut
+from llpkit.likelihood._pieces import Pieces, cut
 from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
 
-PATHS = ("auto", "torch", "numba")
+PATHS = ("auto", "torch", "numba", "triton")
 METHODS = ("exact", "sinkhorn")
 
 
@@ -30,12 +30,19 @@ class Problem(Protocol):
     """Bags with evidence: everything but the logits."""
 
     offsets: Tensor
+    takes_nan: bool = False
+    """Whether ``evaluate`` itself gives NaN for the bags it went into."""
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probability, posterior, and the posterior's derivative along a direction."""
         ...
+
+    def pull_back(self, grad: Tensor, z: Tensor, phi: Tensor) -> Tensor:
+        """Gradient in the logits: that of each bag times posterior minus prior."""
+        scale = grad[bag_index(self.offsets, len(z))]
+        return (scale if z.dim() == 1 else scale[:, None]) * (phi - self.prior(z))
 
     def prior(self, z: Tensor) -> Tensor:
         """Label probabilities before the counts are known."""
@@ -64,17 +71,20 @@ def state(
     """Check the arguments; the logits as the problem wants them, and the problem."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     check_choice("path", path, PATHS)
-    compiled = _compiled(path, logits.device)
+    if _on_card(path, logits, evidence):
+        half = logits.dtype in (torch.float16, torch.bfloat16)
+        return logits.float() if half else logits, BinaryProblem(ends, evidence, "triton")
+    kernel = "numba" if _compiled(path, logits.device) else "torch"
     z = logits.to(torch.float64)
     if z.dim() == 1:
-        return z, BinaryProblem(ends, evidence, compiled)
+        return z, BinaryProblem(ends, evidence, kernel)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
     if z.shape[1] == 2 and sound:
-        return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), compiled)
+        return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), kernel)
     if path == "numba" and not evidence.is_exact:
         raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
     _multiclass.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassProblem(ends, evidence, compiled and evidence.is_exact)
+    return z, ClassProblem(ends, evidence, kernel == "numba" and evidence.is_exact)
 
 
 def state_bound(
@@ -92,7 +102,7 @@ def _checked(
 ) -> tuple[Tensor, Tensor, Evidence]:
     logits = check_logits(logits)
     ends = check_offsets(offsets, len(logits), logits.device, validate)
-    evidence = check_evidence(counts, logits, ends.diff(), validate)
+    evidence = check_evidence(counts, logits, ends, validate)
     if validate:
         check_numbers(logits.detach())
     return logits, ends, evidence
@@ -105,21 +115,50 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 @cache
-def _numba_installed() -> bool:
+def _installed(package: str) -> bool:
     try:
-        importlib.import_module("numba")
+        importlib.import_module(package)
     except ImportError:
         return False
     return True
 
 
 def _compiled(path: str, device: torch.device) -> bool:
-    if path == "numba" and (device.type != "cpu" or not _numba_installed()):
+    if path == "numba" and (device.type != "cpu" or not _installed("numba")):
         raise LLPError(
             f'path = "numba" needs CPU tensors (these are on {device}) and the package numba '
-            f'(installed: {_numba_installed()}); use path = "torch"'
+            f'(installed: {_installed("numba")}); use path = "torch"'
         )
-    return path != "torch" and device.type == "cpu" and _numba_installed()
+    return path != "torch" and device.type == "cpu" and _installed("numba")
+
+
+def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
+    """Whether the Triton kernels are to be used; on the CPU they run in the interpreter only."""
+    if path == "triton":
+        fits = logits.is_cuda or (_installed("triton") and _interpreted())
+        if not (fits and _installed("triton")):
+            raise LLPError(
+                f'path = "triton" needs CUDA tensors (these are on {logits.device}) and the '
+                f'package triton (installed: {_installed("triton")}); use path = "auto"'
+            )
+        if logits.dim() != 1 or not evidence.is_exact:
+            raise LLPError(
+                'path = "triton" takes exact counts of binary labels; use path = "torch"'
+            )
+        return True
+    return (
+        path == "auto"
+        and logits.is_cuda
+        and logits.dim() == 1
+        and _installed("triton")
+        and evidence.is_exact
+    )
+
+
+def _interpreted() -> bool:
+    from llpkit.likelihood import _triton
+
+    return _triton.INTERPRETED
 
 
 def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
@@ -136,22 +175,38 @@ def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
     return Evidence(low, high, evidence.table, low.new_zeros(len(low) + 1))
 
 
-class BinaryProblem:
-    """Binary labels: the tilted Fourier sum, or the compiled path."""
+class BinaryProblem(ExactProblem):
+    """Binary labels: the tilted Fourier sum in torch, or a compiled path."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, compiled: bool) -> None:
+    def __init__(self, offsets: Tensor, evidence: Evidence, kernel: str) -> None:
         self.offsets = offsets
-        self.pieces = cut(evidence)
-        self.compiled = compiled
+        self.evidence = evidence
+        self.kernel = kernel
+        self.takes_nan = kernel == "triton"
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        return cut(self.evidence)
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        if self.compiled and direction is None:
+        if direction is None and self.kernel == "triton":
+            from llpkit.likelihood import _triton
+
+            return (*_triton.evaluate(z, self.offsets, self.evidence.counts), None)
+        if direction is None and self.kernel == "numba":
             from llpkit.likelihood import _numba
 
             return (*_numba.evaluate(z, self.offsets, self.pieces), None)
         return _binary.evaluate(z, self.offsets, self.pieces, direction)
+
+    def pull_back(self, grad: Tensor, z: Tensor, phi: Tensor) -> Tensor:
+        if self.kernel == "triton" and not torch.is_grad_enabled():
+            from llpkit.likelihood import _triton
+
+            return _triton.pull_back(grad, z, phi, self.offsets)
+        return super().pull_back(grad, z, phi)  # can itself be differentiated
 
     def prior(self, z: Tensor) -> Tensor:
         return z.sigmoid()
@@ -166,7 +221,7 @@ class BinaryProblem:
         return _draw.mode(z, self.offsets, self.pieces)
 
 
-class ClassProblem:
+class ClassProblem(ExactProblem):
     """K classes: the exact recursion."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence, compiled: bool) -> None:
@@ -211,7 +266,7 @@ class ClassProblem:
         return _multiclass.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
-class SinkhornProblem:
+class SinkhornProblem(Problem):
     """K classes: the tilted bound, for exact counts."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence) -> None:
@@ -244,7 +299,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
-        sick = None if all_finite(z) else z.isnan()
+        sick = None if problem.takes_nan or all_finite(z) else z.isnan()
         log_p, phi, _ = problem.evaluate(z if sick is None else torch.where(sick, 0.0, z))
         if sick is not None:  # unchecked: NaN comes out for the bags it went into
             of_row = sick if z.dim() == 1 else sick.any(1)
@@ -263,9 +318,7 @@ class _Solve(torch.autograd.Function):
         z, phi = ctx.saved_tensors
         total = None
         if grad is not None:
-            scale = grad[bag_index(ctx.problem.offsets)]
-            gap = phi - ctx.problem.prior(z)
-            total = (scale if z.dim() == 1 else scale[:, None]) * gap
+            total = ctx.problem.pull_back(grad, z, phi)
         if grad_phi is not None:
             product = _Product.apply(z, grad_phi, ctx.problem)  # type: ignore[no-untyped-call]
             total = product if total is None else total + product
@@ -277,9 +330,9 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, direction: Tensor, problem: Problem) -> Tensor:  # noqa: ARG004
-        product = problem.evaluate(z, direction)[2]
+        product = problem.evaluate(z.double(), direction.double())[2]
         assert product is not None
-        return product
+        return product.to(z.dtype)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:  # noqa: ARG004

@@ -4,12 +4,15 @@ import torch
 from torch import Tensor
 
 
-def bag_index(offsets: Tensor) -> Tensor:
-    """The bag of every instance, ``(N,)``.
+def bag_index(offsets: Tensor, num_instances: int | None = None) -> Tensor:
+    """The bag of every instance, ``(N,)``; where ``N`` is given, without waiting for a device.
 
     >>> bag_index(torch.tensor([0, 2, 2, 5]))
     tensor([0, 0, 2, 2, 2])
     """
+    if num_instances is not None and offsets.device.type != "cpu":
+        instances = torch.arange(num_instances, device=offsets.device)
+        return torch.bucketize(instances, offsets[1:], right=True)
     bags = torch.arange(len(offsets) - 1, device=offsets.device)
     return torch.repeat_interleave(bags, offsets.diff())
 

@@ -38,6 +38,9 @@ class Batch(NamedTuple):
     """For whole bags: ``(m + 1,)`` within the batch."""
     evidence: Evidence | None = None
     """For whole bags: what is known of their counts."""
+    weights: Tensor | None = None
+    """Weights of the instances' losses, or for whole bags of the bags': they sum to one, and are
+    zero for what only fills the batch up. ``None``: all weigh the same."""
 
 
 class LargeBag(NamedTuple):
@@ -56,7 +59,7 @@ class Trainer(NamedTuple):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     backward: Callable[..., None]
-    """``backward(tensor, gradient=None)``, through which mixed precision works."""
+    """``backward(tensor, gradient=None, inputs=None)``, through which mixed precision works."""
 
 
 class Method:
@@ -79,6 +82,10 @@ class Method:
     """The network that the method brings along, where any other would not do."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` wants logits from a fresh pass over the training data."""
+    replayable: ClassVar[bool] = False
+    """Whether a CUDA device may record one step as a graph and replay it for all others. Then
+    :meth:`loss` must heed ``batch.weights`` (that of :class:`BagMethod` does), a step must never
+    wait for the device, and tensors that a step reads must be changed in place."""
 
     def prepare(self, task: Task) -> None:
         """Take what is to be learned; called once before the first step."""
@@ -128,7 +135,8 @@ class BagMethod(Method):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         assert batch.evidence is not None
         assert batch.offsets is not None
-        return self.bag_loss(logits, batch.evidence, batch.offsets).mean()
+        losses = self.bag_loss(logits, batch.evidence, batch.offsets)  # (B,)
+        return weighted_mean(losses, batch.weights)
 
     def large_step(
         self, bag: LargeBag, trainer: Trainer, num_classes: int | None
@@ -164,6 +172,16 @@ class BagMethod(Method):
             start += len(part)
         trainer.optimizer.step()
         return loss.detach(), logits.detach()
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of ``(n,)`` values under weights that sum to one, or the plain mean.
+
+    What has no weight may be anything: an empty bag that fills a batch up may well divide by zero.
+    """
+    if weights is None:
+        return values.mean()
+    return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

@@ -13,6 +13,7 @@ class AMLE(BagMethod):
     key = "amle"
     summary = "gradient of the normal approximation of the bag likelihood"
     needs_exact_counts = True
+    replayable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         return normal_loss(logits.float(), evidence.counts, offsets)

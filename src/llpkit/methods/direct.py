@@ -12,6 +12,7 @@ class Direct(BagMethod):
 
     key = "direct"
     summary = "gradient of the exact bag likelihood"
+    replayable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         return count_loss(logits, evidence, offsets)

@@ -13,6 +13,7 @@ class DLLP(BagMethod):
     key = "dllp"
     summary = "cross-entropy of the bag's mean prediction with its proportion"
     needs_exact_counts = True
+    replayable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         return proportion_loss(logits.float(), evidence.counts, offsets)

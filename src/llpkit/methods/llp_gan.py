@@ -22,7 +22,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.losses import proportion_loss
-from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits
+from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits, weighted_mean
 from llpkit.networks import generator_for
 
 
@@ -36,6 +36,7 @@ class LLPGAN(Method):
     key = "llp-gan"
     summary = "LLP-GAN: proportions and a generator's fakes teach one discriminator"
     batches = "bags"
+    replayable = True
     needs_exact_counts = True
     symmetric_inputs = True
     lr = 3e-4
@@ -51,7 +52,11 @@ class LLPGAN(Method):
         super().prepare(task)
         self.generator = generator_for(task.input_shape).to(task.device)
         self.optimizer = torch.optim.Adam(
-            self.generator.parameters(), lr=task.lr, betas=self.betas, fused=True
+            self.generator.parameters(),
+            lr=task.lr,
+            betas=self.betas,
+            fused=True,
+            capturable=task.device.type == "cuda",
         )
 
     def step(
@@ -75,7 +80,8 @@ class LLPGAN(Method):
         fake, _ = network.forward_features(fakes)
         l_real, l_fake = real.float().logsumexp(1), fake.float().logsumexp(1)
         logits = as_logits(real, num_classes)
-        known = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets).mean()
+        errors = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
+        known = weighted_mean(errors, batch.weights)
         adversarial = (F.softplus(l_real) - l_real).mean() + F.softplus(l_fake).mean()
         loss = adversarial + self.weight * known
         trainer.optimizer.zero_grad(set_to_none=True)
@@ -87,7 +93,7 @@ class LLPGAN(Method):
         _, features = network.forward_features(self.generator.draw(len(x)))
         matching = (features.float().mean(0) - wanted.float().mean(0)).square().sum()
         self.optimizer.zero_grad(set_to_none=True)
-        trainer.backward(matching)
+        trainer.backward(matching, inputs=list(self.generator.parameters()))
         self.optimizer.step()
         return loss.detach(), logits.detach()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.likelihood import posterior
-from llpkit.methods._base import Batch, Method, Task
+from llpkit.methods._base import Batch, Method, Task, weighted_mean
 
 REFRESHES = ("running", "pass")
 
@@ -31,6 +31,7 @@ class MLE(Method):
 
     key = "mle"
     summary = "EM: posterior targets renewed every epoch (the paper's method)"
+    replayable = True
 
     def __init__(self, refresh: str = "running") -> None:
         if refresh not in REFRESHES:
@@ -42,19 +43,24 @@ class MLE(Method):
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
-        self.end_epoch(nothing if task.num_classes else nothing[:, 0])
+        self.targets = self._posterior(nothing if task.num_classes else nothing[:, 0])
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         targets = self.targets[batch.positions].to(logits.dtype)
         if logits.dim() == 2:
-            return F.cross_entropy(logits, targets)
-        return F.binary_cross_entropy_with_logits(logits, targets)
+            losses = F.cross_entropy(logits, targets, reduction="none")  # (n,)
+        else:
+            losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        return weighted_mean(losses, batch.weights)
 
     def end_epoch(self, logits: Tensor) -> None:
-        self.targets = posterior(logits, self.bags.evidence, self.bags.offsets, validate=False)
+        self.targets.copy_(self._posterior(logits))
+
+    def _posterior(self, logits: Tensor) -> Tensor:
+        return posterior(logits, self.bags.evidence, self.bags.offsets, validate=False)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.targets = state["targets"].to(self.bags.device)
+        self.targets.copy_(state["targets"])

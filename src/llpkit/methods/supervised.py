@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit.methods._base import Batch, Method, Task
+from llpkit.methods._base import Batch, Method, Task, weighted_mean
 
 
 class Supervised(Method):
@@ -12,6 +12,7 @@ class Supervised(Method):
     key = "supervised"
     summary = "cross-entropy on true labels: the upper bound"
     needs_labels = True
+    replayable = True
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
@@ -21,5 +22,8 @@ class Supervised(Method):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         labels = self.labels[batch.positions]
         if logits.dim() == 2:
-            return F.cross_entropy(logits, labels)
-        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+            losses = F.cross_entropy(logits, labels, reduction="none")  # (n,)
+        else:
+            labels = labels.to(logits.dtype)
+            losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        return weighted_mean(losses, batch.weights)

@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Protocol
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from llpkit.report._data import BOUND, Calibration, Series, SummaryRow, decimals
+from llpkit.report._data import BOUND, Calibration, Series, decimals
 from llpkit.report._style import DARK, HEIGHT, INK, MUTED, RC, WIDTH, Style
 
 LEFT, TOP, BOTTOM = 46.0, 28.0, 33.0  # margins in points
+SIZES = "instances in a bag"
 LABEL = 10.5  # size of the labels at the lines' ends
 TRAINING = Style("muted", MUTED, DARK["muted"], 1.5, (3.2, 1.5))
 
@@ -77,7 +79,7 @@ def learning_curves(series: Sequence[Series], styles: Mapping[str, Style]) -> li
 
     def panel(name: str, title: str, key: str, *, percent: bool = False) -> Plot | None:
         lines = [mean_line(m, styles[m], runs[m], key, "epoch") for m in runs]
-        return _curves(name, title, lines, "epoch", percent=percent, kept=kept)
+        return curves(name, title, lines, "epoch", percent=percent, kept=kept)
 
     def beside(name: str, title: str, key: str) -> Plot | None:
         [(method, its_runs)] = runs.items()
@@ -85,7 +87,7 @@ def learning_curves(series: Sequence[Series], styles: Mapping[str, Style]) -> li
             mean_line("training", TRAINING, its_runs, key, "epoch"),
             mean_line("held out", styles[method], its_runs, f"held_out_{key}", "epoch"),
         ]
-        return _curves(name, title, lines, "epoch", kept=kept)
+        return curves(name, title, lines, "epoch", kept=kept)
 
     plots = [panel("accuracy", "Accuracy on test instances", "test_accuracy", percent=True)]
     likelihood, error = "Log-likelihood, mean of", "Proportion error"
@@ -115,7 +117,7 @@ def time_curves(series: Sequence[Series], styles: Mapping[str, Style]) -> Plot |
     runs = by_method(series)
     lines = [mean_line(m, styles[m], runs[m], "test_accuracy", "seconds") for m in runs]
     title = "Accuracy on test instances"
-    return _curves("accuracy-time", title, lines, "seconds of training", percent=True)
+    return curves("accuracy-time", title, lines, "seconds of training", percent=True)
 
 
 def by_method(series: Sequence[Series]) -> dict[str, list[Series]]:
@@ -124,7 +126,7 @@ def by_method(series: Sequence[Series]) -> dict[str, list[Series]]:
     return {method: [run for run in series if run.method == method] for method in methods}
 
 
-def _curves(
+def curves(
     name: str,
     title: str,
     drawn: Sequence[Line | None],
@@ -133,17 +135,27 @@ def _curves(
     percent: bool = False,
     kept: int | None = None,
 ) -> Plot | None:
+    """Lines with their bands, each named at its end; ``x`` names the axis and chooses its scale.
+
+    Over epochs the axis is linear, over the sizes of bags it goes by doublings, over time it is
+    logarithmic.
+    """
     lines = [line for line in drawn if line is not None]
     if not lines:
         return None
-    names = [_short(line.label) for line in lines]
-    room = _room(names)
+    names = [shortened(line.label) for line in lines]
+    room = room_for(names)
     with mpl.rc_context(RC):
-        figure, axes = _axes(LEFT, room, BOTTOM, HEIGHT)
-        _title(axes, title, LEFT)
+        figure, axes = frame(LEFT, room, BOTTOM, HEIGHT)
+        heading(axes, title, LEFT)
         axes.set_xlabel(x, loc="right", labelpad=1)
         if x == "epoch":
             axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        elif x == SIZES:
+            sizes = sorted({size for line in lines for size in line.x})
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+            axes.xaxis.set_minor_locator(NullLocator())
         else:  # a slow method would press the others to the left edge
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
@@ -169,7 +181,7 @@ def _curves(
                 zorder=order,
                 clip_on=False,
             )
-        axes.set_ylim(*_limits(lines))
+        axes.set_ylim(*_limits(lines, whole=x == SIZES))
         if kept is not None:
             axes.axvline(kept, color=MUTED, lw=1, ls=(0, (1, 2)))
             rises = lines[0].y[-1] >= lines[0].y[0]  # then there is room below the curves
@@ -187,19 +199,20 @@ def _curves(
         axes.margins(x=0.02)
         _label_ends(axes, lines, names)
     named = zip(names, lines, strict=True)
-    ends = "; ".join(f"{n} ends at {_shown(v.y[-1], percent)}" for n, v in named)
+    ends = "; ".join(f"{n} ends at {shown(v.y[-1], percent)}" for n, v in named)
     tail = "" if kept is None else f" The weights of epoch {kept} were kept."
     return Plot(name, f"{title} by {x}: {ends}.{tail}", figure)
 
 
-def _axes(left: float, right: float, bottom: float, height: float) -> tuple[Figure, Axes]:
+def frame(left: float, right: float, bottom: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of the usual width, and axes within these margins in points."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
     wide, tall = WIDTH - left - right, height - TOP - bottom
     box = (left / WIDTH, bottom / height, wide / WIDTH, tall / height)
     return figure, figure.add_axes(box)
 
 
-def _title(axes: Axes, title: str, left: float) -> None:
+def heading(axes: Axes, title: str, left: float) -> None:
     """A title that starts at the figure's edge, ``left`` points from the axes."""
     axes.annotate(
         title,
@@ -212,9 +225,9 @@ def _title(axes: Axes, title: str, left: float) -> None:
     )
 
 
-def _limits(lines: Sequence[Line]) -> tuple[float, float]:
-    """Room for where the curves settle; a wild first epoch may leave the frame."""
-    settled = [y for line in lines for y in line.y[len(line.y) // 3 :]]
+def _limits(lines: Sequence[Line], whole: bool) -> tuple[float, float]:
+    """Room for where the curves settle; a wild first epoch may leave the frame, unless whole."""
+    settled = [y for line in lines for y in line.y[0 if whole else len(line.y) // 3 :]]
     every = [y for line in lines for y in line.y]
     low, high = min(settled), max(settled)
     room = (high - low) or 0.1 * abs(high) or 0.1
@@ -277,7 +290,20 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return result
 
 
-def epoch_times(rows: Sequence[SummaryRow], styles: Mapping[str, Style]) -> Plot | None:
+class Timed(Protocol):
+    """What the time of an epoch is drawn from; a :class:`SummaryRow` has it."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def epoch_seconds(self) -> float | None: ...
+    @property
+    def epoch_seconds_sd(self) -> float | None: ...
+    @property
+    def epoch_ratio(self) -> float | None: ...
+
+
+def epoch_times(rows: Sequence[Timed], styles: Mapping[str, Style]) -> Plot | None:
     """Bars of the time an epoch takes, with the ratio to supervised training."""
     rows = [row for row in rows if row.epoch_seconds is not None]
     if not rows:
@@ -286,10 +312,10 @@ def epoch_times(rows: Sequence[SummaryRow], styles: Mapping[str, Style]) -> Plot
     sds = [row.epoch_seconds_sd or 0.0 for row in rows]
     bottom = 20.0
     height = TOP + bottom + 27.0 * len(rows)
-    title, left = "Seconds an epoch", _room([row.method for row in rows])
+    title, left = "Seconds an epoch", room_for([row.method for row in rows])
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
-        figure, axes = _axes(left, 90, bottom, height)
-        _title(axes, title, left)
+        figure, axes = frame(left, 90, bottom, height)
+        heading(axes, title, left)
         places = range(len(rows), 0, -1)
         colours = [styles[row.method].light for row in rows]
         axes.barh(places, seconds, height=0.62, color=colours)
@@ -306,7 +332,7 @@ def epoch_times(rows: Sequence[SummaryRow], styles: Mapping[str, Style]) -> Plot
                 va="center",
                 fontsize=LABEL,
             )
-        axes.set_yticks(list(places), [_short(row.method) for row in rows], color=INK)
+        axes.set_yticks(list(places), [shortened(row.method) for row in rows], color=INK)
         axes.set_xlim(0, 1.02 * max(v + sd for v, sd in zip(seconds, sds, strict=True)) or 1)
         axes.xaxis.set_major_locator(MaxNLocator(4))
     said = "; ".join(f"{row.method} {text}" for row, text in zip(rows, texts, strict=True))
@@ -332,7 +358,7 @@ def reliability(curve: Calibration, style: Style) -> Plot | None:
             bottom=34 / height,
             hspace=0.12,
         )
-        _title(top, f"{_short(curve.method)} · error {curve.error:.3f}", 44)
+        heading(top, f"{shortened(curve.method)} · error {curve.error:.3f}", 44)
         top.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=(0, (2, 2)))
         top.plot(
             predicted,
@@ -356,14 +382,16 @@ def reliability(curve: Calibration, style: Style) -> Plot | None:
     return Plot(f"calibration-{curve.method}", alt, figure)
 
 
-def _room(names: Sequence[str]) -> float:
+def room_for(names: Sequence[str]) -> float:
     """Points that a column of names takes beside the axes."""
-    return 18 + 0.64 * LABEL * max(len(_short(name)) for name in names)
+    return 18 + 0.64 * LABEL * max(len(shortened(name)) for name in names)
 
 
-def _short(name: str) -> str:
+def shortened(name: str) -> str:
+    """A name that fits beside a figure."""
     return name if len(name) <= 18 else name[:17] + "…"
 
 
-def _shown(value: float, percent: bool) -> str:
+def shown(value: float, percent: bool) -> str:
+    """A value in words."""
     return f"{100 * value:.1f} %" if percent else f"{value:.3g}"

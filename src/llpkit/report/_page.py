@@ -73,13 +73,11 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
     wall = view_wall(page.wall, page.class_names, page.threshold)
     sections = _sections(page)
     if figures_dir is not None:
-        for plot in (plot for section in sections for plot in section.plots):
-            for kind in ("png", "pdf"):
-                file = Path(figures_dir) / f"{_file_name(plot.name)}.{kind}"
-                _write(file, to_bytes(plot.figure, kind))
+        plots = [plot for section in sections for plot in section.plots]
+        write_figures(plots, Path(figures_dir))
 
     light, dark = css_variables()
-    text = _template().render(
+    text = template("page.html").render(
         page=page,
         sections=sections,
         wall=wall,
@@ -91,7 +89,7 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
         repeated=_repeated(page),
         bound=BOUND,
     )
-    return _write(Path(path), text.encode("utf-8"))
+    return write_bytes(Path(path), text.encode("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,15 @@ def _repeated(page: Page) -> str:
     return " to ".join(map(str, dict.fromkeys((runs[0], runs[-1])))) if runs[-1:] > [1] else ""
 
 
-def _template() -> jinja2.Template:
+def write_figures(plots: Sequence[Plot], folder: Path) -> None:
+    """Each figure as PNG and PDF."""
+    for plot in plots:
+        for kind in ("png", "pdf"):
+            write_bytes(folder / f"{_file_name(plot.name)}.{kind}", to_bytes(plot.figure, kind))
+
+
+def template(name: str) -> jinja2.Template:
+    """A template of this package."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("llpkit.report"),
         autoescape=True,
@@ -161,10 +167,11 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.globals["to_svg"] = to_svg
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
-def _write(path: Path, content: bytes) -> Path:
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -175,9 +175,9 @@ class _Reader:
         return Reading(
             label=self.name(label, place),
             share=_share(probability[shown]),
-            text=f"{named} {_percent(probability[shown])}",
+            text=f"{named} {percent(probability[shown])}",
             posterior_share=None if posterior is None else _share(posterior),
-            posterior_text=None if posterior is None else _percent(posterior),
+            posterior_text=None if posterior is None else percent(posterior),
             right=None if one.truth is None else label == one.truth,
         )
 
@@ -214,7 +214,7 @@ def _share(p: float) -> str:
     return f"{100 * min(max(p, 0.0), 1.0):.1f}%"
 
 
-def _percent(p: float) -> str:
+def percent(p: float) -> str:
     """A probability in whole per cent that never claims certainty."""
     if p > 0.99:
         return ">99%"

@@ -21,11 +21,11 @@ def instance_batches(num_instances: int, batch_size: int) -> list[Tensor]:
     return batches
 
 
-def bag_batches(sizes: Tensor, batch_size: int) -> list[Tensor]:
+def bag_batches(sizes: Tensor, batch_size: int, join: bool = True) -> list[Tensor]:
     """Bags in random order, packed so that a batch has about ``batch_size`` instances.
 
     A batch is closed when the next bag would overfill it. A larger bag stands alone; empty bags
-    are left out. A last batch of a single instance joins the one before.
+    are left out. With ``join``, a last batch of a single instance joins the one before.
 
     >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
     [2, 2]
@@ -40,7 +40,7 @@ def bag_batches(sizes: Tensor, batch_size: int) -> list[Tensor]:
             filled = 0
         filled += n
     batches = list(order.tensor_split(cuts)) if len(order) else []
-    if len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
+    if join and len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
 

@@ -19,7 +19,8 @@ class Callback:
     def on_epoch(self, session: Any, row: Row) -> None:
         """After an epoch: ``row`` is its line of the history, to which metrics may be added.
 
-        ``session.predict(inputs)`` gives probabilities; ``session.stop = True`` ends the run.
+        ``session.predict(inputs)`` gives probabilities, ``session.logits(inputs)`` logits;
+        ``session.stop = True`` ends the run.
         """
 
     def on_end(self, session: Any) -> None:

@@ -1,7 +1,9 @@
 """One call from bags to a fitted model."""
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ def fit(
     patience: int | None = None,
     labels: Any = None,
     method_options: dict[str, Any] | None = None,
-    precision: Any = "32-true",
+    precision: Any = "auto",
     device: str = "auto",
     seed: int = 0,
     callbacks: Sequence[Callback] = (),
@@ -49,6 +51,8 @@ def fit(
     resume: bool = False,
     resident: bool | str = "auto",
     workers: int = 2,
+    cuda_graph: bool = True,
+    compile: bool = False,
     progress: bool = True,
 ) -> Fitted:
     """Train a network that classifies single instances, from the counts of their bags.
@@ -73,7 +77,8 @@ def fit(
         patience: Stop when that has not improved for so many epochs.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
-        precision: As Lightning Fabric takes it: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``.
+        precision: As Lightning Fabric takes it: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``;
+            ``"auto"`` is bf16-mixed on a CUDA device that has it and 32-true elsewhere.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
@@ -81,6 +86,10 @@ def fit(
         resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
+        cuda_graph: On a CUDA device, record a step as a graph and replay it; see
+            :attr:`llpkit.methods.Method.replayable`.
+        compile: Compile the network's steps with ``torch.compile``, which fuses small operations.
+            It takes some twenty seconds before the first epoch, so it pays in long runs on a GPU.
         progress: Show a progress bar.
 
     Returns:
@@ -112,7 +121,10 @@ def fit(
     where = _device(device)
     task = _task(bags, data, how, labels, batch_size, where, lr)
 
-    fabric = Fabric(accelerator=where.type, devices=_devices(where), precision=precision)
+    precision = _precision(precision, where)
+    devices: Any = 1 if where.index is None else [where.index]
+    with _quiet():
+        fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(seed, 0))
         module, name = _network(network, how, task)
@@ -122,8 +134,11 @@ def fit(
     plain = module.to(where)
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay)
-    wrapped, chosen = fabric.setup(plain, chosen)
+    chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
+    fixed = _fixed(how, task)
+    with _quiet():
+        wrapped, chosen = fabric.setup(plain, chosen)
+        compiled = fabric.setup_module(_compiled(plain)) if compile else None
 
     settings = {
         "method": how.key,
@@ -153,6 +168,9 @@ def fit(
         ([Progress(how.key)] if progress else []) + list(callbacks),
         None if run_dir is None else Path(run_dir) / CHECKPOINT,
         settings,
+        fixed,
+        fixed and cuda_graph and _recordable(chosen, precision, where),
+        compiled,
     )
     if resume:
         if run_dir is None:
@@ -196,8 +214,41 @@ def _device(device: str) -> torch.device:
     return where
 
 
-def _devices(device: torch.device) -> Any:
-    return 1 if device.index is None else [device.index]
+def _precision(precision: Any, device: torch.device) -> Any:
+    if precision != "auto":
+        return precision
+    on_card = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16-mixed" if on_card else "32-true"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Fabric tells what it was told and gives advice, at a level below warnings."""
+    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _compiled(network: nn.Module) -> nn.Module:
+    """With the network's own parameters; only its training steps run through it."""
+    compiled: nn.Module = torch.compile(network)  # type: ignore[assignment]
+    return compiled
+
+
+def _fixed(method: Method, task: Task) -> bool:
+    """Whether all batches shall have one shape: it pays where steps can be recorded."""
+    known = method.batches == "instances" or task.bags.evidence.is_exact
+    return task.device.type == "cuda" and method.replayable and known
+
+
+def _recordable(optimizer: torch.optim.Optimizer, precision: Any, device: torch.device) -> bool:
+    """Whether what a step does is the same in every epoch, but for the values of tensors."""
+    scheduled = all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups)
+    return device.type == "cuda" and scheduled and str(precision) != "16-mixed"
 
 
 def _task(
@@ -253,7 +304,12 @@ def _preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) ->
 
 
 def _optimizer(
-    optimizer: Any, network: nn.Module, lr: float, method: Method, weight_decay: float
+    optimizer: Any,
+    network: nn.Module,
+    lr: float,
+    method: Method,
+    weight_decay: float,
+    device: torch.device,
 ) -> torch.optim.Optimizer:
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
@@ -261,13 +317,21 @@ def _optimizer(
     if callable(optimizer):
         made: torch.optim.Optimizer = optimizer(parameters)
         return made
+    on_card = device.type == "cuda"
+    # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
+    rate: Any = torch.tensor(lr, device=device) if on_card else lr
     if optimizer == "adam":
         return torch.optim.AdamW(
-            parameters, lr=lr, betas=method.betas, weight_decay=weight_decay, fused=True
+            parameters,
+            lr=rate,
+            betas=method.betas,
+            weight_decay=weight_decay,
+            fused=True,
+            capturable=on_card,
         )
     if optimizer == "sgd":
         return torch.optim.SGD(
-            parameters, lr=lr, momentum=0.9, nesterov=True, weight_decay=weight_decay
+            parameters, rate, momentum=0.9, nesterov=True, weight_decay=weight_decay, fused=True
         )
     raise LLPError(f"optimizer = {optimizer!r}; known are adam and sgd, or pass a function")
 

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,8 +21,13 @@ from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, 
 from llpkit.training._callbacks import Callback, Row
 from llpkit.training._checkpoint import load_checkpoint, save_checkpoint
 from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
+from llpkit.training._fixed import plan_bags, plan_instances
+from llpkit.training._replay import Replay
 
 Augmentation = Callable[[Tensor], Tensor]
+
+AT_ONCE = 2**24
+"""Values of inputs that a CUDA device prepares at once: enough to fill it, few enough to hold."""
 
 
 @dataclass
@@ -47,6 +54,12 @@ class Session:
     callbacks: Sequence[Callback] = ()
     checkpoint: Path | None = None
     settings: dict[str, Any] | None = None
+    fixed: bool = False
+    """Whether all batches have one shape; see :mod:`._fixed`."""
+    record: bool = False
+    """Whether steps are recorded and replayed; see :mod:`._replay`."""
+    compiled: nn.Module | None = None
+    """The same network, compiled for the steps."""
 
     def __post_init__(self) -> None:
         self.history: list[Row] = []
@@ -54,6 +67,15 @@ class Session:
         self.stop = False
         self.best: dict[str, Any] | None = None
         self._sizes = self.task.bags.sizes.cpu()
+        trained = self.network if self.compiled is None else self.compiled
+        self._trainer = Trainer(trained, self.optimizer, self.fabric.backward)
+        if self.fixed:
+            bags, device = self.task.bags, self.task.device
+            self._host_bags = bags.to("cpu")
+            self._replay = Replay(
+                *(self.method, self._trainer, self.task.num_classes, bags.num_instances),
+                *(device, self.record),
+            )
 
     def resume(self) -> bool:
         """Take up the checkpoint, if there is one."""
@@ -62,6 +84,9 @@ class Session:
         state = load_checkpoint(self.checkpoint, self.settings or {})
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"] = group["lr"].to(self.task.device)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.method.load_state_dict(state["method"])
@@ -74,7 +99,7 @@ class Session:
     def run(self) -> None:
         """Train to the last epoch, or until patience or a callback ends it."""
         devices = [self.task.device] if self.task.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng(devices), self._on_device():
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
@@ -86,6 +111,19 @@ class Session:
             finally:
                 for callback in self.callbacks:
                     callback.on_end(self)
+
+    def _on_device(self) -> AbstractContextManager[Any]:
+        """On a CUDA device: a stream of its own, which a recording needs, and tuned kernels."""
+        stack = ExitStack()
+        if self.task.device.type == "cuda":
+            before = torch.cuda.current_stream(self.task.device)
+            stream = torch.cuda.Stream(self.task.device)
+            stream.wait_stream(before)
+            stack.callback(before.wait_stream, stream)
+            stack.enter_context(torch.cuda.stream(stream))
+            if self.fixed:  # with other shapes in every step it would tune for each
+                stack.enter_context(torch.backends.cudnn.flags(True, benchmark=True))
+        return stack
 
     def _epoch(self, epoch: int) -> None:
         row: Row = {"epoch": epoch, "lr": float(self.optimizer.param_groups[0]["lr"])}
@@ -114,21 +152,68 @@ class Session:
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: mean loss, and the logits as they went by."""
-        self.network.train()
+        self._trainer.network.train()
+        if self.fixed:
+            return self._train_fixed()
         bags, classes = self.task.bags, self.task.num_classes
         shape = (bags.num_instances,) if classes is None else (bags.num_instances, classes)
         seen = torch.zeros(shape, device=self.task.device)
         total = torch.zeros((), device=self.task.device)
-        trainer = Trainer(self.network, self.optimizer, self.fabric.backward)
         for batch in self._batches():
             if isinstance(batch, LargeBag):
                 method = cast(BagMethod, self.method)
-                loss, logits = method.large_step(batch, trainer, classes)
+                loss, logits = method.large_step(batch, self._trainer, classes)
             else:
-                loss, logits = self.method.step(batch, trainer, classes)
+                loss, logits = self.method.step(batch, self._trainer, classes)
             seen[batch.positions] = logits.to(seen.dtype)
             total += loss * len(batch.positions)
         return total / bags.num_instances, seen
+
+    def _train_fixed(self) -> tuple[Tensor, Tensor]:
+        """The same in steps of one shape, with nothing that waits for the device between them."""
+        bags, size, replay = self.task.bags, self.task.batch_size, self._replay
+        large: list[int] = []
+        if self.method.batches == "instances":
+            plan = plan_instances(bags.num_instances, size)
+        else:
+            plan, large = plan_bags(self._host_bags, self._sizes, size)
+        plan = plan.to(self.task.device)
+        steps = len(plan.positions)
+        inputs = self._prepared(bags.rows[plan.positions])
+        replay.total.zero_()
+        done = 0
+        for turn in torch.randperm(steps + len(large)).tolist():
+            if turn < len(large):
+                self._large(large[turn])
+            else:
+                replay(plan.step(done), next(inputs))
+                done += 1
+        # The buffers are used again: the loss is taken before, the logits within this epoch.
+        return replay.total.clone(), replay.seen[: bags.num_instances]
+
+    def _prepared(self, rows: Tensor) -> Iterator[Tensor]:
+        """Inputs of every step ``(S, ...)``, for rows ``(steps, S)``; prepared many at once."""
+        size = rows.shape[1]
+        many = 1
+        if self.task.device.type == "cuda" and self.feed.resident:
+            many = max(1, AT_ONCE // (size * max(1, prod(self.task.input_shape))))
+        for raw in self.feed.stream([some.flatten() for some in rows.split(many)]):
+            x = self._inputs(raw)
+            if x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            yield from x.split(size)
+
+    def _large(self, bag: int) -> None:
+        """A step on one bag that is larger than a batch."""
+        bags, replay = self.task.bags, self._replay
+        start, end = (int(i) for i in self._host_bags.offsets[bag : bag + 2])
+        where = torch.arange(start, end, device=self.task.device)
+        offsets = torch.tensor([0, end - start], device=self.task.device)
+        piece = LargeBag(self._chunks(where), where, offsets, bags.evidence[bag : bag + 1])
+        method = cast(BagMethod, self.method)
+        loss, logits = method.large_step(piece, self._trainer, self.task.num_classes)
+        replay.seen[start:end] = logits.to(replay.seen.dtype)
+        replay.total += loss * ((end - start) / bags.num_instances)
 
     def _batches(self) -> Iterator[Batch | LargeBag]:
         bags, size, device = self.task.bags, self.task.batch_size, self.task.device
@@ -170,13 +255,17 @@ class Session:
         rows = list(bags.rows.split(max(self.task.batch_size, 512)))
         return forward(self.network, self.preprocess, self.feed, rows, self.task.num_classes)
 
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
+        feed = inputs
+        if not isinstance(inputs, Feed):
+            feed = Feed(as_inputs(inputs), self.task.device, resident=False)
+        rows = list(torch.arange(len(feed), device=feed.device).split(512))
+        return forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
+
     def predict(self, inputs: Any) -> Tensor:
         """Probabilities of some inputs by the network as it is now."""
-        feed = Feed(as_inputs(inputs), self.task.device, resident=False)
-        rows = list(torch.arange(len(feed)).split(512))
-        return probabilities(
-            forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
-        )
+        return probabilities(self.logits(inputs))
 
     def _bag_metrics(self, logits: Tensor, bags: Bags, prefix: str) -> Row:
         return {

@@ -28,7 +28,8 @@ from llpkit.report import (
     wall_bags,
     write_page,
 )
-from llpkit.table_model import (
+from llpkit.runs._measure import probability_of
+from llpkit.runs._table_model import (
     BagCheck,
     Importance,
     TableModel,
@@ -73,7 +74,7 @@ def write_table_page(
     sections = [PageSection("What the columns are worth", about, [importance_bars(worth, look)])]
     curves = []
     if data.truth is not None:
-        p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+        p = probability_of(logits)
         found = evaluation.calibration(p, data.truth[bags.rows])
         curves = [Calibration(name, *found)]
     else:
@@ -124,7 +125,7 @@ def _end(model: TableModel, data: DataSet, parts: Mapping[str, Bags]) -> dict[st
     for bags, prefix in ((parts["training"], ""), (unseen, "held_out_")):
         if bags is not None:
             logits = model.logits(data.inputs[bags.rows])
-            p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+            p = probability_of(logits)
             log_p = evaluation.bag_log_likelihood(logits, bags)
             end[f"{prefix}log_likelihood"] = float(log_p.mean())
             end[f"{prefix}proportion_error"] = evaluation.proportion_error(p, bags)
@@ -147,7 +148,7 @@ def _worst(
     assert isinstance(data.inputs, Tensor)
     whole = torch.zeros((len(data.inputs), *logits.shape[1:]), dtype=logits.dtype)
     whole[bags.rows] = logits
-    p = whole.sigmoid() if whole.dim() == 1 else whole.softmax(1)
+    p = probability_of(whole)
     shown = bags[places]
     walls = wall_bags(shown, data.inputs, p, class_names=data.class_names, truth=data.truth)
     found = []

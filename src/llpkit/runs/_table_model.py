@@ -15,6 +15,7 @@ from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
 from llpkit.likelihood._ragged import segment_sum
+from llpkit.runs._measure import probability_of
 from llpkit.training import Fitted
 from llpkit.training._feed import Preprocess
 from llpkit.training._model import DESCRIPTION
@@ -154,7 +155,7 @@ class BagCheck(NamedTuple):
 
 def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
     """Expected counts, and how far the known ones are; logits in the order of ``bags.rows``."""
-    p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+    p = probability_of(logits)
     total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))
     gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
     distance = gap / variance.clamp(min=1e-12).sqrt()

@@ -1,0 +1,283 @@
+"""The commands ``reproduce`` and ``report``: parsing and printing only."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llpkit.errors import LLPError
+
+if TYPE_CHECKING:
+    from llpkit.experiments import Place, Settings, Store
+
+FAILED = 1
+WHICH, HOW, WHERE = "What to run", "How to train", "Where and how long"
+
+
+def _option(help: str, panel: str, metavar: str = "", name: str = "") -> Any:
+    names = [name] if name else []
+    return typer.Option(
+        *names, help=help, rich_help_panel=panel, metavar=metavar or None, show_default=False
+    )
+
+
+def reproduce(
+    ctx: typer.Context,
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="convergence, epoch-time, bag-size, grid or all.", metavar="EXPERIMENT"
+        ),
+    ],
+    dataset: Annotated[
+        list[str] | None,
+        _option(
+            "cifar10, group-photos or digits; repeat (the paper's two; digits with --quick).",
+            WHICH,
+            "NAME",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None, _option("Such as mle,direct,dllp (all).", WHICH, "NAMES")
+    ] = None,
+    folds: Annotated[
+        str | None,
+        _option("Of ten: a count, 5, a range, 0-4, or a list, 0,3,7.", WHICH, "FOLDS"),
+    ] = None,
+    bag_sizes: Annotated[
+        str | None, _option("Of bag-size (2,4,8,16,32,64,128).", WHICH, "SIZES")
+    ] = None,
+    seed: Annotated[int, _option("Of bags, folds and training (0).", WHICH, "N")] = 0,
+    quick: Annotated[
+        bool, _option("Few folds and epochs, to see it work.", WHICH, name="--quick")
+    ] = False,
+    epochs: Annotated[int | None, _option("Of each run.", HOW, "N")] = None,
+    batch_size: Annotated[int | None, _option("Instances a step (128).", HOW, "N")] = None,
+    lr: Annotated[
+        float | None, _option("Learning rate of every method, over any choice.", HOW, "RATE")
+    ] = None,
+    method_option: Annotated[
+        list[str] | None,
+        _option("An option of a method, mle.refresh=pass; repeat.", HOW, "METHOD.KEY=VALUE"),
+    ] = None,
+    network: Annotated[
+        str | None, _option("For all methods but llp-gan (conv-large; digits: mlp).", HOW, "NAME")
+    ] = None,
+    augment: Annotated[
+        str | None, _option("paper, geometric or none (paper; digits: none).", HOW, "NAME")
+    ] = None,
+    size: Annotated[
+        str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE")
+    ] = None,
+    precision: Annotated[
+        str | None, _option("32-true, bf16-mixed or 16-mixed.", HOW, "NAME")
+    ] = None,
+    held_out: Annotated[
+        float | None,
+        _option("Share of training bags to select an epoch by, beside the last.", HOW, "SHARE"),
+    ] = None,
+    device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
+    compiled: Annotated[
+        bool, _option("Compile the network; pays in long runs on a GPU.", WHERE, name="--compile")
+    ] = False,
+    jobs: Annotated[int, _option("Runs side by side; epoch-time runs alone (1).", WHERE, "N")] = 1,
+    backend: Annotated[
+        str, _option("What they run on: loky, ray or dask (loky).", WHERE, "NAME")
+    ] = "loky",
+    time_limit: Annotated[
+        float | None, _option("Start no run after so long.", WHERE, "SECONDS")
+    ] = None,
+    data_dir: Annotated[
+        str | None, _option("Folder of the data (LLPKIT_DATA, else a cache).", WHERE, "DIR")
+    ] = None,
+    out: Annotated[
+        list[Path] | None,
+        _option("Results folder; more are only read; repeat (llpkit-results).", WHERE, "DIR"),
+    ] = None,
+    dry_run: Annotated[
+        bool, _option("List the runs and which are done.", WHERE, name="--dry-run")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Run the paper's experiments: every method, the same folds, one record a run.
+
+    [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags. [bold]epoch-time[/bold]:
+    each method alone on the machine, in turns. [bold]bag-size[/bold]: accuracy against bags of 2 to
+    128. [bold]grid[/bold]: hyper-parameters of each method by the likelihood of held-out bags,
+    which the others then take. [bold]all[/bold]: these, then the page.
+
+    What is done is never run again: a stopped grid goes on with the same command, and folders of
+    several machines are merged by copying them together. Accuracy is the last epoch's.
+
+    [bold]Examples[/bold]
+
+      llpkit reproduce all --quick
+      llpkit reproduce convergence --dataset cifar10 --device cuda --jobs 6 --time-limit 540
+      llpkit reproduce bag-size --dataset cifar10 --methods mle,direct,amle,dllp --folds 0-2
+      llpkit report llpkit-results
+    """
+    from llpkit.experiments import (
+        EXPERIMENTS,
+        Place,
+        Settings,
+        Store,
+        deadline,
+        everything,
+        parse_folds,
+        write_report,
+    )
+
+    if experiment not in (*EXPERIMENTS, "all"):
+        raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)} and all")
+    store = Store(out or [Path("llpkit-results")])
+    ends, command = deadline(time_limit), _command(ctx.obj or [])
+    place = Place(tuple(store.folders), device, compiled, jobs, data_dir, ends, command=command)
+    names = _listed(dataset) or (["digits"] if quick else ["cifar10", "group-photos"])
+    every = [
+        Settings(
+            dataset=name,
+            methods=_listed(methods),
+            folds=None if folds is None else parse_folds(folds),
+            epochs=epochs,
+            batch_size=batch_size,
+            network=network,
+            augment=augment,
+            precision=precision,
+            size=size if name == "group-photos" or len(names) == 1 else None,
+            lr=lr,
+            held_out=held_out,
+            seed=seed,
+            bag_sizes=_whole_numbers(bag_sizes),
+            method_options=_method_options(method_option or []),
+            quick=quick,
+        )
+        for name in names
+    ]
+    parts = [(experiment, settings) for settings in every]
+    if experiment == "all":
+        parts = [part for settings in every for part in everything(settings)]
+    if dry_run:
+        for part, settings in parts:
+            _list(part, settings, store)
+        return
+    failed = sum(_experiment(part, s, store, place, backend, quiet) for part, s in parts)
+    if experiment == "all" and any(store.read()):
+        typer.echo(write_report(store, data_dir=data_dir))
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Where to write (report in the first folder).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of the data, for the pictures of an example (LLPKIT_DATA, else a cache).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the records of one or more folders: a page, figures and tables.
+
+    Learning curves, accuracies, paired differences, time to accuracy, calibration, epoch times and
+    accuracy against bag size, for whatever there are records of. The page needs no network; the
+    figures are there as PNG and PDF, the tables as CSV and Markdown.
+
+    [bold]Examples[/bold]
+
+      llpkit report llpkit-results
+      llpkit report from-one-machine from-another --out report
+    """
+    from llpkit.experiments import Store, write_report
+
+    for folder in results:
+        if not (folder / "records").is_dir():
+            raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
+    typer.echo(write_report(Store(results), out, data_dir))
+
+
+def _experiment(
+    part: str, settings: "Settings", store: "Store", place: "Place", backend: str, quiet: bool
+) -> int:
+    """Run one experiment and say how it went; how many of its runs failed."""
+    from llpkit.cli import _console, _note
+    from llpkit.experiments import reproduce
+    from llpkit.experiments._progress import Lines, Live
+
+    console = _console(stderr=True)
+    display = None if quiet else (Live if console.is_terminal else Lines)(console)
+    done = reproduce(part, settings, store, place, backend=backend, display=display)
+    for record in done.failed:
+        run = record["run"]
+        _note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
+    if not quiet:
+        told = [f"{done.now} runs done"]
+        told += [f"{done.before} before"] if done.before else []
+        told += [f"{len(done.failed)} failed"] if done.failed else []
+        told += [f"{done.left} left for the next call"] if done.left else []
+        typer.echo(f"{part} on {settings.dataset}: {', '.join(told)}")
+    return len(done.failed)
+
+
+def _list(part: str, settings: "Settings", store: "Store") -> None:
+    from llpkit.experiments import planned
+
+    runs = planned(part, settings, store)
+    done = [store.done(run) for run in runs]
+    typer.echo(f"{part} on {settings.dataset}: {len(runs)} runs, {sum(done)} done")
+    for run, finished in zip(runs, done, strict=True):
+        typer.echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """What was typed, less the folders, which are no part of the experiment."""
+    kept, skip = ["llpkit"], False
+    for word in arguments:
+        name = word.partition("=")[0]
+        if not skip and name not in ("--out", "--data-dir"):
+            kept.append(word)
+        skip = not skip and word in ("--out", "--data-dir")
+    return shlex.join(kept)
+
+
+def _listed(texts: str | Sequence[str] | None) -> list[str]:
+    """Names given with commas, by repetition, or both."""
+    given = [texts] if isinstance(texts, str) else texts or []
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def _whole_numbers(text: str | None) -> list[int] | None:
+    try:
+        return [int(word) for word in _listed(text)] or None
+    except ValueError as error:
+        raise LLPError(f"--bag-sizes {text} is no list of numbers such as 2,4,8") from error
+
+
+def _method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    from llpkit.cli import _pairs
+
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in _pairs(texts).items():
+        method, dot, key = name.partition(".")
+        if not dot:
+            raise LLPError(
+                f"{name!r} names no method; write METHOD.KEY=VALUE, mle.refresh=pass say"
+            )
+        found.setdefault(method, {})[key] = value
+    return found

@@ -1,0 +1,270 @@
+"""Which runs an experiment is made of: the paper's protocol, as one list of runs."""
+
+import difflib
+import inspect
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from llpkit import methods
+from llpkit.augment import PRESETS
+from llpkit.errors import LLPError
+from llpkit.experiments._run import EXPERIMENTS, Run
+from llpkit.methods import METHODS
+from llpkit.networks import NETWORKS
+
+FOLDS = 10
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+BAG_SIZES = (2, 4, 8, 16, 32, 64, 128)
+HELD_OUT = 0.1
+"""Share of the training bags by whose likelihood hyper-parameters are chosen."""
+
+WARM_UP = 2
+"""First epochs of a timed run that are not counted."""
+
+_DEFAULT_FOLDS = {"convergence": 10, "bag-size": 3, "grid": 2, "epoch-time": 3}
+_QUICK_FOLDS = {"convergence": 3, "bag-size": 2, "grid": 1, "epoch-time": 2}
+_TIMED_EPOCHS = 10
+_QUICK_SIZES = (2, 16)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a data set is learnt from unless the user says otherwise."""
+
+    network: str
+    epochs: int
+    batch_size: int
+    augment: str
+    precision: str
+    bag_size: tuple[int, int] | None
+    quick_epochs: int = 2
+    flat: bool = False
+
+
+PROTOCOLS = {
+    "cifar10": Protocol("conv-large", 120, 128, "paper", "bf16-mixed", (1, 12)),
+    "group-photos": Protocol("conv-large", 100, 128, "paper", "bf16-mixed", None),
+    # A flipped digit is no digit, and on them a CNN tells the methods apart no more.
+    "digits": Protocol("mlp", 40, 32, "none", "32-true", (1, 12), quick_epochs=8, flat=True),
+}
+
+# What the methods' authors or the method itself use where no grid has chosen.
+LR = {"llp-gan": 3e-4}
+DEFAULT_LR = 1e-3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may change, the same for every method; ``None`` is the protocol's own.
+
+    Args:
+        dataset: A key of :data:`PROTOCOLS`.
+        methods: Keys of methods; all unless given.
+        folds: Which folds to run.
+        size: Of group photos, ``"full"`` (72 x 90) or ``"half"``.
+        held_out: Share of training bags to select the epoch by, beside the last one.
+        bag_sizes: Of the bag-size experiment.
+        method_options: For each method, its own options.
+        quick: Few folds and few epochs, to see that everything works.
+    """
+
+    dataset: str
+    methods: Sequence[str] = ()
+    folds: Sequence[int] | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    network: str | None = None
+    augment: str | None = None
+    precision: str | None = None
+    size: str | None = None
+    lr: float | None = None
+    held_out: float | None = None
+    seed: int = 0
+    bag_sizes: Sequence[int] | None = None
+    method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        known("dataset", self.dataset, PROTOCOLS)
+        for method in self.methods:
+            known("method", method, METHODS)
+        for method, options in self.method_options.items():
+            known("method", method, METHODS)
+            methods.make(method, dict(options))
+        if self.size is not None and self.dataset != "group-photos":
+            raise LLPError(f"size = {self.size!r} is for group-photos, not for {self.dataset}")
+        for name, names in (
+            ("size", ("full", "half")),
+            ("network", NETWORKS),
+            ("augment", PRESETS),
+            ("precision", PRECISIONS),
+        ):
+            if (value := getattr(self, name)) is not None:
+                known(name, value, names)
+        for fold in self.folds or ():
+            if not 0 <= fold < FOLDS:
+                raise LLPError(f"fold {fold} is not one of the {FOLDS}; give folds from 0 to 9")
+        at_least_one("epochs", self.epochs)
+        at_least_one("batch_size", self.batch_size)
+        for bag_size in self.bag_sizes or ():
+            at_least_one("bag_sizes", bag_size)
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise LLPError(f"lr = {self.lr}; give a positive number")
+        if self.held_out is not None and not 0 < self.held_out < 1:
+            raise LLPError(f"held_out = {self.held_out}; give a share between 0 and 1, 0.1 say")
+
+    @property
+    def protocol(self) -> Protocol:
+        """What holds where nothing was said."""
+        return PROTOCOLS[self.dataset]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hyper-parameters of one method, and where they come from."""
+
+    lr: float
+    weight_decay: float = 0.0
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    chosen_by: str = "defaults"
+
+
+def parse_folds(text: str) -> list[int]:
+    """Folds from a count, a range or a list.
+
+    >>> parse_folds("3"), parse_folds("5-7"), parse_folds("0,4,8-9")
+    ([0, 1, 2], [5, 6, 7], [0, 4, 8, 9])
+    """
+    try:
+        if text.strip().isdecimal():
+            folds = list(range(int(text)))
+        else:
+            folds = []
+            for part in filter(None, text.split(",")):
+                first, dash, last = part.partition("-")
+                folds += range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        folds = []
+    if not folds or not set(folds) <= set(range(FOLDS)):
+        raise LLPError(
+            f"folds = {text!r}; give a count such as 5, a range such as 0-4 or a list such as "
+            f"0,3,7 of the folds 0 to {FOLDS - 1}"
+        )
+    return list(dict.fromkeys(folds))
+
+
+def plan(
+    experiment: str, settings: Settings, choices: Mapping[str, Choice] | None = None
+) -> list[Run]:
+    """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
+
+    Args:
+        experiment: ``"convergence"``, ``"bag-size"`` or ``"epoch-time"``.
+        settings: What the user changed.
+        choices: What a grid search chose, for the methods it covered.
+
+    >>> runs = plan("bag-size", Settings("digits", methods=["mle"], folds=[0], bag_sizes=[2, 4]))
+    >>> [run.title for run in runs]
+    ['digits, mle, bags of 2, fold 0', 'digits, mle, bags of 4, fold 0']
+    """
+    known("experiment", experiment, EXPERIMENTS)
+    protocol = settings.protocol
+    sizes: Sequence[Any] = [protocol.bag_size]
+    if experiment == "bag-size":
+        if protocol.bag_size is None:
+            raise LLPError(f"{settings.dataset} has bags of its own; bag-size needs random bags")
+        sizes = settings.bag_sizes or (_QUICK_SIZES if settings.quick else BAG_SIZES)
+    chosen = {**choices_without_grid(settings), **(choices or {})}
+    wanted = settings.methods or list(METHODS)
+    return [
+        make(experiment, settings, method, chosen[method], fold, size)
+        for fold, size, method in itertools.product(folds_of(experiment, settings), sizes, wanted)
+    ]
+
+
+def make(
+    experiment: str, settings: Settings, method: str, choice: Choice, fold: int, bag_size: Any
+) -> Run:
+    """One run of an experiment."""
+    protocol = settings.protocol
+    network = METHODS[method].network_name or settings.network or protocol.network
+    held_out = settings.held_out
+    if experiment == "grid":
+        held_out = HELD_OUT
+    elif experiment == "epoch-time":
+        held_out = None
+    return Run(
+        experiment=experiment,
+        dataset=settings.dataset,
+        method=method,
+        fold=fold,
+        folds=FOLDS,
+        seed=settings.seed,
+        bag_size=bag_size,
+        data_options={"size": settings.size or "full"} if bag_size is None else {},
+        flat=protocol.flat and settings.network in (None, "mlp", "linear"),
+        network=network,
+        epochs=_epochs(experiment, settings),
+        batch_size=settings.batch_size or protocol.batch_size,
+        lr=float(choice.lr),
+        weight_decay=float(choice.weight_decay),
+        augment=settings.augment or protocol.augment,
+        precision=settings.precision or protocol.precision,
+        held_out=held_out,
+        method_options=_changed(method, choice.method_options),
+    )
+
+
+def folds_of(experiment: str, settings: Settings) -> Sequence[int]:
+    """The folds to run; of timed runs, the turns."""
+    if settings.folds is not None:
+        return settings.folds
+    return range((_QUICK_FOLDS if settings.quick else _DEFAULT_FOLDS)[experiment])
+
+
+def choices_without_grid(settings: Settings) -> dict[str, Choice]:
+    """Hyper-parameters as the user gave them, else the stated defaults."""
+    found = {}
+    for method in METHODS:
+        lr, options = settings.lr, settings.method_options.get(method, {})
+        given = "options" if lr is not None or options else "defaults"
+        rate = LR.get(method, DEFAULT_LR) if lr is None else lr
+        found[method] = Choice(rate, 0.0, options, given)
+    return found
+
+
+def _changed(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options less those that say what holds anyway, so that one run has one id."""
+    known = inspect.signature(METHODS[method]).parameters
+    return {k: v for k, v in options.items() if k not in known or known[k].default != v}
+
+
+def _epochs(experiment: str, settings: Settings) -> int:
+    protocol = settings.protocol
+    if settings.epochs is not None:
+        if experiment == "epoch-time" and settings.epochs <= WARM_UP:
+            raise LLPError(
+                f"epochs = {settings.epochs}; the first {WARM_UP} of a timed run are not counted, "
+                f"give {WARM_UP + 1} or more"
+            )
+        return settings.epochs
+    if experiment == "epoch-time":
+        return 4 if settings.quick else _TIMED_EPOCHS
+    return protocol.quick_epochs if settings.quick else protocol.epochs
+
+
+def known(what: str, value: str, names: Iterable[str]) -> None:
+    """An error that names the nearest, for a word that is none of some."""
+    if value not in (every := list(names)):
+        near = difflib.get_close_matches(value, every, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(every)}"
+        raise LLPError(f"{what} = {value!r}; {hint}")
+
+
+def at_least_one(what: str, value: int | None) -> None:
+    """An error for a number below one."""
+    if value is not None and value < 1:
+        raise LLPError(f"{what} = {value}; give a number from 1")

@@ -1,0 +1,187 @@
+"""What a run is, and the folders that hold the records of runs."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from llpkit.datasets._files import atomic
+from llpkit.errors import LLPError
+
+FORMAT = 1
+"""Of a record; part of every id, so that records of two formats never pass for each other."""
+
+EXPERIMENTS = ("grid", "epoch-time", "convergence", "bag-size")
+"""In the order in which ``all`` runs them: times first, while the machine is quiet."""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: everything that determines its result, and nothing else.
+
+    Args:
+        experiment: One of :data:`EXPERIMENTS`.
+        dataset: A data set by name.
+        method: A method by its key.
+        fold: Which fold is the test part, from 0.
+        folds: Into how many folds the bags are divided.
+        seed: Of the bags, the folds and, together with the fold, the training.
+        bag_size: Of random bags: a number or the ends of a range; ``None`` for natural bags.
+        data_options: The data set's own options.
+        flat: Whether images are rows of numbers, for dense networks.
+        network: A network by name.
+        epochs: Passes over the training data.
+        batch_size: Instances a step.
+        lr: Learning rate of Adam.
+        weight_decay: Decoupled weight decay.
+        schedule: Of the learning rate.
+        augment: A preset by name.
+        precision: As Lightning Fabric takes it.
+        held_out: Share of the training bags that are kept from training to select by.
+        method_options: Arguments of the method.
+
+    >>> run = Run("convergence", "digits", "mle", fold=3)
+    >>> run.id == Run("convergence", "digits", "mle", fold=3).id != Run("grid", "digits", "mle").id
+    True
+    """
+
+    experiment: str
+    dataset: str
+    method: str
+    fold: int = 0
+    folds: int = 10
+    seed: int = 0
+    bag_size: int | tuple[int, int] | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+    flat: bool = False
+    network: str = "conv-large"
+    epochs: int = 100
+    batch_size: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    schedule: str = "tail"
+    augment: str = "none"
+    precision: str = "32-true"
+    held_out: float | None = None
+    method_options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that follow from every field."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """What tells it from its neighbours, for a reader."""
+        parts = [self.dataset, self.method]
+        if self.experiment == "bag-size":
+            parts.append(f"bags of {self.bag_size}")
+        if self.experiment == "grid":
+            own = {"lr": self.lr, "weight_decay": self.weight_decay, **self.method_options}
+            parts += [f"{name} {value}" for name, value in own.items()]
+        return ", ".join([*parts, f"fold {self.fold}"])
+
+    @classmethod
+    def of(cls, record: Record) -> "Run":
+        """The run of a record."""
+        known = {item.name for item in fields(cls)}
+        values = {name: value for name, value in record["run"].items() if name in known}
+        if isinstance(values.get("bag_size"), list):
+            values["bag_size"] = tuple(values["bag_size"])
+        return cls(**values)
+
+
+class Store:
+    """Records in folders: one is written to, all are read.
+
+    A record is the file ``records/<experiment>/<id>.json``, whole or not there. Folders of several
+    machines are merged by copying them into one another, or by naming them all. A run that failed
+    leaves ``<id>.error.json`` instead, which counts as not done.
+
+    Args:
+        folders: The first is written to.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        if not folders:
+            raise LLPError("there is no results folder; name one")
+        self.folders = list(folders)
+
+    @property
+    def home(self) -> Path:
+        """Where new records go."""
+        return self.folders[0]
+
+    def done(self, run: Run) -> bool:
+        """Whether any of the folders has the record of a run."""
+        name = Path("records", run.experiment, f"{run.id}.json")
+        return any((folder / name).exists() for folder in self.folders)
+
+    def write(self, run: Run, record: Record) -> Path:
+        """Keep a record, and forget that the run ever failed."""
+        path = self._write(run, ".json", record)
+        self._path(run, ".error.json").unlink(missing_ok=True)
+        return path
+
+    def write_error(self, run: Run, record: Record) -> Path:
+        """Keep what went wrong."""
+        return self._write(run, ".error.json", record)
+
+    def read(self, experiment: str | None = None) -> Iterator[Record]:
+        """Every record once, or those of one experiment, in a stable order."""
+        yield from self._read(experiment, failed=False)
+
+    def errors(self, experiment: str | None = None) -> Iterator[Record]:
+        """What went wrong, of runs that are not done since."""
+        for record in self._read(experiment, failed=True):
+            if not self.done(Run.of(record)):
+                yield record
+
+    def _read(self, experiment: str | None, failed: bool) -> Iterator[Record]:
+        found: dict[str, Path] = {}
+        for folder in self.folders:
+            for path in sorted((folder / "records" / (experiment or "")).rglob("*.json")):
+                if path.name.endswith(".error.json") == failed and path.name[0] != ".":
+                    found.setdefault(f"{path.parent.name}/{path.name}", path)
+        for name in sorted(found):
+            yield _parsed(found[name])
+
+    def _path(self, run: Run, ending: str) -> Path:
+        return self.home / "records" / run.experiment / f"{run.id}{ending}"
+
+    def _write(self, run: Run, ending: str, record: Record) -> Path:
+        path = self._path(run, ending)
+        return write_json(path, {"format": FORMAT, "id": run.id, "run": asdict(run), **record})
+
+
+def write_json(path: Path, content: Any) -> Path:
+    """Write a file, whole or not at all; a table's columns stay on one line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path) as draft:
+        draft.write_text(_dumps(content) + "\n", encoding="utf-8")
+    return path
+
+
+def _dumps(content: Any, level: int = 0) -> str:
+    """JSON whose lists of numbers do not take a line each."""
+    if isinstance(content, dict) and content and level < 4:
+        pad = " " * (level + 1)
+        items = [f"{pad}{json.dumps(k)}: {_dumps(v, level + 1)}" for k, v in content.items()]
+        return "{\n" + ",\n".join(items) + "\n" + " " * level + "}"
+    return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+def _parsed(path: Path) -> Record:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["format"] == FORMAT and record["id"] == Run.of(record).id:
+            return dict(record)
+        reason = f"it is of format {record['format']}, not {FORMAT}, or was changed by hand"
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise LLPError(f"{path} is not a record ({reason}); remove it, and its run can be run again")

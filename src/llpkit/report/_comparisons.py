@@ -1,0 +1,116 @@
+"""Figures that compare methods over folds: curves of test measures, bag sizes, differences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.ticker import MaxNLocator
+
+from llpkit.report._data import Series
+from llpkit.report._figures import (
+    LABEL,
+    SIZES,
+    TOP,
+    Line,
+    Plot,
+    by_method,
+    curves,
+    frame,
+    heading,
+    mean_line,
+    room_for,
+    shortened,
+)
+from llpkit.report._style import INK, MUTED, RC, Style
+
+_PANELS = (
+    ("accuracy", "Accuracy on test instances", "test_accuracy"),
+    ("log-likelihood", "Log-likelihood, mean of test bags", "test_log_likelihood"),
+    ("proportion-error", "Proportion error, test bags", "test_proportion_error"),
+    ("log-likelihood-training", "Log-likelihood, mean of training bags", "log_likelihood"),
+)
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """A method at one size of bags: mean and deviation over folds, as fractions."""
+
+    method: str
+    size: int
+    mean: float
+    sd: float | None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the ends of its interval, where it has one."""
+
+    method: str
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def fold_curves(series: Sequence[Series], styles: Mapping[str, Style], prefix: str) -> list[Plot]:
+    """Accuracy, likelihood and proportion error of the test fold by epoch, mean and deviation."""
+    runs = by_method(series)
+    plots = []
+    for name, title, key in _PANELS:
+        lines = [mean_line(method, styles[method], runs[method], key, "epoch") for method in runs]
+        plots.append(curves(f"{prefix}-{name}", title, lines, "epoch", percent="accuracy" in name))
+    return [plot for plot in plots if plot is not None]
+
+
+def size_curves(
+    points: Sequence[SizePoint], styles: Mapping[str, Style], name: str, title: str
+) -> Plot | None:
+    """Accuracy against the size of bags, which doubles from tick to tick."""
+    lines = []
+    for method in dict.fromkeys(point.method for point in points):
+        own = sorted((p for p in points if p.method == method), key=lambda p: p.size)
+        sd = [p.sd or 0.0 for p in own] if any(p.sd is not None for p in own) else []
+        lines.append(Line(method, styles[method], [p.size for p in own], [p.mean for p in own], sd))
+    return curves(name, title, lines, SIZES, percent=True)
+
+
+def intervals(
+    rows: Sequence[Interval], styles: Mapping[str, Style], name: str, title: str
+) -> Plot | None:
+    """Means with their intervals beside a line at zero."""
+    if not rows:
+        return None
+    left, bottom = room_for([row.method for row in rows]), 20.0
+    height = TOP + bottom + 27.0 * len(rows)
+    with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
+        figure, axes = frame(left, 76, bottom, height)
+        heading(axes, title, left)
+        axes.axvline(0, color=MUTED, lw=1)
+        ends = [0.0]
+        texts = []
+        for place, row in zip(range(len(rows), 0, -1), rows, strict=True):
+            style = styles[row.method]
+            low, high = (row.mean if end is None else end for end in (row.low, row.high))
+            axes.plot([low, high], [place, place], color=style.light, lw=2.2)
+            axes.plot(row.mean, place, style.marker, color=style.light, ms=6)
+            ends += [low, high]
+            texts.append(f"{row.mean:+.1f}".replace("-", "−"))
+            axes.annotate(
+                texts[-1],
+                (1, place),
+                (8, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                fontsize=LABEL,
+                color=INK,
+            )
+        axes.set_yticks(range(len(rows), 0, -1), [shortened(row.method) for row in rows], color=INK)
+        room = 0.06 * ((max(ends) - min(ends)) or 1)
+        axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(0.4, len(rows) + 0.6))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+    said = "; ".join(
+        f"{row.method} {text}"
+        + ("" if row.low is None else f", interval {row.low:+.1f} to {row.high:+.1f}")
+        for row, text in zip(rows, texts, strict=True)
+    )
+    return Plot(name, f"{title}: {said}.", figure)

@@ -1,0 +1,257 @@
+"""Finished runs read back: predictions for tables, and measures on other data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit import datasets, evaluation
+from llpkit import training as train
+from llpkit.bags import Bags
+from llpkit.config import Config, Data, Settings, check, merge, read
+from llpkit.datasets import CountColumns, DataSet, FeatureEncoder, ImageFiles, Inputs, Table
+from llpkit.errors import LLPError
+from llpkit.runs._data import divide, load_data
+from llpkit.runs._fit import CONFIG, ENCODER, partial_of
+from llpkit.runs._measure import measure, posterior_of, probability_of
+from llpkit.runs._table_model import ESTIMATOR
+from llpkit.runs._table_model import load as load_table_model
+from llpkit.training import Fitted
+
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read back. Nothing that is read can run code."""
+
+    folder: Path
+    config: Config
+    model: Fitted
+    encoder: FeatureEncoder | None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the label values 0, 1, … stand for."""
+        classes = self.model.num_classes or 2
+        names = self.model.details.get("class_names") or range(classes)
+        return tuple(map(str, names))
+
+
+def open_run(folder: Path, device: str = "auto") -> Run:
+    """Read a run directory."""
+    if not (folder / CONFIG).exists():
+        if partial_of(folder).exists():
+            raise LLPError(
+                f"the run {folder} was stopped before its end; go on: "
+                f"llpkit fit --resume --out {folder}"
+            )
+        raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
+    config = check(read(folder / CONFIG))
+    is_estimator = (folder / ESTIMATOR).exists()
+    model = load_table_model(folder) if is_estimator else train.load(folder)
+    encoder = None
+    if (folder / ENCODER).exists():
+        text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")
+        encoder = FeatureEncoder.from_json(text)
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(where if device == "auto" else device)
+        model.network.to(place)
+        model.preprocess.to(place)
+    except (RuntimeError, AssertionError) as error:
+        raise LLPError(f"device = {device!r} cannot be used; give auto or cpu") from error
+    return Run(folder, config, model, encoder)
+
+
+def is_table(source: str) -> bool:
+    """Whether a source is a file rather than the name of a data set."""
+    path = Path(source).expanduser()
+    return path.suffix.lower() in TABLES or (path.exists() and source not in datasets.DATASETS)
+
+
+def data_of(run: Run, source: str | None, options: Settings) -> Data:
+    """The run's own data, or another table or data set read in the same way.
+
+    Args:
+        run: The run.
+        source: A table or the name of a data set; ``None`` for the run's own.
+        options: What differs, by paths such as ``data.label``.
+    """
+    own = run.config.data
+    settings = {key: value for key, value in own.model_dump().items() if value}
+    if source is not None and is_table(source):
+        if own.table is None:
+            raise LLPError(
+                f"the run {run.folder} learnt from the data set {own.dataset}, not from a table; "
+                "give the name of a data set"
+            )
+        settings |= {"table": source}
+        settings.pop("counts_table", None)
+    elif source is not None and source != own.dataset:
+        settings = {"dataset": source}
+    return check(merge({"data": settings}, options)).data
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions row by row, and what to know of them."""
+
+    table: Table
+    columns: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
+    """Probability, label and, where counts are given, posterior of every row."""
+    if not 0 <= threshold <= 1:
+        raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
+    bags: Bags | None
+    if data.table is None:
+        loaded = load_data(data, run.config.seed)
+        table = _as_table(loaded)
+        logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
+        good = torch.arange(len(logits))
+    else:
+        table = Table.read(data.table)
+        inputs, good, notes = _table_inputs(run, data, table)
+        part = run.model.logits(inputs)
+        logits = part.new_zeros((len(table), *part.shape[1:]))
+        logits[good] = part
+        bags, missing = _table_bags(data, table)
+        notes += missing
+    probability = probability_of(logits)
+    known = np.zeros(len(table), bool)
+    known[good] = True
+    columns = _named("probability", probability, run.class_names, known)
+    columns["label"] = _labels(probability, run.class_names, threshold, known)
+    if bags is not None:
+        columns |= _named("posterior", posterior_of(logits, bags), run.class_names, known)
+    return Predictions(table, columns, tuple(notes))
+
+
+def _as_table(data: DataSet) -> Table:
+    import pyarrow as pa
+
+    bag = np.full(len(data.inputs), "", dtype=object)
+    ids = np.array([str(name) for name in data.bags.ids], dtype=object)
+    bag[data.bags.rows.numpy()] = ids[data.bags.bag_index.numpy()]
+    return Table(Path(data.name), pa.table({"row": np.arange(len(bag)), "bag": bag}))
+
+
+def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, list[str]]:
+    """Inputs of the rows that can be read, which rows these are, and what to know."""
+    if run.encoder is not None:
+        return run.encoder.apply(table), torch.arange(len(table)), []
+    files = _images(run, data, table)
+    bad = files.bad_rows() if data.skip_bad else {}
+    good = torch.tensor([row for row in range(len(table)) if row not in bad], dtype=torch.int64)
+    if not len(good):
+        raise LLPError(f"no image can be read; the first: {next(iter(bad.values()))}")
+    return files.select(good), good, [f"no prediction: {reason}" for reason in bad.values()]
+
+
+def _images(run: Run, data: Data, table: Table) -> ImageFiles:
+    assert data.image is not None  # a run on a table has an encoder or an image column
+    channels, height, width = run.model.input_shape
+    files = datasets.image_files(
+        table,
+        data.image,
+        root=data.image_root,
+        size=data.image_size,
+        channels=channels,
+        check=not data.skip_bad,
+    )
+    if files.size != (height, width):
+        raise LLPError(
+            f"the images of {table.path} have {files.size[1]} x {files.size[0]} pixels, but the "
+            f"run learnt from {width} x {height}; resize them with --image-size {width}x{height}"
+        )
+    return files
+
+
+def _table_bags(data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+    """The bags of a table whose counts are given, or why there are none."""
+    counts = CountColumns(
+        data.count,
+        data.count_low,
+        data.count_high,
+        data.proportion,
+        data.decimals,
+        data.counts_table,
+    )
+    assert data.bag is not None  # checked with the configuration
+    wanted = [data.bag, *([] if data.counts_table else counts.names)]
+    missing = [name for name in wanted if name not in table.names]
+    if missing:
+        names = ", ".join(repr(name) for name in missing)
+        return None, [f"no posterior: {table.path} has no column {names}"]
+    return counts.bags(table, data.bag), []
+
+
+def _named(
+    what: str, probability: Tensor, class_names: Sequence[str], known: Any
+) -> dict[str, Any]:
+    """One column, or one a class; null where nothing is known."""
+    import pyarrow as pa
+
+    values = probability.float().numpy()
+    if values.ndim == 1:
+        return {what: pa.array(values, mask=~known)}
+    pairs = zip(class_names, values.T, strict=True)
+    return {f"{what}_{name}": pa.array(column, mask=~known) for name, column in pairs}
+
+
+def _labels(probability: Tensor, class_names: Sequence[str], threshold: float, known: Any) -> Any:
+    """Labels as numbers for two classes, as names for more."""
+    import pyarrow as pa
+
+    labels = evaluation.labels_of(probability, threshold).numpy()
+    if probability.dim() == 1:
+        return pa.array(labels, mask=~known)
+    return pa.array(np.array(class_names, dtype=object)[labels], mask=~known)
+
+
+def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
+    """The table with the predictions to the right of its columns."""
+    taken = [f"{prefix}{name}" for name in found.columns if f"{prefix}{name}" in found.table.names]
+    if taken:
+        raise LLPError(
+            f"{found.table.path} has a column {taken[0]!r} already; choose other names for the "
+            "predictions with --prefix, such as --prefix llp_"
+        )
+    if out.exists() and found.table.path.exists() and out.samefile(found.table.path):
+        raise LLPError(f"{out} is the table itself; write the predictions to another file")
+    if not out.parent.is_dir():
+        raise LLPError(f"there is no folder {out.parent} to write {out.name} to")
+    found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
+
+
+def evaluate(
+    run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False
+) -> dict[str, Settings]:
+    """Measures of a run on some data, or on each part that the run divided its own data into."""
+    bags: Bags | None
+    notes: list[str] = []
+    if data.table is None or run.encoder is None:
+        loaded = load_data(data, run.config.seed)
+        inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
+    else:
+        table = Table.read(data.table)
+        inputs, truth = run.encoder.apply(table), None
+        bags, notes = _table_bags(data, table)
+        if data.label is not None:
+            truth = torch.from_numpy(table.labels(data.label, run.class_names))
+    if bags is None and truth is None:
+        raise LLPError(f"{notes[0]}; give the counts, or a column of labels with --label")
+    if by_part and bags is not None:
+        parts: Mapping[str, Bags | None] = divide(bags, run.config)
+    else:
+        parts = {"all": bags}
+    return {
+        name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
+    }

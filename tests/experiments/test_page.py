@@ -1,0 +1,145 @@
+"""The page, its figures and its tables."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.conftest import written
+from llpkit import LLPError
+from llpkit.experiments import Run, Store, write_report
+
+METHODS = ("supervised", "mle", "dllp")
+
+
+def photos(method: str, fold: int, **changes) -> Run:
+    given = {"experiment": "convergence", "data_options": {"size": "half"}, "augment": "paper"}
+    return Run(dataset="group-photos", method=method, fold=fold, **given | changes)
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def filled(store) -> Store:
+    """Two data sets, three experiments, two settings."""
+    for i, method in enumerate(METHODS):
+        for fold in range(3):
+            last = 0.9 - 0.05 * i + 0.01 * fold
+            written(store, photos(method, fold), [0.6, 0.7, last])
+            timed = photos(method, fold, experiment="epoch-time")
+            written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, 2.0 + i]})
+            for size in (2, 4, 8):
+                sized = Run("bag-size", "cifar10", method, fold, bag_size=size)
+                written(store, sized, [0.6, last - size / 50])
+                kept = {"epoch": 1, "accuracy": 0.6}
+                held = Run("bag-size", "cifar10", method, fold, bag_size=size, held_out=0.1)
+                written(store, held, [0.6, last - size / 40], selected=kept)
+    return store
+
+
+def test_the_page_shows_every_experiment(filled):
+    page = write_report(filled)
+    assert page == filled.home / "report" / "report.html"
+    text = page.read_text(encoding="utf-8")
+    heads = re.findall(r"<h[123]>(.*?)</h[123]>", text)
+    for wanted in (
+        "Group photos",
+        "CIFAR-10, bird and cat",
+        "Learning curves",
+        "The methods side by side",
+        "mle against each, fold by fold",
+        "Time to accuracy",
+        "Calibration",
+        "An example bag",
+        "Epoch time",
+        "Accuracy against bag size",
+        "Accuracy against bag size, 10% of the training bags held out",
+        "Notes",
+    ):
+        assert wanted in heads
+    assert "the last epoch" in text
+    assert "16.66" in text  # the paper's epoch time, beside ours
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "<script" not in text
+    for name in ("group-photos-accuracy", "cifar10-bag-size-last-epoch", "group-photos-epoch-time"):
+        for kind in ("png", "pdf"):
+            assert (page.parent / "figures" / f"{name}.{kind}").stat().st_size > 1000
+
+
+def test_no_picture_of_a_face_is_on_the_page(filled, monkeypatch):
+    def load(*_):
+        raise AssertionError("the faces were read")
+
+    monkeypatch.setattr("llpkit.experiments._example.load", load)
+    text = write_report(filled).read_text(encoding="utf-8")
+    assert "data:image" not in text
+    assert "<img" not in text
+    assert "face 1" in text
+    assert "1 of 3 female" in text
+
+
+def test_tables_hold_what_the_page_says(filled):
+    out = write_report(filled, filled.home / "elsewhere").parent
+    assert out.name == "elsewhere"
+    accuracy = {row["method"]: row for row in table(out / "accuracy.csv")}
+    assert float(accuracy["mle"]["accuracy_percent"]) == pytest.approx(86)
+    assert float(accuracy["mle"]["accuracy_percent_sd"]) == pytest.approx(1)
+    assert float(accuracy["mle"]["gap"]) == pytest.approx(-5)
+    assert accuracy["mle"]["folds"] == "3"
+    [pair] = [r for r in table(out / "paired-differences.csv") if r["rival"] == "dllp"]
+    assert float(pair["mean"]) == pytest.approx(5)
+    times = {row["method"]: row for row in table(out / "epoch-time.csv")}
+    assert float(times["mle"]["epoch_ratio"]) == pytest.approx(1.5)
+    assert times["mle"]["paper"] == "16.66"
+    sizes = table(out / "bag-size.csv")
+    found = {(r["method"], r["size"], r["epoch"], r["setting"][-8:]): r for r in sizes}
+    assert float(found["mle", "4", "last epoch", "held out"]["accuracy_percent"]) == 76
+    assert float(found["mle", "4", "selected epoch", "held out"]["accuracy_percent"]) == 60
+    curves = table(out / "learning-curves.csv")
+    assert [float(r["test_accuracy"]) for r in curves if r["method"] == "mle"] == pytest.approx(
+        [0.6, 0.7, 0.86]
+    )
+    summary = (out / "summary.md").read_text(encoding="utf-8")
+    assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
+    assert "| dllp | 3 | +5.0 | +5.0 to +5.0 |" in summary
+    assert "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 |" in summary  # by bag size
+
+
+def test_folders_are_drawn_together(tmp_path):
+    parts = [Store([tmp_path / name]) for name in ("one", "two")]
+    for fold, part in enumerate(parts):
+        for method in METHODS:
+            written(part, photos(method, fold), [0.8])
+    both = Store([folder for part in parts for folder in part.folders])
+    page = write_report(both)
+    assert page.is_relative_to(tmp_path / "one")
+    assert {row["folds"] for row in table(page.parent / "accuracy.csv")} == {"2"}
+
+
+def test_a_few_records_are_enough_for_a_page(store):
+    written(store, photos("dllp", 4), [0.8])
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "Learning curves" in text
+    assert "fold by fold" not in text  # there is nothing to compare it with
+
+
+def test_hostile_names_are_harmless(store):
+    written(store, photos("mle", 0), [0.8], command="llpkit <script>alert(1)</script> $\\frac")
+    assert "<script>alert" not in write_report(store).read_text(encoding="utf-8")
+
+
+def test_other_data_and_shared_machines_are_told(store):
+    written(store, photos("mle", 0), [0.8])
+    written(store, photos("mle", 1), [0.8], data={"sha256": "1" * 64}, jobs=6)
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "Records of group-photos were made from different data: checksums differ." in text
+    assert "1 of 2 runs shared their machine" in text
+
+
+def test_nothing_to_draw(store):
+    with pytest.raises(LLPError, match="holds no records; make some with llpkit reproduce"):
+        write_report(store)

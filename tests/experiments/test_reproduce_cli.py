@@ -1,0 +1,168 @@
+"""The commands ``reproduce`` and ``report``: what they say and how they end."""
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llpkit.cli_experiments import _command
+from llpkit.experiments import Store
+
+SMALL = ("--dataset", "digits", "--methods", "mle,dllp", "--folds", 2, "--epochs", 2)
+
+
+def test_runs_are_told_line_by_line_and_kept(llpkit):
+    code, out, err = llpkit("reproduce", "convergence", *SMALL)
+    assert code == 0, err
+    assert out == "convergence on digits: 4 runs done\n"
+    lines = err.splitlines()
+    assert lines[0] == "4 runs"
+    assert lines[1].startswith("1/4 digits, mle, fold 0: accuracy ")
+    records = list(Store([Path("llpkit-results")]).read())
+    assert len(records) == 4
+    assert {r["command"] for r in records} == {
+        "llpkit reproduce convergence --dataset digits --methods mle,dllp --folds 2 --epochs 2"
+    }
+    code, out, _ = llpkit("reproduce", "convergence", *SMALL)
+    assert (code, out) == (0, "convergence on digits: 0 runs done, 4 before\n")
+    code, out, err = llpkit("reproduce", "convergence", *SMALL, "--folds", "0-2", "--quiet")
+    assert (code, out, err) == (0, "", "")
+    assert len(list(Store([Path("llpkit-results")]).read())) == 6
+
+
+def test_a_dry_run_lists_what_is_done(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
+    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--dry-run")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "convergence on digits: 4 runs, 2 done"
+    assert [line.split()[0] == "done" for line in lines[1:]] == [True, True, False, False]
+    assert len(list(Store([Path("llpkit-results")]).read())) == 2
+
+
+def test_a_time_limit_leaves_the_rest_for_the_next_call(llpkit):
+    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--time-limit", 0)
+    assert (code, out) == (0, "convergence on digits: 0 runs done, 4 left for the next call\n")
+
+
+def test_all_data_sets_at_once(llpkit):
+    code, out, err = llpkit("reproduce", "all", "--size", "half", "--folds", 2, "--dry-run")
+    assert code == 0, err
+    heads = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        "grid on cifar10: 36 runs, 0 done",
+        "epoch-time on cifar10: 18 runs, 0 done",
+        "convergence on cifar10: 12 runs, 0 done",
+        "bag-size on cifar10: 84 runs, 0 done",
+        "grid on group-photos: 36 runs, 0 done",
+        "epoch-time on group-photos: 18 runs, 0 done",
+        "convergence on group-photos: 12 runs, 0 done",
+    ]
+
+
+def test_folders_that_are_only_read(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--out", "old")
+    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--out", "new", "--out", "old")
+    assert (code, out) == (0, "convergence on digits: 2 runs done, 2 before\n")
+    assert len(list(Store([Path("new")]).read())) == 2
+    assert len(list(Store([Path("old")]).read())) == 2
+
+
+def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
+    wrong = ("reproduce", "convergence", "--dataset", "digits", "--methods", "supervised")
+    code, out, err = llpkit(*wrong, "--folds", 1, "--epochs", 1, "--lr", "1e30")
+    assert code == 1
+    assert out == "convergence on digits: 0 runs done, 1 failed\n"
+    assert "failed: digits, supervised, fold 0: LLPError: epoch 1: the loss is" in err
+    [error] = Store([Path("llpkit-results")]).errors()
+    assert error["run"]["lr"] == 1e30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("converge",), "'converge' is none of grid, epoch-time, convergence, bag-size and all"),
+        (("convergence", "--dataset", "mnist"), "dataset = 'mnist'; known are"),
+        (("convergence", "--methods", "mle,foo", "--quick"), "method = 'foo'; known are"),
+        (("convergence", "--folds", "12", "--quick"), "folds = '12'; give a count such as 5"),
+        (("bag-size", "--bag-sizes", "2,x", "--quick"), "--bag-sizes 2,x is no list of numbers"),
+        (("bag-size", "--dataset", "group-photos"), "group-photos has bags of its own"),
+        (("grid", "--quick", "--method-option", "refresh=pass"), "'refresh' names no method"),
+        (("grid", "--quick", "--method-option", "mle.refresh=x"), "refresh = 'x'; known are"),
+        (("convergence", "--quick", "--backend", "slurm"), "backend = 'slurm'; known are loky"),
+        (("convergence", "--dataset", "cifar10"), "cifar10 is not in"),
+        (("convergence", "--quick", "--network", "convlarge"), "network = 'convlarge'; did you"),
+        (("grid", "--quick", "--augment", "papre"), "augment = 'papre'; did you mean paper"),
+        (("convergence", "--quick", "--size", "half"), "size = 'half' is for group-photos"),
+        (("convergence", "--quick", "--epochs", "0"), "epochs = 0; give a number from 1"),
+        (("convergence", "--quick", "--jobs", "0"), "jobs = 0; give a number from 1"),
+        (("convergence", "--quick", "--held-out", "1.5"), "held_out = 1.5; give a share"),
+        (("convergence", "--quick", "--lr", "-1"), "lr = -1.0; give a positive number"),
+        (("convergence", "--quick", "--precision", "8"), "precision = '8'; known are"),
+        (("bag-size", "--bag-sizes", "0", "--quick"), "bag_sizes = 0; give a number from 1"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_runs(llpkit, arguments, message):
+    code, out, err = llpkit("reproduce", *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not Path("llpkit-results").exists()
+
+
+def test_folders_are_no_part_of_the_recorded_command():
+    given = ["reproduce", "grid", "--out", "a b", "--quick", "--data-dir=/there", "--out=c"]
+    assert _command(given) == "llpkit reproduce grid --quick"
+
+
+def test_report_draws_folders_and_says_where(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--folds", "0-0", "--out", "one")
+    llpkit("reproduce", "convergence", *SMALL, "--folds", "1-1", "--out", "two")
+    code, out, err = llpkit("report", "one", "two", "--out", "drawn")
+    assert (code, out) == (0, "drawn/report.html\n"), err
+    assert "over 2 folds" in Path("drawn/report.html").read_text(encoding="utf-8")
+    code, _, err = llpkit("report", "three")
+    assert code == 2
+    assert "three holds no records; give a folder of llpkit reproduce" in err
+
+
+def test_a_method_option_reaches_the_run(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--method-option", "mle.refresh=pass", "--folds", 1)
+    records = list(Store([Path("llpkit-results")]).read())
+    options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
+    assert options == {"mle": {"refresh": "pass"}, "dllp": {}}
+
+
+def test_a_terminal_shows_the_grid_as_it_goes(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "llpkit.cli", "reproduce", "convergence", "--out", "shown"]
+    command += [*map(str, SMALL), "--epochs", "40", "--device", "cpu"]
+    terminal = os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=theirs, stdout=subprocess.PIPE, env=terminal
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    text = seen.decode()
+    assert process.returncode == 0, text
+    assert out == b"convergence on digits: 4 runs done\n"
+    assert "4/4" in text
+    assert "accuracy %" in text
+    assert "fold 0: " in text
+    last = text[text.rindex("accuracy %") :]
+    records = list(Store([tmp_path / "shown"]).read())
+    for method in ("mle", "dllp"):
+        found = [r["final"]["accuracy"] for r in records if r["run"]["method"] == method]
+        assert f"{100 * sum(found) / 2:.1f}" in last

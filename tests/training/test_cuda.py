@@ -1,0 +1,130 @@
+"""On a card: replayed steps train what plain ones do, without waiting inside an epoch."""
+
+import warnings
+
+import pytest
+import torch
+
+import llpkit
+from llpkit.datasets import load
+from llpkit.methods import BagMethod
+from llpkit.training import Callback
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+METHODS = ["supervised", "mle", "direct", "amle", "dllp", "llp-gan"]
+
+
+def train(method, network="mlp", epochs=4, **options):
+    data = load("digits")
+    if method == "supervised":
+        options["labels"] = data.truth
+    if method == "llp-gan":
+        network = None
+    return data, llpkit.fit(
+        network,
+        data.bags,
+        data.inputs,
+        method,
+        epochs=epochs,
+        device="cuda",
+        progress=False,
+        precision=options.pop("precision", "32-true"),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_recorded(method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # giving up is one
+        _, model = train(method, augment="geometric", precision="auto")
+    assert len(model.history) == 4
+
+
+@pytest.mark.parametrize("method", METHODS[:5])
+def test_replayed_steps_train_the_same_network(method):
+    """A dense network without dropout: what is left is rounding."""
+    data, usual = train(method, cuda_graph=False)
+    _, replayed = train(method)
+    a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, replayed))
+    torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
+    for x, y in zip(usual.history, replayed.history, strict=True):
+        assert x["loss"] == pytest.approx(y["loss"], abs=1e-3)
+
+
+class Listen(Callback):
+    """Forbids waiting from the end of the third epoch's metrics to the end of the last."""
+
+    def on_epoch(self, session, row):
+        train = session._train
+
+        def watched():
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                result = train()
+                session.method.end_epoch(result[1])
+                return result
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        if row["epoch"] == 3:
+            session._train = watched
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_waits_inside_an_epoch(method):
+    train(method, epochs=5, callbacks=[Listen()], augment="geometric")
+
+
+def test_a_recorded_step_follows_the_schedule():
+    """With a learning rate of zero from the third epoch on the weights stand still."""
+    weights = []
+
+    class Keep(Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            weights.append([p.detach().clone() for p in session.network.parameters()])
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: float(epoch < 2))
+
+    train("mle", epochs=4, schedule=schedule, callbacks=[Keep()])
+    assert not all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(weights[1], weights[3], strict=True))
+
+
+def test_a_method_that_waits_is_run_as_it_is():
+    class Waits(BagMethod):
+        key = "waits"
+        summary = "looks at its loss"
+        replayable = True
+
+        def bag_loss(self, logits, evidence, offsets):
+            loss = llpkit.losses.count_loss(logits, evidence, offsets)
+            assert float(loss.mean()) < 1e6
+            return loss
+
+    with pytest.warns(UserWarning, match=r'method "waits" cannot be recorded .* line \d+'):
+        _, model = train(Waits())
+    assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
+
+
+def test_resumes_on_the_card(tmp_path):
+    class Stop(Callback):
+        def on_epoch(self, session, row):
+            session.stop = row["epoch"] == 2
+
+    data, whole = train("mle", epochs=5)
+    train("mle", epochs=5, run_dir=tmp_path, callbacks=[Stop()])
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    checkpoint["stop"] = False
+    torch.save(checkpoint, tmp_path / "checkpoint.pt")
+    _, resumed = train("mle", epochs=5, run_dir=tmp_path, resume=True)
+    a, b = (m.predict_proba(data.inputs).cpu() for m in (whole, resumed))
+    torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
+
+
+def test_compiled_steps_train_the_same_network():
+    data, usual = train("mle")
+    _, compiled = train("mle", compile=True)
+    a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, compiled))
+    torch.testing.assert_close(a, b, atol=2e-3, rtol=0)

@@ -1,0 +1,142 @@
+"""Batches of one shape hold every instance once, and train as batches of any shape do."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llpkit
+from llpkit.likelihood import Evidence
+from llpkit.training import _fit
+from llpkit.training._fixed import plan_bags, plan_instances
+
+
+@given(st.integers(1, 60), st.integers(1, 20))
+def test_every_instance_is_planned_once(number, size):
+    plan = plan_instances(number, size)
+    assert plan.positions.shape == plan.into.shape == plan.weights.shape
+    assert sorted(plan.into[plan.into < number].tolist()) == list(range(number))
+    assert torch.equal(plan.weights > 0, plan.into < number)
+    torch.testing.assert_close(plan.weights.sum(1), torch.ones(len(plan.weights)))
+    assert plan.positions.max() < number
+    torch.testing.assert_close(plan.share.sum(), torch.tensor(1.0))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.booleans())
+def test_every_bag_is_planned_once(sizes, size, classes):
+    if sum(sizes) == 0:
+        sizes[0] = 1
+    rng = np.random.default_rng(len(sizes))
+    n = np.array(sizes)
+    if classes:
+        first = rng.integers(0, n + 1)
+        counts = np.stack([first, n - first, 0 * n], 1)
+    else:
+        counts = rng.integers(0, n + 1)
+    bags = llpkit.Bags(np.concatenate([[0], n.cumsum()]), counts)
+    plan, large = plan_bags(bags, bags.sizes, size)
+    assert plan.offsets is not None
+    assert plan.counts is not None
+    found = []
+    for step in range(len(plan.positions)):
+        offsets, weights = plan.offsets[step], plan.weights[step]
+        assert offsets[0] == 0
+        assert offsets[-1] == plan.positions.shape[1]
+        assert bool((offsets.diff() >= 0).all())
+        torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
+        for bag in range(len(weights)):
+            inside = slice(int(offsets[bag]), int(offsets[bag + 1]))
+            where, into = plan.positions[step, inside], plan.into[step, inside]
+            if weights[bag] == 0:  # a filler, or nothing
+                assert len(where) <= 1
+                assert bool((into == bags.num_instances).all())
+                assert plan.counts[step, bag].sum() == (len(where) if classes else 0)
+            else:
+                assert torch.equal(where, into)
+                index = int(bags.bag_index[where[0]])
+                assert where.tolist() == list(range(bags.offsets[index], bags.offsets[index + 1]))
+                assert torch.equal(plan.counts[step, bag], bags.counts[index])
+                found.append(index)
+    small = [b for b, s in enumerate(sizes) if 0 < s <= min(size, sum(sizes))]
+    assert sorted(found) == small
+    assert large == [b for b, s in enumerate(sizes) if s > min(size, sum(sizes))]
+
+
+@pytest.fixture
+def problem():
+    rng = torch.Generator().manual_seed(3)
+    x = torch.randn(320, 5, generator=rng)
+    labels = (x[:, 0] + x[:, 1] > 0).long()
+    return x, labels
+
+
+@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp"])
+@pytest.mark.parametrize("size", [8, 3, 40])
+def test_fixed_batches_train_the_same_network(problem, method, size, monkeypatch):
+    """With no dropout and no batch norm, what fills a batch up must not change the result.
+
+    Bags of 40 are larger than the batch of 32, those of 3 leave room in it.
+    """
+    x, labels = problem
+    bags = llpkit.random_bags(labels, size, generator=0, leftover="drop")
+    arguments = {"epochs": 3, "lr": 0.05, "batch_size": 32, "progress": False, "device": "cpu"}
+    if method == "supervised":
+        arguments["labels"] = labels
+
+    def train(fixed):
+        monkeypatch.setattr(_fit, "_fixed", lambda *_: fixed)
+        return llpkit.fit("linear", bags, x, method, **arguments)
+
+    usual, fixed = train(False), train(True)
+    if method in ("supervised", "mle") or size < 32:
+        torch.testing.assert_close(fixed.predict_proba(x), usual.predict_proba(x))
+        for a, b in zip(usual.history, fixed.history, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+            assert a["log_likelihood"] == pytest.approx(b["log_likelihood"], rel=1e-4)
+    else:  # large bags come in another order
+        assert fixed.history[-1]["log_likelihood"] > fixed.history[0]["log_likelihood"]
+
+
+@pytest.mark.parametrize("method", ["mle", "amle", "dllp", "direct", "llp-gan"])
+def test_fixed_batches_with_classes(problem, method, monkeypatch):
+    x, _ = problem
+    labels = (x[:, 0] > 0.4).long() + (x[:, 0] > -0.4).long()
+    bags = llpkit.random_bags(labels, (1, 6), generator=0, num_classes=3)
+    network = None if method == "llp-gan" else "linear"
+    results = []
+    for fixed in (False, True):
+        monkeypatch.setattr(_fit, "_fixed", lambda *_, fixed=fixed: fixed)
+        results.append(llpkit.fit(network, bags, x, method, epochs=2, lr=0.05, progress=False))
+    usual, fixed = results
+    if method != "llp-gan":  # whose noise is drawn for the fillers too
+        torch.testing.assert_close(fixed.predict_proba(x), usual.predict_proba(x))
+
+
+def test_fillers_need_exact_counts_of_whole_bags():
+    task = type("Task", (), {})()
+    task.device = torch.device("cuda")
+    task.bags = llpkit.Bags([0, 2], Evidence.at_least([1]))
+    assert not _fit._fixed(llpkit.methods.make("direct"), task)
+    assert _fit._fixed(llpkit.methods.make("mle"), task)
+    task.bags = llpkit.Bags([0, 2], [1])
+    assert _fit._fixed(llpkit.methods.make("direct"), task)
+    task.device = torch.device("cpu")
+    assert not _fit._fixed(llpkit.methods.make("mle"), task)
+
+
+def test_what_fills_up_may_be_anything(problem, monkeypatch):
+    """A loss that divides by the size of the bag is not finite for the empty bags of a batch."""
+    x, labels = problem
+
+    class PerInstance(llpkit.methods.BagMethod):
+        key = "per-instance"
+        summary = "the likelihood of a bag over its size"
+
+        def bag_loss(self, logits, evidence, offsets):
+            return llpkit.losses.count_loss(logits, evidence, offsets) / offsets.diff()
+
+    bags = llpkit.random_bags(labels, (1, 6), generator=0)
+    monkeypatch.setattr(_fit, "_fixed", lambda *_: True)
+    model = llpkit.fit("linear", bags, x, PerInstance(), epochs=3, lr=0.05, progress=False)
+    assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]

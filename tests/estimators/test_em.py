@@ -5,10 +5,12 @@ import warnings
 import numpy as np
 import pytest
 import sklearn
+from scipy import sparse
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -235,6 +237,25 @@ def test_tables_with_categories_and_missing_values():
     )
     pipe = LLPClassifier(make_pipeline(columns, LogisticRegression()))
     assert accuracy(pipe.fit(frame, data.y, data.groups), data._replace(X=frame)) > 0.75
+
+
+def test_sparse_rows_and_texts():
+    data = gaussians(400, 4, distance=3.5)
+    thin = sparse.csr_matrix(data.X)
+    model = LLPClassifier(LogisticRegression()).fit(thin, data.y, data.groups)
+    assert (model.predict(thin) == data.labels).mean() > 0.93
+    texts = [f"{'good' if label else 'bad'} thing {i % 7}" for i, label in enumerate(data.labels)]
+    model = LLPClassifier(make_pipeline(TfidfVectorizer(), LogisticRegression(C=10)), max_iter=50)
+    assert (model.fit(texts, data.y, data.groups).predict(texts) == data.labels).all()
+
+
+def test_bags_without_a_count_help_nobody_and_harm_nobody():
+    data = gaussians(400, 4, distance=3.5)
+    first = np.sort(np.unique(data.groups, return_index=True)[1])
+    known = Evidence.concat([Evidence.exact(data.y[first[:50]]), Evidence.unknown(50)])
+    forest = RandomForestClassifier(30, min_samples_leaf=3)
+    model = LLPClassifier(forest, random_state=0).fit(data.X, known, data.groups)
+    assert accuracy(model, data) > 0.93
 
 
 def test_evidence_that_is_less_than_a_count():

@@ -20,7 +20,7 @@ from llpkit.estimators._weighted import WeightedFits, class_scores, may_interpol
 _WARMING = 1.5
 """What the inverse temperature is multiplied by after every annealed E-step."""
 _TINY = 1e-12
-"""How near to zero and one the probabilities of a calibrated classifier may come."""
+"""How near to zero and one the probabilities may come where they are taken as they are."""
 
 
 class LLPClassifier(BaseLLP):

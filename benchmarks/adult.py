@@ -77,6 +77,12 @@ ABLATION = {
     "EM, forest, in-sample": Entry(LLPClassifier(FOREST, out_of_fold=False), codes=True),
     "EM, whole trees": Entry(LLPClassifier(WHOLE), codes=True),
     "EM, whole trees, in-sample": Entry(LLPClassifier(WHOLE, out_of_fold=False), codes=True),
+    "EM, whole trees, from proportions": Entry(
+        LLPClassifier(WHOLE, start="proportion"), codes=True
+    ),
+    "EM, whole trees, from proportions, in-sample": Entry(
+        LLPClassifier(WHOLE, start="proportion", out_of_fold=False), codes=True
+    ),
 }
 ABLATION_SIZES = ("8",)
 MEASURES = {

@@ -30,14 +30,18 @@ from llpkit.training import _fit
 
 FOLDS = 10
 ARMS: dict[str, dict[str, Any]] = {
+    "fast": {},
     "float32": {"precision": "32-true"},
-    "batches of any shape, no graph": {"ragged": True},
+    "no graph": {"cuda_graph": False},
+    "no graph, batches of any shape": {"ragged": True},
     "compiled": {"compile": True},
+    "E-step by a pass": {"method_options": {"refresh": "pass"}},
 }
 METHODS = {
-    "supervised": ("float32", "batches of any shape, no graph"),
-    "mle": ("float32", "batches of any shape, no graph", "compiled"),
-    "direct": ("batches of any shape, no graph",),
+    "supervised": ("float32", "no graph, batches of any shape"),
+    "mle": ("float32", "no graph, batches of any shape", "compiled", "E-step by a pass"),
+    "direct": ("no graph", "no graph, batches of any shape"),
+    "amle": ("no graph, batches of any shape",),
 }
 
 
@@ -58,16 +62,15 @@ def shapes(ragged: bool) -> Iterator[None]:
         _fit._fixed = usual  # type: ignore[assignment]
 
 
-def one(
-    dataset: str, network: str, method: str, arm: str, fold: int, epochs: int, device: str
-) -> dict[str, Any]:
+def one(key: dict[str, Any]) -> dict[str, Any]:
     """The test accuracy of one run, and its seconds an epoch."""
+    dataset, network, device, epochs, method, arm, fold, seed = key.values()
     if device == "cpu":
         torch.set_num_threads(1)
     source = data(dataset)
     assert source.truth is not None
     train, test = list(source.bags.kfold(FOLDS, 0))[fold]
-    options = dict(ARMS.get(arm, {}))
+    options = dict(ARMS[arm])
     with shapes(options.pop("ragged", False)):
         model = llpkit.fit(
             network,
@@ -78,28 +81,26 @@ def one(
             labels=source.truth if method == "supervised" else None,
             augment="paper" if device == "cuda" else None,
             device=device,
-            seed=fold,
+            seed=seed,
             progress=False,
             **options,
         )
     rows = test.rows
     probability = model.predict_proba(source.inputs[rows]).cpu()
     return {
-        "method": method,
-        "arm": arm,
-        "fold": fold,
-        "epochs": epochs,
+        **key,
         "accuracy": accuracy(probability, source.truth[rows]),
         "seconds": statistics.median(row["seconds"] for row in model.history[-5:]),
     }
 
 
 def tell(report: Report, records: list[dict[str, Any]]) -> None:
-    """Means, and differences from the fast way in the same folds, in points."""
-    found = {(r["method"], r["arm"], r["fold"]): 100 * r["accuracy"] for r in records}
+    """Means, and differences from the fast way in the same folds and seeds, in points."""
+    found = {(r["method"], r["arm"], (r["fold"], r["seed"])): 100 * r["accuracy"] for r in records}
+    pairs = sorted({pair for _, _, pair in found})
     rows = []
     for method, arms in METHODS.items():
-        base = {f: found[method, "fast", f] for f in range(FOLDS) if (method, "fast", f) in found}
+        base = {f: found[method, "fast", f] for f in pairs if (method, "fast", f) in found}
         if len(base) < 2:
             continue
         mean, spread = statistics.mean(base.values()), statistics.stdev(base.values())
@@ -126,6 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--network", default="conv-large")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--seeds", type=int, default=1, help="runs of every fold (default: 1)")
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--out", type=Path, default=Path("results/speed-gpu"), metavar="DIR")
     options = parser.parse_args(arguments)
@@ -134,20 +136,32 @@ def main(arguments: list[str] | None = None) -> None:
     records = (
         [json.loads(line) for line in store.read_text().splitlines()] if store.exists() else []
     )
-    done = {(r["method"], r["arm"], r["fold"]) for r in records}
+    setting = {
+        "dataset": options.dataset,
+        "network": options.network,
+        "device": options.device,
+        "epochs": options.epochs,
+    }
+    records = [r for r in records if setting.items() <= r.items()]
+    names = ("method", "arm", "fold", "seed")
+    done = {tuple(r[name] for name in names) for r in records}
     wanted = [
-        (method, arm, fold)
+        setting | dict(zip(names, key, strict=True))
+        for seed in range(options.seeds)
         for fold in range(FOLDS)
         for method, arms in METHODS.items()
         for arm in ("fast", *arms)
-        if (method, arm, fold) not in done
+        if (key := (method, arm, fold, seed)) not in done
     ]
     from accuracy import one as work  # by its name, so that a worker loads the data once
 
-    runs = (
-        delayed(work)(options.dataset, options.network, *key, options.epochs, options.device)
-        for key in wanted
+    runs = (delayed(work)(key) for key in wanted)
+    made_by = (
+        f"python benchmarks/accuracy.py --epochs {options.epochs} --seeds {options.seeds} --jobs "
+        f"{options.jobs}\n{machine()}"
     )
+    if options.device == "cuda":
+        made_by += f"\n{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
     parallel = Parallel(n_jobs=options.jobs, return_as="generator_unordered", batch_size=1)
     with store.open("a") as lines:
         for record in parallel(runs):
@@ -157,10 +171,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(json.dumps(record), flush=True)
     report = Report()
     report.say("# Accuracy with each speed-up taken back\n")
-    report.say(
-        f"```text\npython benchmarks/accuracy.py --epochs {options.epochs} --jobs {options.jobs}\n"
-        f"{machine()}\n```\n"
-    )
+    report.say(f"```text\n{made_by}\n```\n")
     tell(report, records)
     (options.out / "accuracy.md").write_text(report.text)
 

@@ -9,9 +9,11 @@ ConvLarge on CIFAR-10's birds and cats (one of ten folds, 10,800 images) and on 
 All runs of a case share the inputs, the batch size and, but for LLP-GAN, which brings its own, the
 network; they take turns in random order within one process, so that whatever else the machine does
 falls on all of them alike. The figure of a method is the median over rounds of its epoch over the
-supervised epoch of the same round. The arithmetic floor is the number of operations of the
-network's products, counted by torch, over the rate of a large product measured in the same run; the
-memory floor lets every layer's output and its gradient go to memory and back once.
+supervised epoch of the same round. An epoch is its steps and what the method does after them; the
+first one of a run, augmentation, and the metrics that `llpkit.fit` takes after an epoch are left
+out. The arithmetic floor is the number of operations of the network's products, counted by torch,
+over the rate of a large product measured in the same run; the memory floor lets every layer's
+output and its gradient go to memory and back once.
 """
 
 import argparse
@@ -35,6 +37,13 @@ from llpkit import methods, networks
 from llpkit.datasets import DataSet, load
 
 LLP = ("mle", "direct", "amle", "dllp")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "no graph": {"cuda_graph": False},
+    "compiled": {"compile": True},
+    "float32 (TF32 products)": {"precision": "32-true"},
+    "batches of 256": {"batch_size": 256},
+    "batches of 512": {"batch_size": 512},
+}
 
 
 @dataclass
@@ -49,9 +58,10 @@ class Case:
     batch_size: int
     epochs: int
     methods: tuple[str, ...] = ("supervised", *LLP)
-    options: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Other ways to train on labels, as options of `llpkit.fit`."""
 
-    def epoch(self, method: str, device: str) -> float:
+    def epoch(self, method: str, device: str, **changed: Any) -> float:
         """Median seconds of some epochs of a fresh run, the first left out."""
         own = methods.METHODS[method].network_name
         labels = self.truth if methods.METHODS[method].needs_labels else None
@@ -61,11 +71,10 @@ class Case:
             self.inputs,
             method,
             epochs=self.epochs + 1,
-            batch_size=self.batch_size,
             labels=labels,
             device=device,
             progress=False,
-            **({} if own else self.options),
+            **{"batch_size": self.batch_size} | changed,
         )
         return statistics.median(row["seconds"] for row in model.history[1:])
 
@@ -81,6 +90,7 @@ def cases(device: str, quick: bool) -> list[Case]:
             train, _ = next(iter(data.bags.kfold(10, 0)))
             title = f"conv-large, {name}, {train.num_instances:,} images of {size} rows"
             found.append(_case(title, "conv-large", data, train, 128, 2 if quick else 4, every))
+        found[0].variants = VARIANTS
         return found
     digits = load("digits")
     found = [_case("small-cnn, digits of 8 x 8", "small-cnn", digits, digits.bags, 64, 3)]
@@ -125,6 +135,10 @@ def bare_loop(case: Case, device: str) -> Callable[[], float]:
     mean, scale = (inputs[:4096] / whole).mean(), (inputs[:4096] / whole).std()
 
     def epoch() -> float:
+        with torch.backends.cudnn.flags(True, benchmark=on_card):
+            return steps()
+
+    def steps() -> float:
         network.train()
         start = time.perf_counter()
         for rows in torch.randperm(len(inputs)).to(device).split(case.batch_size):
@@ -144,8 +158,8 @@ def bare_loop(case: Case, device: str) -> Callable[[], float]:
     return epoch
 
 
-def floors(case: Case, device: str) -> tuple[float, float]:
-    """Seconds an epoch needs for its products alone, and for its memory traffic alone."""
+def floors(case: Case, device: str) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Seconds an epoch needs for its products and for its memory traffic; the two rates."""
     shape = tuple(case.inputs.shape[1:])
     network = networks.make(case.network, input_shape=shape, num_outputs=1)
     sizes: list[int] = []
@@ -162,7 +176,7 @@ def floors(case: Case, device: str) -> tuple[float, float]:
     # An output is written, read by the next layer, and read again on the way back, where its
     # gradient is written and read: five passes.
     moved = 5 * width * sum(sizes) / 4
-    return each * number / product, moved * number / copy
+    return (each * number / product, moved * number / copy), (product, copy)
 
 
 def rates(device: str, dtype: torch.dtype) -> tuple[float, float]:
@@ -202,6 +216,9 @@ def compare(case: Case, device: str, rounds: int, report: Report) -> None:
     runs: dict[str, Callable[[], float]] = {
         name: (lambda name=name: case.epoch(name, device)) for name in case.methods
     }
+    for name, changed in case.variants.items():
+        title = f"supervised, {name}"
+        runs[title] = lambda changed=changed: case.epoch("supervised", device, **changed)
     runs["bare loop on labels"] = lambda: statistics.median(bare() for _ in range(case.epochs))
     times: dict[str, list[float]] = {name: [] for name in runs}
     rng = random.Random(0)
@@ -211,7 +228,8 @@ def compare(case: Case, device: str, rounds: int, report: Report) -> None:
             if turn:  # the first turn warms up
                 times[name].append(spent)
     first = times["supervised"]
-    product, traffic = floors(case, device)
+    (product, traffic), (rate, width) = floors(case, device)
+    report.numbers |= {"product, FLOP/s": rate, "copy, bytes/s": width}
     report.say(f"### {case.name}; batches of {case.batch_size}\n")
     rows = []
     for name, values in times.items():

@@ -258,7 +258,7 @@ def demands(report: Report, wanted: Iterable[tuple[str, float, float]]) -> bool:
     """Every demand beside what was measured; whether all are met."""
     rows, all_met = [], True
     for name, least, most in wanted:
-        value = report.numbers[name]
+        value = report.numbers.get(name, math.nan)
         bound = f"≥ {least:,.0f}" if least > 0 else f"≤ {most}"
         met = least <= value <= most
         all_met &= met

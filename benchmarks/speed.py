@@ -29,6 +29,7 @@ BIRDS = "conv-large, cifar10, 10,855 images of 32 rows"
 PHOTOS = "conv-large, group-photos, 6,708 images of 90 rows"
 GPU: list[Demand] = [
     ("1 to 12: triton, float32, instances/s", 20e9, math.inf),
+    *((f"{n}: triton, float32, instances/s", 20e9, math.inf) for n in (2, 4, 8)),
     ("128: triton, float32, instances/s", 1e9, math.inf),
     (f"{BIRDS}: supervised epoch, s", 0, 0.30),
     (f"{BIRDS}: mle over supervised", 0, 1.03),
@@ -64,12 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
     epoch.measure(
         options.device, options.quick, options.rounds or (3 if options.quick else 9), report
     )
-    met = True
-    if not options.quick:
-        report.say("## Demands\n")
-        met = estep.demands(report, GPU if on_card else CPU)
-    (out / "speed.md").write_text(report.text)
     (out / "speed.json").write_text(json.dumps(report.numbers, indent=1) + "\n")
+    (out / "speed.md").write_text(report.text)
+    if options.quick:
+        return 0
+    report.say("## Demands\n")
+    met = estep.demands(report, GPU if on_card else CPU)
+    (out / "speed.md").write_text(report.text)
     return 0 if met else 1
 
 

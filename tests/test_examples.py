@@ -31,8 +31,8 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
-def test_there_are_five():
-    assert [name[:2] for name in EXAMPLES] == ["01", "02", "03", "04", "05"]
+def test_they_are_numbered():
+    assert [name[:2] for name in EXAMPLES] == [f"{i + 1:02}" for i in range(len(EXAMPLES))]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -78,3 +78,10 @@ def test_your_own_method(monkeypatch):
         METHODS.pop(module.SquaredError.key, None)
     assert set(found) == {"squared-error", "mle"}
     assert min(found.values()) > 0.6
+
+
+def test_tables_sklearn():
+    pytest.importorskip("pandas")
+    found = load("06_tables_sklearn").main(rows=2000, trees=20)
+    assert found["boosting"] > found["linear"] + 0.02
+    assert found["boosting on answers"] - found["boosting"] < 0.06

@@ -129,6 +129,21 @@ SETTINGS = [
     Setting(
         "network", "small-cnn, conv-large, mlp or linear (small-cnn or mlp).", "NAME", TRAINING
     ),
+    Setting(
+        "estimator",
+        "In place of a network, for tables: hist-gradient-boosting, logistic, …; see llpkit "
+        "estimators.",
+        "NAME",
+        TRAINING,
+    ),
+    Setting(
+        "estimator_options",
+        "An option of the estimator, such as max_leaf_nodes=15; repeat.",
+        "KEY=VALUE",
+        TRAINING,
+        True,
+        "--estimator-option",
+    ),
     Setting("epochs", "Passes over the data (30).", "N", TRAINING),
     Setting("batch_size", "Instances a step (128).", "N", TRAINING),
     Setting("optimizer", "adam or sgd (adam).", "NAME", TRAINING),
@@ -180,7 +195,7 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
                 s.path: arguments.pop(p.name) for s, p in zip(settings, parameters, strict=True)
             }
             given = {path: v for path, v in values.items() if v not in (None, [], ())}
-            for path in ("data.options", "method_options"):
+            for path in ("data.options", "method_options", "estimator_options"):
                 if path in given:
                     given[path] = _pairs(given[path])
             command(**arguments, given=given)
@@ -326,17 +341,19 @@ def fit(
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
-    """Train a network from the counts of bags, and write a run directory.
+    """Train a network, or an estimator for tables, from the counts of bags.
 
     Settings come from a YAML file, from options, or from both; options win. The run directory holds
-    config.yaml (with every setting), weights.safetensors, metrics.csv, environment.json, figures
-    and report.html. A run that was stopped goes on with --resume, to the same weights.
+    config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
+    metrics.csv, environment.json, figures and report.html. A network's run that was stopped goes on
+    with --resume, to the same weights.
 
     [bold]Examples[/bold]
 
       llpkit fit people.csv --bag district --count n_yes
       llpkit fit cells.csv --bag slide --count n_sick --image file --image-size 64x64
       llpkit fit people.csv --bag district --count-low least --count-high most
+      llpkit fit people.parquet --bag district --count n_yes --estimator hist-gradient-boosting
       llpkit fit --dataset digits --method mle --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits
@@ -367,7 +384,7 @@ def fit(
         return
     config = settings.check(settings.merge(file, given), options=names)
     what = config.data.dataset or Path(config.data.table or "").stem
-    folder = out or Path("runs") / f"{what}-{config.method}-{config.seed}"
+    folder = out or Path("runs") / f"{what}-{config.estimator or config.method}-{config.seed}"
     try:
         with _fit_progress(config.method, quiet) as callbacks:
             done = runs.fit(
@@ -387,7 +404,7 @@ def fit(
     for line in done.notes:
         _note(line)
     _console().print(_measures(done.measures))
-    if config.held_out is not None:
+    if config.held_out is not None and config.estimator is None:
         typer.echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
     typer.echo(f"run: {folder}\npage: {folder / runs.REPORT}")
 
@@ -512,6 +529,20 @@ def list_methods() -> None:
             "labels" if method.needs_labels else counts,
             f"{method.lr:g}",
         )
+    _console().print(table)
+
+
+@app.command("estimators")
+def list_estimators() -> None:
+    """List the estimators that tables can be fitted with."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from llpkit.estimators._named import ESTIMATORS
+
+    table = Table("name", "what", box=None, padding=(0, 2, 0, 0))
+    for name, entry in ESTIMATORS.items():
+        table.add_row(Text(name, style="bold"), Text(entry.summary))
     _console().print(table)
 
 

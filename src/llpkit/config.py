@@ -177,6 +177,19 @@ TABLE_KEYS = tuple(
     for name in Data.model_fields
     if name not in ("dataset", "options", "data_dir", "bag_size", "table")
 )
+NETWORK_KEYS = (
+    "method",
+    "method_options",
+    "network",
+    "epochs",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "weight_decay",
+    "schedule",
+    "augment",
+    "patience",
+)
 PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
 
 
@@ -187,6 +200,9 @@ class Config(_Section):
     method: str = "mle"
     method_options: Settings = {}
     network: str | None = None
+    estimator: str | None = None
+    """In place of a network, an estimator by name, for tables of features."""
+    estimator_options: Settings = {}
     epochs: Annotated[int, Field(ge=1)] = 30
     batch_size: Annotated[int, Field(ge=1)] = 128
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -226,6 +242,28 @@ class Config(_Section):
         from llpkit.augment import PRESETS
 
         return None if value is None else _known(value, PRESETS)
+
+    @field_validator("estimator")
+    @classmethod
+    def _known_estimator(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        from llpkit.estimators._named import ESTIMATORS
+
+        return _known(value, ESTIMATORS)
+
+    @model_validator(mode="after")
+    def _network_or_estimator(self) -> "Config":
+        if self.estimator is None:
+            if self.estimator_options:
+                raise ValueError("estimator_options goes with an estimator; name one")
+            return self
+        if self.data.image is not None:
+            raise ValueError("an estimator takes tables of features, not images; choose a network")
+        for key in NETWORK_KEYS:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} goes with a network, not with an estimator")
+        return self
 
     @model_validator(mode="after")
     def _patience_has_bags(self) -> "Config":

@@ -12,7 +12,7 @@ import torch
 from llpkit import Bags, LLPError, datasets
 from llpkit.datasets import DATASETS, DataSet, FeatureEncoder, load
 
-FROM_FILES = ["cifar10", "group-photos", "fashion-mnist"]
+FROM_FILES = ["cifar10", "group-photos", "fashion-mnist", "adult"]
 
 
 def same(a, b):
@@ -45,6 +45,7 @@ def test_names():
         "cifar10",
         "group-photos",
         "fashion-mnist",
+        "adult",
         "image-table",
         "feature-table",
     ]
@@ -57,7 +58,8 @@ def test_every_entry_says_what_it_is(name):
     assert "\n" not in entry.summary
     assert bool(entry.source) == bool(entry.place) == (name in FROM_FILES)
     assert "data_dir" not in entry.options
-    assert entry.random_bags == (name in ("digits", "synthetic", "cifar10", "fashion-mnist"))
+    own_bags = ("group-photos", "image-table", "feature-table")
+    assert entry.random_bags == (name not in own_bags)
 
 
 def test_options_and_their_defaults():

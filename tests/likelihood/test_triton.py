@@ -289,3 +289,15 @@ def test_one_lane_s_sum_is_exact_for_equal_logits():
     expected = math.log(math.comb(n, y)) - n * math.log(2)
     assert float(log_prob) == pytest.approx(expected, rel=1e-14)
     assert_close(phi.cpu(), np.full(n, y / n), 1e-14)
+
+
+def test_a_kernel_that_cannot_be_launched_is_told_once(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no compiler\nand more")
+
+    monkeypatch.setattr(_triton, "evaluate", fail)
+    _problem._launches.cache_clear()
+    with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
+        assert not _problem._launches(torch.device("cpu"))
+    assert not _problem._launches(torch.device("cpu"))  # and no second warning
+    _problem._launches.cache_clear()

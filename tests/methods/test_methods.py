@@ -78,6 +78,40 @@ def test_mle_and_direct_reach_the_same_optimum():
     torch.testing.assert_close(em, direct, rtol=0, atol=1e-3)
 
 
+def test_over_relaxed_em_reaches_the_same_optimum_sooner():
+    x, _, bags = linear_toy()
+    X = design(x, bags)
+
+    def loss(w):
+        return float(-log_prob(X @ w, bags.evidence, bags.offsets).sum())
+
+    everything = methods.Batch(X, torch.arange(len(X)))
+    task = methods.Task(bags, None, (3,), None, 32, torch.device("cpu"), 1e-2)
+
+    def losses(step):
+        method = methods.make("mle", {"step": step})
+        method.prepare(task)
+        w, found = torch.zeros(4, dtype=torch.float64), []
+        for _ in range(60):
+            w = minimise(lambda w: method.loss(X @ w, everything), w, steps=50)
+            method.end_epoch(X @ w)
+            found.append(loss(w))
+        return found
+
+    best = loss(
+        minimise(
+            lambda w: -log_prob(X @ w, bags.evidence, bags.offsets).sum(),
+            torch.zeros(4, dtype=torch.float64),
+        )
+    )
+    needed = {}
+    for step in (1, 1.6):
+        found = losses(step)
+        assert found[-1] - best < 1e-3
+        needed[step] = next(i for i, value in enumerate(found) if value - best < 1e-2)
+    assert needed[1.6] < 0.75 * needed[1]
+
+
 def test_mle_starts_at_the_bag_proportions():
     bags = llpkit.Bags([0, 4, 6], [1, 2])
     method = methods.make("mle")
@@ -110,6 +144,8 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make("mle", {"refesh": "pass"})
     with pytest.raises(LLPError, match="refresh = 'sometimes'; known are running, pass"):
         methods.make("mle", {"refresh": "sometimes"})
+    with pytest.raises(LLPError, match=r"step = 3; give a number above 0, up to 2; 1 is EM"):
+        methods.make("mle", {"step": 3})
     with pytest.raises(LLPError, match="weight = 0"):
         methods.make("llp-gan", {"weight": 0})
     with pytest.raises(LLPError, match="go with a method's key"):

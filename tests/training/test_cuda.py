@@ -37,7 +37,7 @@ def train(method, network="mlp", epochs=4, **options):
 def test_every_method_is_recorded(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # giving up is one
-        _, model = train(method, augment="geometric", precision="auto")
+        _, model = train(method, augment="geometric", precision="auto", callbacks=[Recorded()])
     assert len(model.history) == 4
 
 
@@ -45,11 +45,19 @@ def test_every_method_is_recorded(method):
 def test_replayed_steps_train_the_same_network(method):
     """A dense network without dropout: what is left is rounding."""
     data, usual = train(method, cuda_graph=False)
-    _, replayed = train(method)
+    _, replayed = train(method, callbacks=[Recorded()])
     a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, replayed))
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
     for x, y in zip(usual.history, replayed.history, strict=True):
         assert x["loss"] == pytest.approx(y["loss"], abs=1e-3)
+
+
+class Recorded(Callback):
+    """That a graph was recorded, and is still in use."""
+
+    def on_epoch(self, session, row):
+        if row["epoch"] > 1:
+            assert session._replay.graph is not None
 
 
 class Listen(Callback):
@@ -73,7 +81,7 @@ class Listen(Callback):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_waits_inside_an_epoch(method):
-    train(method, epochs=5, callbacks=[Listen()], augment="geometric")
+    train(method, epochs=5, callbacks=[Listen(), Recorded()], augment="geometric")
 
 
 def test_a_recorded_step_follows_the_schedule():
@@ -87,7 +95,7 @@ def test_a_recorded_step_follows_the_schedule():
     def schedule(optimizer):
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: float(epoch < 2))
 
-    train("mle", epochs=4, schedule=schedule, callbacks=[Keep()])
+    train("mle", epochs=4, schedule=schedule, callbacks=[Keep(), Recorded()])
     assert not all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(weights[1], weights[3], strict=True))
 
@@ -128,3 +136,81 @@ def test_compiled_steps_train_the_same_network():
     _, compiled = train("mle", compile=True)
     a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, compiled))
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
+
+
+def test_sgd_is_recorded_too():
+    _, model = train("mle", optimizer="sgd", lr=0.05, callbacks=[Recorded()])
+    assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
+
+
+@pytest.mark.parametrize("method", ["mle", "direct"])
+def test_batch_norm_and_dropout_are_replayed(method):
+    """Other random numbers, so only the outcome can be compared."""
+    data, usual = train(method, network="small-cnn", epochs=8, lr=3e-3, cuda_graph=False)
+    _, replayed = train(method, network="small-cnn", epochs=8, lr=3e-3, callbacks=[Recorded()])
+    right = [
+        float((m.predict(data.inputs).cpu() == data.truth).float().mean())
+        for m in (usual, replayed)
+    ]
+    assert abs(right[0] - right[1]) < 0.03
+    moved = [m.network.state_dict() for m in (usual, replayed)]
+    steps = [v for k, v in moved[1].items() if k.endswith("num_batches_tracked")]
+    assert all(int(a) == int(steps[0]) > 0 for a in steps)
+
+
+def test_another_number_is_recorded_anew():
+    """Momentum that a schedule changes is a number; a recording would hold the old one."""
+    graphs = []
+
+    class Change(Callback):
+        def on_epoch(self, session, row):
+            graphs.append(session._replay.graph)
+            if row["epoch"] == 2:
+                session.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
+
+    train("mle", epochs=5, callbacks=[Change()])
+    assert graphs[0] is graphs[1]
+    assert graphs[2] is not graphs[1]
+    assert graphs[4] is graphs[2]
+
+
+def test_large_bags_between_replays():
+    data = load("digits")
+    bags = llpkit.random_bags(data.truth, (1, 60), generator=0)
+    both = [
+        llpkit.fit(
+            "mlp", bags, data.inputs, "direct", epochs=3, batch_size=32, device="cuda",
+            precision="32-true", progress=False, cuda_graph=graph,
+        )
+        for graph in (True, False)
+    ]  # fmt: skip
+    a, b = (m.predict_proba(data.inputs).cpu() for m in both)
+    torch.testing.assert_close(a, b, atol=5e-3, rtol=0)
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_inputs_that_are_not_resident(resident):
+    _, model = train("mle", resident=resident, callbacks=[Recorded()])
+    assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
+
+
+def test_direct_of_classes_gives_no_warning():
+    data = load("digits")
+    labels = data.truth + (torch.arange(len(data.truth)) % 3 == 0)
+    bags = llpkit.random_bags(labels, 4, generator=0, num_classes=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        llpkit.fit("mlp", bags, data.inputs, "direct", epochs=1, device="cuda", progress=False)
+
+
+def test_the_user_s_settings_of_cudnn_hold():
+    seen = []
+
+    class Watch(Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            cudnn = torch.backends.cudnn
+            seen.append((cudnn.enabled, cudnn.deterministic, cudnn.allow_tf32))
+
+    with torch.backends.cudnn.flags(True, deterministic=True, allow_tf32=False):
+        train("mle", epochs=1, callbacks=[Watch()])
+    assert seen == [(True, True, False)]

@@ -1,5 +1,7 @@
 """Batches of one shape hold every instance once, and train as batches of any shape do."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import llpkit
 from llpkit.likelihood import Evidence
 from llpkit.training import _fit
 from llpkit.training._fixed import plan_bags, plan_instances
+from llpkit.training._replay import Replay
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
@@ -113,16 +116,108 @@ def test_fixed_batches_with_classes(problem, method, monkeypatch):
         torch.testing.assert_close(fixed.predict_proba(x), usual.predict_proba(x))
 
 
-def test_fillers_need_exact_counts_of_whole_bags():
+def fixed(method, bags, device="cuda", batch_size=4):
     task = type("Task", (), {})()
-    task.device = torch.device("cuda")
-    task.bags = llpkit.Bags([0, 2], Evidence.at_least([1]))
-    assert not _fit._fixed(llpkit.methods.make("direct"), task)
-    assert _fit._fixed(llpkit.methods.make("mle"), task)
-    task.bags = llpkit.Bags([0, 2], [1])
-    assert _fit._fixed(llpkit.methods.make("direct"), task)
-    task.device = torch.device("cpu")
-    assert not _fit._fixed(llpkit.methods.make("mle"), task)
+    task.device, task.bags, task.batch_size = torch.device(device), bags, batch_size
+    return _fit._fixed(method, task)
+
+
+def test_when_batches_have_one_shape():
+    make = llpkit.methods.make
+    exact = llpkit.Bags([0, 2], [1])
+    vague = llpkit.Bags([0, 2], Evidence.at_least([1]))
+    large = llpkit.Bags([0, 6], [1])
+    assert fixed(make("mle"), vague)
+    assert fixed(make("direct"), exact)
+    assert not fixed(make("direct"), vague)
+    assert not fixed(make("mle"), exact, device="cpu")
+    assert fixed(make("direct"), large)  # by two passes
+    assert not fixed(make("llp-gan"), large)  # which has no such step
+    assert fixed(make("llp-gan"), exact)
+
+    class Mine(type(make("mle"))):
+        """Changes something, and promises nothing."""
+
+    assert not fixed(Mine(), exact)
+
+
+def test_direct_of_many_classes_is_not_replayed(problem):
+    x, _ = problem
+    labels = (x[:, 0] > 0.4).long() + (x[:, 0] > -0.4).long()
+    for classes, expected in ((None, True), (3, False)):
+        seen = labels.clamp(max=1) if classes is None else labels
+        bags = llpkit.random_bags(seen, 4, generator=0, num_classes=classes)
+        method = llpkit.methods.make("direct")
+        llpkit.fit("linear", bags, x, method, epochs=1, progress=False, device="cpu")
+        assert method.replayable is expected
+
+
+def test_a_recording_is_dropped_when_what_it_read_has_changed(problem):
+    """On the CPU nothing is recorded, but what a recording would hold is known."""
+    x, labels = problem
+    marks = []
+
+    class Watch(llpkit.training.Callback):
+        def on_epoch(self, session, row):
+            replay = Replay(
+                session.method, session._trainer, None, len(x), torch.device("cpu"), False
+            )
+            marks.append(replay._read_by_a_step())
+            group = session.optimizer.param_groups[0]
+            if row["epoch"] == 2:
+                group["betas"] = (0.8, 0.9)
+            if row["epoch"] == 3:
+                session.method.targets = session.method.targets.clone()
+            if row["epoch"] == 4:
+                session.method.something = 3.0
+            if row["epoch"] == 5:
+                next(session.network.parameters()).requires_grad_(False)
+
+    bags = llpkit.random_bags(labels, 4, generator=0)
+    llpkit.fit("mlp", bags, x, epochs=6, schedule="constant", callbacks=[Watch()], progress=False)
+    assert marks[0] == marks[1]  # an ordinary epoch changes values only
+    assert all(a != b for a, b in pairwise(marks[1:]))
+
+
+def test_kept_logits_stay_what_they_were(problem, monkeypatch):
+    x, labels = problem
+
+    class Keeps(llpkit.methods.Method):
+        key = "keeps"
+        summary = "remembers the logits of every epoch"
+
+        def prepare(self, task):
+            super().prepare(task)
+            self.kept, self.copies = [], []
+
+        def loss(self, logits, batch):  # noqa: ARG002
+            return logits.square().mean()
+
+        def end_epoch(self, logits):
+            self.kept.append(logits)
+            self.copies.append(logits.clone())
+
+    monkeypatch.setattr(_fit, "_fixed", lambda *_: True)
+    method = Keeps()
+    bags = llpkit.random_bags(labels, 4, generator=0)
+    llpkit.fit("linear", bags, x, method, epochs=3, progress=False)
+    assert all(torch.equal(a, b) for a, b in zip(method.kept, method.copies, strict=True))
+
+
+def test_the_generator_follows_the_schedule(problem):
+    x, labels = problem
+    bags = llpkit.random_bags(labels, 4, generator=0)
+    method, rates = llpkit.methods.make("llp-gan"), []
+
+    class Watch(llpkit.training.Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            rates.append(method.optimizer.param_groups[0]["lr"])
+
+    llpkit.fit(
+        None, bags, x, method, epochs=4, schedule="cosine", callbacks=[Watch()], progress=False
+    )
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.2 * rates[0]
 
 
 def test_what_fills_up_may_be_anything(problem, monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llpkit.datasets import (
+    adult,
     cifar10,
     digits,
     fashion_mnist,
@@ -74,6 +75,12 @@ DATASETS: dict[str, Entry] = {
         "28 x 28 grey images of clothes, pullover against coat or any classes of the ten",
         fashion_mnist.SOURCE,
         fashion_mnist.PLACE,
+    ),
+    "adult": Entry(
+        adult.adult,
+        "48,842 people of the 1994 census: who earns more than 50,000 dollars",
+        adult.SOURCE,
+        adult.PLACE,
     ),
     "image-table": Entry(
         image_table.image_table,

@@ -225,6 +225,8 @@ class Evidence:
 
     def __getitem__(self, index: Any) -> "Evidence":
         """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
+        if isinstance(index, tuple) and index[1:] == (...,):
+            index = index[0]  # as scikit-learn takes rows of an array
         if isinstance(index, int):
             index = [index]
         if isinstance(index, slice):
@@ -256,6 +258,11 @@ class Evidence:
         kind = "exact" if self.is_exact else "mixed"
         classes = "" if self.num_classes is None else f", num_classes={self.num_classes}"
         return f"Evidence({len(self)} bags, {kind}{classes})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(B,)`` or ``(B, K)``."""
+        return tuple(self.low.shape)
 
     @property
     def num_classes(self) -> int | None:

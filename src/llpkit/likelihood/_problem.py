@@ -1,6 +1,7 @@
 """A call made ready: what is known, the path that solves it, and its derivatives."""
 
 import importlib
+import warnings
 from functools import cache, cached_property
 from typing import Any, Protocol
 
@@ -152,7 +153,27 @@ def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
         and logits.dim() == 1
         and _installed("triton")
         and evidence.is_exact
+        and _launches(logits.device)
     )
+
+
+@cache
+def _launches(device: torch.device) -> bool:
+    """Whether a first launch succeeds: Triton is there, but may lack a compiler or its headers."""
+    from llpkit.likelihood import _triton
+
+    try:
+        one = torch.ones(1, dtype=torch.int64, device=device)
+        _triton.evaluate(torch.zeros(1, device=device), torch.arange(2, device=device), one)
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        warnings.warn(
+            f"Triton is installed but a kernel could not be launched ({first}); the torch path is "
+            'taken instead, which is slower. path = "torch" says so from the start',
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 def _interpreted() -> bool:

@@ -103,8 +103,8 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
 def _moments(bag_ptr, n, centre, tau, ROWS: tl.constexpr):
     """Mean and variance of the count of the unknown labels under the tilt, nearly."""
     row = tl.arange(0, ROWS)
-    mean = tl.zeros((ROWS,), tl.float32)
-    variance = tl.zeros((ROWS,), tl.float32)
+    mean = tl.zeros((ROWS,), tl.float64)
+    variance = tl.zeros((ROWS,), tl.float64)
     for at in range(0, n, ROWS):
         z = tl.load(bag_ptr + at + row, mask=at + row < n, other=-float("inf"))
         x = ((z.to(tl.float64) - centre) + tau).to(tl.float32)
@@ -113,7 +113,7 @@ def _moments(bag_ptr, n, centre, tau, ROWS: tl.constexpr):
         p = tl.where(z == float("inf"), 0.0, p)
         mean += p
         variance += p * tl.where(x > 0, w, 1.0) / (1.0 + w)
-    return tl.sum(mean, 0).to(tl.float64), tl.sum(variance, 0).to(tl.float64)
+    return tl.sum(mean, 0), tl.sum(variance, 0)
 
 
 @triton.jit

@@ -82,10 +82,10 @@ class Method:
     """The network that the method brings along, where any other would not do."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` wants logits from a fresh pass over the training data."""
-    replayable: ClassVar[bool] = False
+    replayable: bool = False
     """Whether a CUDA device may record one step as a graph and replay it for all others. Then
-    :meth:`loss` must heed ``batch.weights`` (that of :class:`BagMethod` does), a step must never
-    wait for the device, and tensors that a step reads must be changed in place."""
+    :meth:`loss` must heed ``batch.weights`` (that of :class:`BagMethod` does) and a step must never
+    wait for the device. A subclass must say it again: it may have changed what its parent does."""
 
     def prepare(self, task: Task) -> None:
         """Take what is to be learned; called once before the first step."""

@@ -91,6 +91,9 @@ class LLPGAN(Method):
         with torch.no_grad():
             _, wanted = network.forward_features(x)
         _, features = network.forward_features(self.generator.draw(len(x)))
+        # The generator's learning rate is the network's own, which may be scheduled.
+        for group in self.optimizer.param_groups:
+            group["lr"] = trainer.optimizer.param_groups[0]["lr"]
         matching = (features.float().mean(0) - wanted.float().mean(0)).square().sum()
         self.optimizer.zero_grad(set_to_none=True)
         trainer.backward(matching, inputs=list(self.generator.parameters()))

@@ -9,7 +9,8 @@ style, figures and images: it asks nothing of the network and runs no script.
 from llpkit.report._comparisons import Interval, SizePoint, fold_curves, intervals, size_curves
 from llpkit.report._data import Calibration, Series, SummaryRow, summarise
 from llpkit.report._figures import Plot, epoch_times, reliability, time_curves
-from llpkit.report._page import Page, write_page
+from llpkit.report._importance import importance_bars
+from llpkit.report._page import Page, PageSection, write_page
 from llpkit.report._results import (
     Chapter,
     Column,
@@ -29,6 +30,7 @@ __all__ = [
     "ExampleBag",
     "Interval",
     "Page",
+    "PageSection",
     "Plot",
     "Results",
     "Section",
@@ -40,6 +42,7 @@ __all__ = [
     "WallInstance",
     "epoch_times",
     "fold_curves",
+    "importance_bars",
     "intervals",
     "known_text",
     "reliability",

@@ -31,8 +31,10 @@ class Page:
         wall: For each method the same bags in the same order, with its own probabilities. The
             first bag of mixed labels opens the page as the example.
         wall_note: Which bags these are.
+        example: Whether one of them opens the page.
         threshold: From which probability on an instance is called positive.
         repeats: What the runs of one method are: ``"seed"`` or ``"fold"``.
+        sections: Further figures under headings of their own, before the wall.
         notes: Sentences on how to read the numbers.
         environment: Names and values: versions, hardware, seed, command.
     """
@@ -46,8 +48,10 @@ class Page:
     calibrations: Sequence[Calibration] = ()
     wall: Mapping[str, Sequence[WallBag]] = field(default_factory=dict)
     wall_note: str = ""
+    example: bool = True
     threshold: float = 0.5
     repeats: str = "seed"
+    sections: "Sequence[PageSection]" = ()
     notes: Sequence[str] = ()
     environment: Mapping[str, object] = field(default_factory=dict)
 
@@ -89,7 +93,7 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
 
 
 @dataclass(frozen=True)
-class _Section:
+class PageSection:
     """Figures under one heading, with a sentence on how to read them."""
 
     title: str
@@ -98,7 +102,7 @@ class _Section:
     narrow: bool = False
 
 
-def _sections(page: Page) -> list[_Section]:
+def _sections(page: Page) -> list[PageSection]:
     """The figures that the page has the records for."""
     look = styles(_methods(page))
     curves = learning_curves(page.series, look)
@@ -112,18 +116,18 @@ def _sections(page: Page) -> list[_Section]:
         band = f"Lines are means over {page.repeats}s, bands one standard deviation either side. "
         whiskers = f"; whiskers are one standard deviation over {page.repeats}s"
     sections = [
-        _Section(
+        PageSection(
             "Learning curves",
             f"{band}The vertical axis is fitted to where the curves settle.",
             curves,
         ),
-        _Section(
+        PageSection(
             "Time",
             f"An epoch's time is the median of a run, its first epoch left out{whiskers}. "
             f"× is the ratio to {BOUND}.",
             [plot for plot in times if plot is not None],
         ),
-        _Section(
+        PageSection(
             "Calibration",
             "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
             "dashed line. Below, how many instances got each probability.",
@@ -131,7 +135,7 @@ def _sections(page: Page) -> list[_Section]:
             narrow=True,
         ),
     ]
-    return [section for section in sections if section.plots]
+    return [section for section in (*sections, *page.sections) if section.plots]
 
 
 def _methods(page: Page) -> list[str]:

@@ -24,6 +24,7 @@ from llpkit.runs._data import divide, load_data, take
 from llpkit.runs._measure import measure
 from llpkit.runs._page import write_report
 from llpkit.runs._record import record_of
+from llpkit.runs._table_model import train as train_table
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
@@ -87,7 +88,8 @@ def fit(
     measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
     _write_run(work, config, data, parts, model, record)
     publish(work, out)
-    return Finished(out, model, measures, data.notes)
+    notes = (*data.notes, *model.details.get("warnings", ()))
+    return Finished(out, model, measures, notes)
 
 
 def _workplace(config: Config, out: Path, resume: bool, force: bool) -> Path:
@@ -154,6 +156,9 @@ def _train(
     work: Path,
     callbacks: Sequence[Callback],
 ) -> Fitted:
+    if config.estimator is not None:
+        options = config.estimator_options
+        return train_table(config.estimator, options, data, parts["training"], config.seed)
     labels = None
     if METHODS[config.method].needs_labels:
         if data.truth is None:

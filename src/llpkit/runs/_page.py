@@ -14,6 +14,7 @@ from llpkit.methods import METHODS
 from llpkit.runs._data import take
 from llpkit.runs._measure import posterior_of, probability_of
 from llpkit.runs._record import flat
+from llpkit.runs._table_model import TableModel
 from llpkit.training import Fitted
 
 REPORT, FIGURES = "report.html", "figures"
@@ -31,6 +32,12 @@ def write_report(
     """Write the page of a run and its figures into its folder."""
     from llpkit.report import Calibration, Page, Series, summarise, write_page
 
+    if isinstance(model, TableModel):
+        from llpkit.runs._table_page import write_table_page
+
+        pages = work / REPORT, work / FIGURES
+        write_table_page(*pages, config, data, parts, model, flat(record))
+        return
     chosen = None if config.held_out is None else model.chosen_epoch
     series = [Series(config.method, config.seed, model.history, chosen)]
     curves = []

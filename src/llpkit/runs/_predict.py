@@ -18,6 +18,8 @@ from llpkit.errors import LLPError
 from llpkit.runs._data import divide, load_data
 from llpkit.runs._fit import CONFIG, ENCODER, partial_of
 from llpkit.runs._measure import measure, posterior_of, probability_of
+from llpkit.runs._table_model import ESTIMATOR
+from llpkit.runs._table_model import load as load_table_model
 from llpkit.training import Fitted
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
@@ -50,7 +52,8 @@ def open_run(folder: Path, device: str = "auto") -> Run:
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
     config = check(read(folder / CONFIG))
-    model = train.load(folder)
+    is_estimator = (folder / ESTIMATOR).exists()
+    model = load_table_model(folder) if is_estimator else train.load(folder)
     encoder = None
     if (folder / ENCODER).exists():
         text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")

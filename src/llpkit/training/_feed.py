@@ -82,8 +82,11 @@ class Feed:
             for rows in batches:
                 if self.resident:
                     yield self.inputs[rows]
+                elif self.device.type == "cuda":
+                    some = self.inputs[rows.cpu()].pin_memory()
+                    yield some.to(self.device, non_blocking=True)
                 else:
-                    yield self.inputs[rows.cpu()].to(self.device, non_blocking=True)
+                    yield self.inputs[rows].to(self.device)
             return
         loader = DataLoader(
             _Reader(self.inputs, [rows.cpu() for rows in batches]),

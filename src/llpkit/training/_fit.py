@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from llpkit import methods, networks
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.methods import Method, Task
+from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
@@ -86,8 +86,9 @@ def fit(
         resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
-        cuda_graph: On a CUDA device, record a step as a graph and replay it; see
-            :attr:`llpkit.methods.Method.replayable`.
+        cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is
+            :attr:`~llpkit.methods.Method.replayable`). A network whose forward pass does something
+            else every time, by Python's random numbers say, must have it off.
         compile: Compile the network's steps with ``torch.compile``, which fuses small operations.
             It takes some twenty seconds before the first epoch, so it pays in long runs on a GPU.
         progress: Show a progress bar.
@@ -169,13 +170,14 @@ def fit(
         None if run_dir is None else Path(run_dir) / CHECKPOINT,
         settings,
         fixed,
-        fixed and cuda_graph and _recordable(chosen, precision, where),
+        False,
         compiled,
     )
     if resume:
         if run_dir is None:
             raise LLPError("resume needs the run_dir that holds the checkpoint")
         session.resume()
+    session.record = fixed and cuda_graph and _recordable(chosen, precision)
     session.run()
 
     epoch = len(session.history)
@@ -241,14 +243,21 @@ def _compiled(network: nn.Module) -> nn.Module:
 
 def _fixed(method: Method, task: Task) -> bool:
     """Whether all batches shall have one shape: it pays where steps can be recorded."""
-    known = method.batches == "instances" or task.bags.evidence.is_exact
-    return task.device.type == "cuda" and method.replayable and known
+    # A subclass changes what its parent promised, so it must promise anew.
+    promised = vars(type(method)).get("replayable", False) and method.replayable
+    if task.device.type != "cuda" or not promised:
+        return False
+    if method.batches == "instances":
+        return True
+    large = int(task.bags.sizes.max()) > task.batch_size
+    return task.bags.evidence.is_exact and (isinstance(method, BagMethod) or not large)
 
 
-def _recordable(optimizer: torch.optim.Optimizer, precision: Any, device: torch.device) -> bool:
-    """Whether what a step does is the same in every epoch, but for the values of tensors."""
-    scheduled = all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups)
-    return device.type == "cuda" and scheduled and str(precision) != "16-mixed"
+def _recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
+    """Whether the learning rate can be scheduled in a recorded step, and no scaler waits."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
+    return scheduled and not str(precision).startswith("16")
 
 
 def _task(

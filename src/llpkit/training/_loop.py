@@ -12,6 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from llpkit.augment import Augment
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import bag_log_likelihood, proportion_error
@@ -66,16 +67,10 @@ class Session:
         self.first_epoch = 0
         self.stop = False
         self.best: dict[str, Any] | None = None
-        self._sizes = self.task.bags.sizes.cpu()
         trained = self.network if self.compiled is None else self.compiled
         self._trainer = Trainer(trained, self.optimizer, self.fabric.backward)
-        if self.fixed:
-            bags, device = self.task.bags, self.task.device
-            self._host_bags = bags.to("cpu")
-            self._replay = Replay(
-                *(self.method, self._trainer, self.task.num_classes, bags.num_instances),
-                *(device, self.record),
-            )
+        self._host_bags = self.task.bags.to("cpu")
+        self._sizes = self._host_bags.sizes
 
     def resume(self) -> bool:
         """Take up the checkpoint, if there is one."""
@@ -99,6 +94,15 @@ class Session:
     def run(self) -> None:
         """Train to the last epoch, or until patience or a callback ends it."""
         devices = [self.task.device] if self.task.device.type == "cuda" else []
+        if self.fixed:
+            self._replay = Replay(
+                self.method,
+                self._trainer,
+                self.task.num_classes,
+                self.task.bags.num_instances,
+                self.task.device,
+                self.record,
+            )
         with torch.random.fork_rng(devices), self._on_device():
             for callback in self.callbacks:
                 callback.on_start(self)
@@ -121,8 +125,11 @@ class Session:
             stream.wait_stream(before)
             stack.callback(before.wait_stream, stream)
             stack.enter_context(torch.cuda.stream(stream))
-            if self.fixed:  # with other shapes in every step it would tune for each
-                stack.enter_context(torch.backends.cudnn.flags(True, benchmark=True))
+            cudnn = torch.backends.cudnn
+            if self.fixed and not cudnn.deterministic:
+                # With other shapes in every step it would tune for each.
+                flags = cudnn.flags(cudnn.enabled, True, allow_tf32=cudnn.allow_tf32)
+                stack.enter_context(flags)
         return stack
 
     def _epoch(self, epoch: int) -> None:
@@ -177,10 +184,9 @@ class Session:
             plan = plan_instances(bags.num_instances, size)
         else:
             plan, large = plan_bags(self._host_bags, self._sizes, size)
-        plan = plan.to(self.task.device)
-        steps = len(plan.positions)
-        inputs = self._prepared(bags.rows[plan.positions])
-        replay.total.zero_()
+        inputs = self._prepared(self._host_bags.rows[plan.positions])
+        steps, plan = len(plan.positions), plan.to(self.task.device)
+        replay.begin()
         done = 0
         for turn in torch.randperm(steps + len(large)).tolist():
             if turn < len(large):
@@ -188,15 +194,20 @@ class Session:
             else:
                 replay(plan.step(done), next(inputs))
                 done += 1
-        # The buffers are used again: the loss is taken before, the logits within this epoch.
-        return replay.total.clone(), replay.seen[: bags.num_instances]
+        return replay.total.clone(), replay.seen[: bags.num_instances].clone()
 
     def _prepared(self, rows: Tensor) -> Iterator[Tensor]:
-        """Inputs of every step ``(S, ...)``, for rows ``(steps, S)``; prepared many at once."""
+        """Inputs of every step ``(S, ...)``, for rows ``(steps, S)`` on the host.
+
+        Many steps are prepared at once on a CUDA device, unless the user's own augmentation may do
+        something to a batch as a whole.
+        """
         size = rows.shape[1]
-        many = 1
-        if self.task.device.type == "cuda" and self.feed.resident:
+        many, device = 1, self.task.device
+        known = self.augment is None or isinstance(self.augment, Augment)
+        if device.type == "cuda" and self.feed.resident and known:
             many = max(1, AT_ONCE // (size * max(1, prod(self.task.input_shape))))
+        rows = rows.to(device) if self.feed.resident else rows
         for raw in self.feed.stream([some.flatten() for some in rows.split(many)]):
             x = self._inputs(raw)
             if x.dim() == 4:

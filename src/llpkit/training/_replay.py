@@ -3,9 +3,15 @@
 A small network's step is a hundred short kernels, and a device waits for the host between them. A
 CUDA graph holds them all: the first steps are run as usual, the next is recorded, and from then on
 a step is a few copies into the recorded step's inputs and one launch.
+
+A recording holds addresses and numbers: a tensor that was replaced, or a number that was changed,
+would go unheard. So before every epoch all that a step may read (hyper-parameters, parameters,
+buffers, what the method keeps) is compared with what it was, and a change is recorded anew.
 """
 
 import warnings
+from collections.abc import Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +31,7 @@ class Replay:
         trainer: With what.
         num_classes: ``None`` for binary labels.
         num_instances: ``N``.
+        device: Where it all is.
         record: Whether to record a graph; only on a CUDA device, outside its default stream.
     """
 
@@ -46,6 +53,14 @@ class Replay:
         self.warm = 0
         self.graph: torch.cuda.CUDAGraph | None = None
         self.slot: tuple[Plan, Tensor] | None = None
+        self.batch: Batch | None = None
+        self.recorded: Hashable = None
+
+    def begin(self) -> None:
+        """Before every epoch: forget a recording that what it read has moved away from."""
+        self.total.zero_()
+        if self.graph is not None and self.recorded != self._read_by_a_step():
+            self.graph = None
 
     def __call__(self, step: Plan, inputs: Tensor) -> None:
         """One optimiser step; its logits go to ``seen``, its share of the loss to ``total``."""
@@ -55,6 +70,7 @@ class Replay:
         if self.slot is None:
             self.slot = step.map(torch.clone), inputs.clone()
             self.batch = self.slot[0].batch(self.slot[1])
+        assert self.batch is not None
         for mine, new in zip((*self.slot[0], self.slot[1]), (*step, inputs), strict=True):
             if mine is not None and new is not None:
                 mine.copy_(new, non_blocking=True)
@@ -72,6 +88,7 @@ class Replay:
     def _run_and_listen(self) -> None:
         """The last step before the recording, which must not wait for the device."""
         assert self.slot is not None
+        assert self.batch is not None
         before = torch.cuda.get_sync_debug_mode()
         try:
             with warnings.catch_warnings(record=True) as heard:
@@ -91,21 +108,37 @@ class Replay:
 
     def _record(self) -> None:
         assert self.slot is not None
+        assert self.batch is not None
         self.trainer.optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        device = self.seen.device
+        device, graph = self.seen.device, torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state, read = generator.get_state(), self._read_by_a_step()
+        stream = torch.cuda.current_stream(device)
         try:
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream(device)):
+            # Other threads, such as those that pin memory for a loader, go on with their work.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._run(self.slot[0], self.batch)
         except RuntimeError as error:
             # The generator still believes that a recording goes on; give it a state that does not.
-            seed = generator.initial_seed()
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
-            generator.manual_seed(seed)
+            generator.set_state(state)
             self._give_up(str(error).strip().splitlines()[0])
             return
-        self.graph = graph
+        if read != self._read_by_a_step():
+            self._give_up("it replaces tensors that it reads, or changes numbers")
+            return
+        self.graph, self.recorded = graph, read
+
+    def _read_by_a_step(self) -> Hashable:
+        """Addresses of tensors and values of numbers that a recording would hold."""
+        groups = self.trainer.optimizer.param_groups
+        network = self.trainer.network
+        return (
+            tuple(_mark(v) for group in groups for k, v in group.items() if k != "params"),
+            tuple((p.data_ptr(), p.requires_grad) for p in network.parameters()),
+            tuple(b.data_ptr() for b in network.buffers()),
+            tuple((name, _mark(value)) for name, value in vars(self.method).items()),
+        )
 
     def _give_up(self, reason: str) -> None:
         self.record = False
@@ -119,3 +152,12 @@ class Replay:
         loss, logits = self.method.step(batch, self.trainer, self.num_classes)
         self.seen.index_copy_(0, step.into, logits.to(self.seen.dtype))
         self.total.add_(loss * step.share)
+
+
+def _mark(value: Any) -> Hashable:
+    """What tells whether a value is still what a recording has of it."""
+    if isinstance(value, Tensor):
+        return value.data_ptr()
+    if isinstance(value, tuple | list):
+        return tuple(_mark(v) for v in value)
+    return value if isinstance(value, Hashable) else id(value)

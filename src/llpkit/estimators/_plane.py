@@ -1,0 +1,144 @@
+"""Newton's method for the sums of hinges that the large-margin estimators minimise."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from sklearn.exceptions import ConvergenceWarning
+
+from llpkit.estimators._base import Array
+
+WIDTH = 0.01
+"""The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""
+TOLERANCE = 1e-9
+"""Newton's method ends when the fall it foresees is below this share of the objective."""
+MAX_STEPS = 1000
+
+
+class Plane(NamedTuple):
+    """A function of rows: ``f(z) = z @ weight + intercept``."""
+
+    weight: Array
+    intercept: float
+
+    def __call__(self, Z: Any) -> Array:
+        return np.asarray(Z @ self.weight + self.intercept)
+
+
+def hinge(u: Array) -> Array:
+    r"""The positive part of ``u``, rounded between 0 and ``WIDTH``.
+
+    .. math:: \psi(u) = 0,\quad \frac{u^2}{2 \delta},\quad u - \frac\delta2
+              \qquad\text{for}\quad u \le 0,\quad 0 < u < \delta,\quad u \ge \delta
+
+    >>> hinge(np.array([0.0, 1.0]))
+    array([0.   , 0.995])
+    """
+    inside = u.clip(0.0, WIDTH)
+    rounded: Array = inside * (u - inside / 2) / WIDTH
+    return rounded
+
+
+def fit_plane(
+    Z: Array, sign: Array, level: Array, cost: float | Array, start: Plane | None = None
+) -> Plane:
+    r"""Minimise a ridge and a sum of hinges.
+
+    .. math:: \tfrac12 \|w\|^2 + \sum_j c_j\, \psi\bigl(h_j - s_j (z_j^\top w + b)\bigr)
+
+    The objective is convex and piecewise quadratic, so Newton's method with a line search ends
+    after a few steps, the fewer the nearer it starts. The intercept bears no penalty. After
+    Chapelle, *Training a support vector machine in the primal*, Neural Computation (2007).
+
+    Args:
+        Z: Rows ``(J, D)``.
+        sign: ``s``, ``(J,)``, plus or minus one.
+        level: ``h``, ``(J,)``.
+        cost: ``c``, a number or ``(J,)``.
+        start: Where to begin; the zero function unless given.
+
+    >>> plane = fit_plane(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), np.ones(2), 10.0)
+    >>> plane(np.array([[-1.0], [0.0], [1.0]])).round(2) + 0.0
+    array([-1.,  0.,  1.])
+    """
+    if Z.shape[1] > len(Z):  # the best weights lie in the span of the rows
+        q, r = np.linalg.qr(Z.T)
+        inner = start and Plane(q.T @ start.weight, start.intercept)
+        plane = fit_plane(r.T, sign, level, cost, inner)
+        return Plane(q @ plane.weight, plane.intercept)
+    c = np.broadcast_to(np.asarray(cost, np.float64), sign.shape)
+    w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
+    u = level - sign * (Z @ w + b)
+    for _ in range(MAX_STEPS):
+        pull = sign * c * (u / WIDTH).clip(0.0, 1.0)  # (J,)
+        grad = np.append(w - Z.T @ pull, -pull.sum())
+        step = _newton_step(Z, c, u, grad)
+        fall = -float(grad @ step)
+        if fall <= TOLERANCE * float(w @ w / 2 + c @ hinge(u)):
+            break
+        v = sign * (Z @ step[:-1] + step[-1])
+        t = _step_length(w, step[:-1], u, v, c, fall)
+        w, b, u = w + t * step[:-1], b + t * step[-1], u - t * v
+    else:
+        warnings.warn(
+            f"Newton's method did not converge in {MAX_STEPS} steps; scale the features, lower C",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return Plane(w, float(b))
+
+
+def _newton_step(Z: Array, c: Array, u: Array, grad: Array) -> Array:
+    """Minus the inverse Hessian times the gradient, ``(D + 1,)``."""
+    curved = (u > 0) & (u < WIDTH)
+    rows, weight = Z[curved], c[curved] / WIDTH
+    # Where no hinge is curved the intercept would have no second derivative.
+    least = 1e-3 * float(c.sum())
+    if len(rows) >= Z.shape[1]:
+        H = np.eye(Z.shape[1] + 1)
+        scaled = weight[:, None] * rows
+        H[:-1, :-1] += rows.T @ scaled
+        H[:-1, -1] = H[-1, :-1] = scaled.sum(0)
+        H[-1, -1] = max(float(weight.sum()), least)
+        return -_solve_positive(H, grad)
+    # Fewer curved rows than weights: the same in the space of these rows (Woodbury).
+    M = rows @ rows.T
+    M[np.diag_indices(len(M))] += 1 / weight
+    ones, inner = np.ones(len(rows)), rows @ grad[:-1]
+    both = _solve_positive(M, np.stack([ones, inner], 1))  # (A, 2)
+    lack = max(least - float(weight.sum()), 0.0)
+    step_b = -float(grad[-1] - ones @ both[:, 1]) / (float(ones @ both[:, 0]) + lack)
+    step_w = -grad[:-1] + rows.T @ (both[:, 1] - both[:, 0] * step_b)
+    return np.append(step_w, step_b)
+
+
+def _solve_positive(H: Array, right: Array) -> Array:
+    """Solve with a positive definite matrix, however its rows are scaled."""
+    if len(H) == 0:
+        return right
+    scale = 1 / np.sqrt(H.diagonal())
+    unit = H * scale[:, None] * scale
+    unit[np.diag_indices(len(unit))] += 1e-13
+    scaled = cho_solve(cho_factor(unit, check_finite=False), (scale * right.T).T)
+    solved: Array = (scale * scaled.T).T
+    return solved
+
+
+def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) -> float:
+    """A step after which the objective's slope along the direction is gone, or nearly."""
+    wd, dd = float(w @ d), float(d @ d)
+
+    def slope(t: float) -> float:
+        return wd + t * dd - float((c * v) @ ((u - t * v) / WIDTH).clip(0.0, 1.0))
+
+    t = 1.0
+    if abs(slope(t)) > 0.1 * fall:
+        low = 0.0
+        while slope(t) < 0:
+            low, t = t, 2 * t
+        t = float(brentq(slope, low, t, xtol=1e-300))  # the root may be tiny
+    while abs(slope(t / 2)) <= 0.1 * fall:  # where the objective is flat, stay near
+        t /= 2
+    return t

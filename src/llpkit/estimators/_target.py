@@ -1,0 +1,152 @@
+"""Bags from what scikit-learn hands on: ``y`` and ``groups``, row by row."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _num_samples,
+    assert_all_finite,
+    check_consistent_length,
+    column_or_1d,
+)
+
+from llpkit._bag_input import Speech, _read, checked_evidence, group
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.likelihood import Evidence
+from llpkit.likelihood._problem import _of_second
+from llpkit.likelihood._ragged import to_offsets
+
+Array = NDArray[Any]
+
+ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
+
+
+def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[Bags, Array]:
+    """The bags, and the classes that are counted in them.
+
+    Args:
+        X: The rows, ``(N, D)``.
+        y: With ``groups`` what is known of each row's bag: its positives ``(N,)``, its class counts
+            ``(N, K)``, or :class:`~llpkit.Evidence` with an entry a row or an entry a bag. Without
+            them the label of each row.
+        groups: The bag of every row, ``(N,)``, or ``None``.
+        classes: What the labels must be among; found in ``y`` unless given.
+
+    >>> bags, classes = bags_of(np.zeros((3, 1)), [1, 1, 0], ["a", "a", "b"])
+    >>> bags.counts, classes
+    (tensor([1, 0]), array([0, 1]))
+    >>> bags_of(np.zeros((2, 1)), ["no", "yes"], None)[1]
+    array(['no', 'yes'], dtype='<U3')
+    """
+    if y is None:
+        raise LLPError(
+            "fit requires y to be passed, but the target y is None; give the count of each row's "
+            "bag, or without groups its label"
+        )
+    if isinstance(y, list | tuple) and y and isinstance(y[0], Evidence):
+        y = Evidence.concat(list(y))
+    if not isinstance(y, Evidence):
+        y = _read(y, "y")
+        if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
+            return _labelled(X, y, classes)
+    bags = _grouped(X, y, np.arange(_num_samples(X)) if groups is None else groups)
+    if bags.num_classes == 2:
+        evidence = _of_second(bags.evidence, bags.offsets)
+        bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
+    number = bags.num_classes or 2
+    if classes is not None and len(classes) != number:
+        raise LLPError(
+            f"y tells of {number} classes, but the estimator was fitted to {len(classes)}; give as "
+            "many counts a bag"
+        )
+    return bags, np.arange(number) if classes is None else classes
+
+
+def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
+    """Labels as the exact counts of bags of one."""
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    if y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
+    check_classification_targets(y)
+    if classes is None:
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise LLPError(f"y has 1 class, {classes.tolist()}; give rows of two classes or more")
+    else:
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        strange = classes[codes] != y
+        if strange.any():
+            row = int(strange.argmax())
+            raise LLPError(
+                f"y[{row}] = {y[row]} is not a class, which are {classes.tolist()}; if y holds "
+                f"counts of bags, pass groups (in a search, after {ROUTING})"
+            )
+    counts = codes if len(classes) == 2 else codes[:, None] == np.arange(len(classes))
+    rows = torch.arange(len(y))
+    ids = range(len(y))
+    return Bags._make(torch.arange(len(y) + 1), rows, Evidence.exact(counts), ids, len(y)), classes
+
+
+def _grouped(X: Any, y: Any, groups: Any) -> Bags:
+    """Bags from what is known of each row's bag, in the order in which they appear."""
+    rows, sizes, ids = group(groups)
+    if len(rows) != _num_samples(X):
+        raise LLPError(
+            f"groups has {len(rows)} rows but X has {_num_samples(X)}; give one bag id a row"
+        )
+    offsets = to_offsets(torch.from_numpy(sizes))
+    per_bag = isinstance(y, Evidence) and len(y) == len(sizes)
+    if not per_bag:
+        y = _of_bags(y, rows.numpy(), offsets.numpy(), ids)
+    evidence = checked_evidence(y, sizes, Speech(ids))
+    return Bags._make(offsets, rows, evidence, ids, len(rows))
+
+
+def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
+    """One entry a bag, from one a row: the rows of a bag must agree."""
+    if not isinstance(y, Evidence):
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.ndim not in (1, 2):
+            raise LLPError(f"y has shape {y.shape}; give (N,), or (N, K) for K classes")
+    if len(y) != len(rows):
+        raise LLPError(
+            f"y has {len(y)} entries but groups has {len(rows)} rows; give what is known of its "
+            "bag in every row"
+        )
+    starts = rows[offsets[:-1]]  # (B,)
+    first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag
+    differs = _differs(y[rows], y[first])
+    if differs.any():
+        # Of all rows that disagree with their bag's first, the first in the table.
+        found = np.flatnonzero(differs)
+        place = found[rows[found].argmin()]
+        one, two = int(first[place]), int(rows[place])
+        name = ids[int(np.searchsorted(offsets, place, side="right")) - 1]
+        if isinstance(y, Evidence):
+            said = f"the evidence of rows {one} and {two}, both in bag {name!r}, differs"
+        else:
+            said = f"y[{one}] = {y[one]} but y[{two}] = {y[two]}, both in bag {name!r}"
+        raise LLPError(f"{said}; y tells of the whole bag, so all its rows must agree")
+    return y[starts]
+
+
+def _differs(a: Any, b: Any) -> Array:
+    """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
+    if not isinstance(a, Evidence):
+        unequal: Array = (a != b) & ~((a != a) & (b != b))  # a missing count is refused later
+        return np.asarray(unequal.reshape(len(a), -1).any(1))
+    lengths = a.table_offsets.diff()
+    unequal = _differs(a.low.numpy(), b.low.numpy()) | _differs(a.high.numpy(), b.high.numpy())
+    if torch.equal(a.table_offsets, b.table_offsets):
+        cell = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        wrong = cell[a.table != b.table] // (a.num_classes or 1)
+        unequal[wrong.numpy()] = True
+        return unequal
+    other = b.table_offsets.diff().reshape(len(b), -1)
+    return unequal | _differs(lengths.reshape(len(a), -1).numpy(), other.numpy())

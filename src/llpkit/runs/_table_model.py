@@ -1,0 +1,183 @@
+"""An estimator in the place of a network: trained, kept, read back, and looked into."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.datasets import DataSet, FeatureEncoder
+from llpkit.errors import LLPError
+from llpkit.likelihood._ragged import segment_sum
+from llpkit.runs._measure import probability_of
+from llpkit.training import Fitted
+from llpkit.training._feed import Preprocess
+from llpkit.training._model import DESCRIPTION
+
+ESTIMATOR = "estimator.skops"
+_ROWS = 20_000
+"""Rows that importances are measured on; more would only take longer."""
+_REPEATS = 5
+
+
+class TableModel(Fitted):
+    """A fitted estimator with the face of a trained network."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        num_classes: int | None,
+        num_features: int,
+        history: list[dict[str, Any]],
+        details: dict[str, Any],
+    ) -> None:
+        same = Preprocess(torch.zeros(()), torch.ones(()))
+        super().__init__(nn.Identity(), same, num_classes, (num_features,), history)
+        self.details = details
+        self.estimator = estimator
+
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``."""
+        rows = np.asarray(inputs)
+        if rows.shape[1:] != self.input_shape:
+            raise LLPError(
+                f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
+            )
+        return torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the estimator with skops and a description as JSON."""
+        from llpkit import estimators
+
+        folder = Path(directory)
+        estimators.save(self.estimator, folder / ESTIMATOR)
+        about = {
+            "format": 1,
+            "num_classes": self.num_classes,
+            "num_features": self.input_shape[0],
+            "details": self.details,
+            "history": self.history,
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(about, indent=1), encoding="utf-8")
+        return folder
+
+
+def train(
+    name: str, options: Mapping[str, Any], data: DataSet, bags: Bags, seed: int
+) -> TableModel:
+    """Fit an estimator by name to the training bags of a table."""
+    from llpkit.estimators._named import make
+
+    if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
+        raise LLPError(
+            f"{data.name} holds images, and the estimator {name} takes tables of features; choose "
+            "a network instead"
+        )
+    estimator = make(name, options, seed)
+    rows = data.inputs[bags.rows].numpy()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+    path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
+    history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
+    details = {"estimator": name, "warnings": sorted({str(w.message) for w in told})}
+    return TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+
+
+def load(folder: Path) -> TableModel:
+    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code."""
+    from llpkit import estimators
+
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        parts = about["num_classes"], about["num_features"], about["history"], about["details"]
+    except (OSError, ValueError, KeyError) as error:
+        raise LLPError(f"the model in {folder} cannot be read: {error}; fit it again") from error
+    return TableModel(estimators.load(folder / ESTIMATOR), *parts)
+
+
+class Importance(NamedTuple):
+    """What a column is worth: the fall of the mean bag log-likelihood when it is shuffled."""
+
+    column: str
+    mean: float
+    sd: float
+
+
+def importances(
+    model: TableModel, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
+) -> list[Importance]:
+    """Permutation importances of the table's columns, the greatest first.
+
+    All features of a column are shuffled together, over all rows, some times; the labels of
+    instances are not needed.
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(bags))
+    some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
+    some[0] = True
+    bags = bags[np.sort(order[some])]
+    rows = inputs[bags.rows].numpy()
+    whole = float(evaluation.bag_log_likelihood(model.logits(rows), bags).mean())
+    found, start = [], 0
+    for name, width in _columns(encoder, rows.shape[1]):
+        falls = []
+        for _ in range(_REPEATS):
+            shuffled = rows.copy()
+            column = slice(start, start + width)
+            shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
+            log_p = evaluation.bag_log_likelihood(model.logits(shuffled), bags)
+            falls.append(whole - float(log_p.mean()))
+        found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
+        start += width
+    return sorted(found, key=lambda entry: -entry.mean)
+
+
+def _columns(encoder: FeatureEncoder | None, width: int) -> list[tuple[str, int]]:
+    if encoder is None:
+        return [(f"x{i}", 1) for i in range(width)]
+    return [(column.name, len(column.feature_names)) for column in encoder.columns]
+
+
+class BagCheck(NamedTuple):
+    """How well the model explains each of ``B`` bags."""
+
+    expected: Tensor  # (B,) or (B, K)
+    distance: Tensor  # (B,) of the known count from the expected one, in standard deviations
+    log_likelihood: Tensor  # (B,)
+
+
+def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
+    """Expected counts, and how far the known ones are; logits in the order of ``bags.rows``."""
+    p = probability_of(logits)
+    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))
+    gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
+    distance = gap / variance.clamp(min=1e-12).sqrt()
+    if distance.dim() == 2:
+        distance = distance.max(1).values
+    return BagCheck(total, distance, evaluation.bag_log_likelihood(logits, bags))
+
+
+def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.Calibration:
+    """Predicted against known proportions of bags, in bins of equal width, weighted by size.
+
+    Of a count that is a range the value nearest to the prediction counts as known.
+    """
+    high = bags.evidence.high
+    known = torch.minimum(torch.maximum(check.expected, bags.evidence.low), high)
+    size = (bags.sizes if check.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
+    size = size.expand_as(known).double()
+    index = (check.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
+    sums = [
+        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
+        for x in (check.expected, known, size)
+    ]
+    used = sums[2] > 0
+    predicted, observed, number = (x[used] for x in sums)
+    return evaluation.Calibration(predicted / number, observed / number, number.long())

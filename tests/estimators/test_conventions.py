@@ -1,0 +1,392 @@
+"""What every estimator keeps to: scikit-learn's checks, bags from y and groups, routing, files."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    cross_val_predict,
+    cross_val_score,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from llpkit import Bags, Evidence, LLPError, estimators, evaluation
+from llpkit.estimators import (
+    AlterSVMClassifier,
+    DLLPClassifier,
+    InvCalClassifier,
+    LLPClassifier,
+    LLPLogisticRegression,
+    MeanMapClassifier,
+    bag_log_likelihood,
+    neg_proportion_error,
+)
+from oracle import Enumeration
+from tables import gaussians, in_bags
+
+ALL = {
+    "logistic": LLPLogisticRegression(),
+    "em": LLPClassifier(LogisticRegression()),
+    "em-forest": LLPClassifier(RandomForestClassifier(10, random_state=0), random_state=0),
+    "em-boosting": LLPClassifier(HistGradientBoostingClassifier(max_iter=10), random_state=0),
+    "em-svc": LLPClassifier(SVC(), random_state=0),
+    "inv-cal": InvCalClassifier(),
+    "alter-svm": AlterSVMClassifier(random_state=0),
+    "mean-map": MeanMapClassifier(),
+    "dllp": DLLPClassifier(),
+}
+each = pytest.mark.parametrize("name", ALL)
+
+CHECKS = """
+import json, sys, warnings
+sys.path[:0] = {path!r}
+from test_conventions import ALL
+from sklearn.utils.estimator_checks import check_estimator
+warnings.simplefilter("ignore")
+found = dict()
+for name, estimator in ALL.items():
+    done = check_estimator(estimator, on_fail=None)
+    bad = [d for d in done if d["status"] != "passed"]
+    found[name] = [len(done), [(d["check_name"], repr(d["exception"])) for d in bad]]
+print(json.dumps(found))
+"""
+
+
+def test_check_estimator_passes_whole():
+    """In a process of its own, as one check wants SciPy's array support switched on at import."""
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKS.format(path=[here, os.path.dirname(here)])],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert set(found) == set(ALL)
+    for name, (number, failures) in found.items():
+        assert number > 45, name
+        assert failures == [], name
+
+
+@each
+def test_learns_from_counts_and_tells_of_bags(name):
+    data = gaussians(300, 3, distance=4.0)
+    model = clone(ALL[name]).fit(data.X, data.y, data.groups)
+    assert model.classes_.tolist() == [0, 1]
+    assert (model.predict(data.X) == data.labels).mean() > 0.93
+    p, z = model.predict_proba(data.X), model.decision_function(data.X)
+    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-z)), atol=1e-12)
+
+    bags = Bags.from_labels(data.labels, data.groups)
+    exact = evaluation.bag_log_likelihood(torch.from_numpy(z)[bags.rows], bags)
+    assert model.score(data.X, data.y, data.groups) == pytest.approx(float(exact.mean()), abs=1e-9)
+    phi = model.posterior(data.X, data.y, data.groups)
+    np.testing.assert_allclose(np.bincount(data.groups, phi[:, 1])[data.groups], data.y, atol=1e-9)
+
+
+# The others draw folds, rows or first labels in the order that they find.
+@pytest.mark.parametrize("name", ["logistic", "em", "inv-cal", "mean-map", "dllp"])
+def test_the_order_of_rows_and_the_names_of_bags_do_not_matter(name):
+    data = gaussians(90, 3)
+    order = np.random.default_rng(1).permutation(len(data.X))
+    names = np.array([f"bag {g % 7}/{g}" for g in data.groups])
+    model = clone(ALL[name])
+    p = clone(model).fit(data.X, data.y, data.groups).predict_proba(data.X)
+    q = model.fit(data.X[order], data.y[order], names[order]).predict_proba(data.X)
+    np.testing.assert_allclose(p, q, atol=2e-4)
+
+
+@each
+def test_two_columns_of_counts_say_the_same_as_one(name):
+    data = gaussians(60, 3)
+    sizes = np.bincount(data.groups)[data.groups]
+    one = clone(ALL[name]).fit(data.X, data.y, data.groups)
+    both = np.stack([sizes - data.y, data.y], 1)
+    two = clone(ALL[name]).fit(data.X, both, data.groups)
+    np.testing.assert_array_equal(one.decision_function(data.X), two.decision_function(data.X))
+    assert two.score(data.X, both, data.groups) == one.score(data.X, data.y, data.groups)
+
+
+@each
+def test_without_groups_the_rows_are_labelled(name):
+    data = gaussians(60)
+    words = np.array(["no", "yes"])[data.labels]
+    plain = clone(ALL[name]).fit(data.X, words)
+    alone = clone(ALL[name]).fit(data.X, data.labels, np.arange(60))
+    assert plain.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_allclose(
+        plain.decision_function(data.X), alone.decision_function(data.X), atol=1e-9
+    )
+    log_p = np.log(plain.predict_proba(data.X)[np.arange(60), data.labels])
+    assert plain.score(data.X, words) == pytest.approx(log_p.mean(), abs=1e-9)
+
+
+@each
+def test_files_hold_the_estimator_without_pickle(name, tmp_path):
+    data = gaussians(60)
+    model = clone(ALL[name]).fit(data.X, data.y, data.groups)
+    estimators.save(model, tmp_path / "model.skops")
+    again = estimators.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict_proba(data.X), model.predict_proba(data.X))
+    assert again.score(data.X, data.y, data.groups) == model.score(data.X, data.y, data.groups)
+
+
+class Stranger(LLPLogisticRegression):
+    pass
+
+
+def test_a_file_makes_no_types_that_are_not_known(tmp_path):
+    data = gaussians(60)
+    file = tmp_path / "model.skops"
+    estimators.save(Stranger().fit(data.X, data.y, data.groups), file)
+    with pytest.raises(LLPError, match=r"would make objects of .*Stranger.*pass trusted="):
+        estimators.load(file)
+    file.write_bytes(file.read_bytes()[:99])
+    with pytest.raises(LLPError, match="is not a whole estimator"):
+        estimators.load(file)
+    with pytest.raises(LLPError, match=r"none\.skops does not exist"):
+        estimators.load(tmp_path / "none.skops")
+
+
+# What y and groups may be
+
+
+def test_posterior_and_score_agree_with_enumeration():
+    data = gaussians(12, 4)
+    model = LLPLogisticRegression().fit(data.X, data.y, data.groups)
+    z, phi = model.decision_function(data.X), model.posterior(data.X, data.y, data.groups)
+    total = 0.0
+    for g in np.unique(data.groups):
+        rows = np.flatnonzero(data.groups == g)
+        count = int(data.y[rows[0]])
+        answer = Enumeration.binary(z[rows]).answer(lambda k, y=count: 0.0 if k == y else -np.inf)
+        total += answer.log_prob
+        np.testing.assert_allclose(phi[rows, 1], answer.posterior, atol=1e-12)
+    assert model.score(data.X, data.y, data.groups) == pytest.approx(float(total) / 3, abs=1e-12)
+
+
+def test_evidence_an_entry_a_bag_or_an_entry_a_row():
+    data = gaussians(60, 3)
+    _, first, bag = np.unique(data.groups, return_index=True, return_inverse=True)
+    appear = np.argsort(first)  # bags in the order in which they come in the table
+    y = data.y[first[appear]]
+    per_bag = Evidence.interval(np.maximum(y - 1, 0), np.minimum(y + 1, 3))
+    per_row = per_bag[np.argsort(appear)[bag]]
+    a = LLPLogisticRegression().fit(data.X, per_bag, data.groups)
+    b = LLPLogisticRegression().fit(data.X, per_row, data.groups)
+    c = LLPLogisticRegression().fit(data.X, [per_row[i] for i in range(60)], data.groups)
+    np.testing.assert_array_equal(a.coef_, b.coef_)
+    np.testing.assert_array_equal(a.coef_, c.coef_)
+    exact = LLPLogisticRegression().fit(data.X, data.y, data.groups)
+    assert abs(a.coef_ - exact.coef_).max() > 1e-3
+    assert a.score(data.X, per_row, data.groups) > exact.score(data.X, data.y, data.groups)
+
+
+def test_noisy_counts_of_a_bag_must_agree_in_all_rows():
+    data = gaussians(6, 3)
+    first = np.unique(data.groups, return_index=True)[1]
+    order = np.argsort(first)
+    observed = data.y[first[order]] + 0.3
+    noisy = Evidence.noisy(observed, lambda seen, count: -((seen - count) ** 2), [3, 3])
+    of_row = np.argsort(order)[data.groups]
+    model = LLPLogisticRegression().fit(data.X, noisy[of_row], data.groups)
+    np.testing.assert_array_equal(
+        model.coef_, LLPLogisticRegression().fit(data.X, noisy, data.groups).coef_
+    )
+    of_row[4] = 1 - of_row[4]
+    with pytest.raises(LLPError, match=r"evidence of rows \d and 4, both in bag \d, differs"):
+        model.fit(data.X, noisy[of_row], data.groups)
+
+
+def test_tables_and_series_of_pandas():
+    pd = pytest.importorskip("pandas")
+    data = gaussians(60, 3)
+    frame = pd.DataFrame(data.X, columns=["a", "b"])
+    names = pd.Series([f"d{g}" for g in data.groups], index=np.arange(60)[::-1])
+    model = LLPLogisticRegression().fit(frame, pd.Series(data.y), names)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    plain = LLPLogisticRegression().fit(data.X, data.y, data.groups)
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-12)
+
+
+BAD = {
+    "a bag that disagrees": (
+        lambda d: (d.X, np.where(np.arange(60) == 7, d.y + 1, d.y), d.groups),
+        r"y\[\d+\] = \d but y\[\d+\] = \d, both in bag \d+; y tells of the whole bag",
+    ),
+    "a count above the size": (
+        lambda d: (d.X, np.where(d.groups == 5, 9, d.y), d.groups),
+        r"counts\[\d+\] = 9 but bag \d+ \(id 5\) has 3 instances",
+    ),
+    "a negative count": (
+        lambda d: (d.X, np.where(d.groups == 5, -1, d.y), d.groups),
+        r"= -1 of bag \d+ \(id 5\) is negative",
+    ),
+    "half a count": (
+        lambda d: (d.X, d.y / 2, d.groups),
+        r"counts\[\d+\] = [01].5 of bag .* is not a whole number",
+    ),
+    "a missing count": (
+        lambda d: (d.X, np.where(d.groups == 5, np.nan, d.y), d.groups),
+        r"counts\[\d+\] = nan of bag \d+ \(id 5\) is not a whole number",
+    ),
+    "text": (lambda d: (d.X, d.y.astype(str), d.groups), r"'\d'\)? of bag .* is not a number"),
+    "groups of another length": (
+        lambda d: (d.X, d.y, d.groups[1:]),
+        "groups has 59 rows but X has 60",
+    ),
+    "y of another length": (lambda d: (d.X, d.y[1:], d.groups), "y has 59 entries but groups"),
+    "a missing bag": (
+        lambda d: (d.X, d.y, np.where(np.arange(60) == 3, np.nan, d.groups)),
+        r"groups\[3\] = nan is missing",
+    ),
+    "no y": (lambda d: (d.X, None, d.groups), "requires y to be passed"),
+    "three axes": (lambda d: (d.X, np.zeros((60, 2, 2)), d.groups), "y has shape"),
+    "class counts short of the bag": (
+        lambda d: (d.X, np.stack([d.y, d.y], 1), d.groups),
+        "the counts of all classes must sum to that",
+    ),
+    "evidence of other bags": (
+        lambda d: (d.X, Evidence.exact([1, 2]), d.groups),
+        "y has 2 entries but groups has 60 rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_bags_are_refused(case):
+    make, message = BAD[case]
+    with pytest.raises(LLPError, match=message):
+        LLPLogisticRegression().fit(*make(gaussians(60, 3)))
+
+
+def test_scoring_refuses_labels_and_classes_that_were_not_learnt():
+    data = gaussians(60, 3)
+    model = LLPLogisticRegression().fit(data.X, data.y, data.groups)
+    with pytest.raises(LLPError, match=r"y\[\d+\] = [23] is not a class.*enable_metadata_routing"):
+        model.score(data.X, data.y)
+    with pytest.raises(LLPError, match="3 classes, but the estimator was fitted to 2"):
+        model.score(data.X, np.eye(3, dtype=int)[data.labels], np.arange(60))
+
+
+def test_binary_estimators_say_so():
+    data = gaussians(60)
+    with pytest.raises(LLPError, match="takes counts of one class, and y has 3"):
+        InvCalClassifier().fit(data.X, np.eye(3, dtype=int)[data.labels], np.arange(60))
+
+
+def test_numbers_without_groups_may_be_counts_and_are_warned_of():
+    data = gaussians(60, 3)
+    with pytest.warns(UserWarning, match=r"no groups, so y is taken for the label"):
+        LLPLogisticRegression().fit(data.X, data.y)
+
+
+# Searches, pipelines, routing
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@pytest.mark.usefixtures("routing")
+def test_a_search_over_bags_by_their_likelihood():
+    data = gaussians(240, 4)
+    search = GridSearchCV(LLPLogisticRegression(), {"C": [1e-4, 1.0]}, cv=GroupKFold(3))
+    search.fit(data.X, data.y, groups=data.groups)
+    assert search.best_params_ == {"C": 1.0}
+    # Held-out bags are whole, and the score is theirs.
+    train, test = next(GroupKFold(3).split(data.X, groups=data.groups))
+    assert not set(data.groups[train]) & set(data.groups[test])
+    model = LLPLogisticRegression(C=1.0).fit(data.X[train], data.y[train], data.groups[train])
+    held_out = model.score(data.X[test], data.y[test], data.groups[test])
+    assert search.cv_results_["split0_test_score"][1] == pytest.approx(held_out, abs=1e-9)
+    assert search.score(data.X, data.y, groups=data.groups) == pytest.approx(
+        search.best_estimator_.score(data.X, data.y, data.groups)
+    )
+
+
+@pytest.mark.usefixtures("routing")
+def test_scorers_cross_validation_and_pipelines():
+    data = gaussians(240, 4)
+    pipe = make_pipeline(StandardScaler(), LLPClassifier(LogisticRegression()))
+    common = {"cv": GroupKFold(3), "params": {"groups": data.groups}}
+    scores = cross_val_score(pipe, data.X, data.y, **common)
+    named = cross_val_score(pipe, data.X, data.y, scoring=bag_log_likelihood, **common)
+    np.testing.assert_allclose(scores, named, atol=1e-9)
+    errors = -cross_val_score(pipe, data.X, data.y, scoring=neg_proportion_error, **common)
+    assert 0 < errors.min() <= errors.max() < 0.25
+    assert (cross_val_predict(pipe, data.X, data.y, **common) == data.labels).mean() > 0.75
+    search = GridSearchCV(
+        pipe,
+        {"llpclassifier__estimator__C": [1e-4, 1.0]},
+        cv=GroupKFold(3),
+        scoring={"likelihood": bag_log_likelihood, "error": neg_proportion_error},
+        refit="likelihood",
+    ).fit(data.X, data.y, groups=data.groups)
+    assert search.best_params_ == {"llpclassifier__estimator__C": 1.0}
+
+
+@pytest.mark.usefixtures("routing")
+def test_evidence_goes_through_a_search():
+    data = gaussians(120, 4)
+    evidence = Evidence.interval(np.maximum(data.y - 1, 0), np.minimum(data.y + 1, 4))
+    scores = cross_val_score(
+        LLPLogisticRegression(),
+        data.X,
+        evidence,
+        cv=GroupKFold(3),
+        params={"groups": data.groups},
+        error_score="raise",
+    )
+    assert np.isfinite(scores).all()
+
+
+def test_without_routing_a_pipeline_takes_groups_by_the_step_and_a_search_cannot():
+    data = gaussians(120, 4)
+    pipe = make_pipeline(StandardScaler(), LLPLogisticRegression())
+    pipe.fit(data.X, data.y, llplogisticregression__groups=data.groups)
+    assert (pipe.predict(data.X) == data.labels).mean() > 0.7
+    search = GridSearchCV(LLPLogisticRegression(), {"C": [1.0]}, cv=GroupKFold(3), error_score=0)
+    with pytest.warns(UserWarning, match=".") as told:
+        search.fit(data.X, data.y, groups=data.groups)
+    assert any("enable_metadata_routing=True" in str(warning.message) for warning in told)
+
+
+def test_scorers_by_hand():
+    data = gaussians(60, 3)
+    model = LLPLogisticRegression().fit(data.X, data.y, data.groups)
+    bags = Bags.from_labels(data.labels, data.groups)
+    p = torch.from_numpy(model.predict_proba(data.X)[:, 1])[bags.rows]
+    far = evaluation.proportion_error(p, bags)
+    assert neg_proportion_error(model, data.X, data.y, data.groups) == pytest.approx(-far)
+    assert repr(neg_proportion_error) == "neg_proportion_error"
+
+
+def test_more_classes_by_their_counts():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 240)
+    X = rng.normal(size=(240, 2)) + 3.0 * np.array([[0, 0], [1, 0], [0, 1]])[labels]
+    data = in_bags(X, labels, 4, num_classes=3)
+    for model in (LLPLogisticRegression(), LLPClassifier(LogisticRegression()), DLLPClassifier()):
+        model.fit(data.X, data.y, data.groups)
+        assert model.classes_.tolist() == [0, 1, 2]
+        assert (model.predict(data.X) == labels).mean() > 0.9
+        phi = model.posterior(data.X, data.y, data.groups)
+        sums = np.stack([np.bincount(data.groups, column) for column in phi.T], 1)
+        np.testing.assert_allclose(sums[data.groups], data.y, atol=1e-6)

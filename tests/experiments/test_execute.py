@@ -96,6 +96,10 @@ def test_a_device_that_is_not_there_is_told_before_any_run(store, place):
 
 
 def test_a_killed_grid_goes_on(store, place):
+    def free(run):
+        with store.claimed(run) as mine:
+            return mine
+
     settings = small(methods=["supervised", "mle", "dllp"], folds=[0, 1], epochs=12)
     runs = plan("convergence", settings)
     command = [sys.executable, "-m", "llpkit.cli", "reproduce", "convergence"]
@@ -111,6 +115,9 @@ def test_a_killed_grid_goes_on(store, place):
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    while not all(map(free, runs)):  # its workers may take a moment to die
+        assert time.monotonic() < end
+        time.sleep(0.02)
     finished = {record["id"]: record for record in store.read()}  # whole, every one of them
     assert 0 < len(finished) < len(runs)
 

@@ -138,10 +138,12 @@ def test_a_run_holds_every_option_of_its_method(monkeypatch):
         return plan("convergence", small(folds=[0], **{"methods": ["mle"]} | changes))[0]
 
     plain = only()
-    assert plain.method_options == {"refresh": "running"}
-    assert plain.id == only(method_options={"mle": {"refresh": "running"}}).id
-    monkeypatch.setattr(METHODS["mle"].__init__, "__defaults__", ("pass",))
+    assert plain.method_options == {"refresh": "running", "step": 1.0}
+    assert plain.id == only(method_options={"mle": {"refresh": "running", "step": 1}}).id
+    paper = only(methods=["mle-pass"])
+    monkeypatch.setattr(METHODS["mle"].__init__, "__defaults__", ("running", 1.5))
     assert only().id != plain.id  # another default is another run
+    assert only(methods=["mle-pass"]).id == paper.id  # but the paper's algorithm stays what it is
     assert only(methods=["llp-gan"]).method_options == {"weight": 1.0}
 
 

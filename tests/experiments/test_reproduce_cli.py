@@ -138,7 +138,7 @@ def test_a_method_option_reaches_the_run(llpkit):
     llpkit("reproduce", "convergence", *SMALL, "--method-option", "mle.refresh=pass", "--folds", 1)
     records = list(Store([Path("llpkit-results")]).read())
     options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
-    assert options == {"mle": {"refresh": "pass"}, "dllp": {}}
+    assert options == {"mle": {"refresh": "pass", "step": 1.0}, "dllp": {}}
 
 
 def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):

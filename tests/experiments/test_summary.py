@@ -9,7 +9,9 @@ from scipy.stats import pearsonr
 
 from experiments.conftest import written
 from llpkit.experiments import Run, _groups, _summary
+from llpkit.experiments._run import VARIANTS
 
+PAPERS = VARIANTS["mle-pass"][1]
 BASE = Run("convergence", "cifar10", "mle", bag_size=(1, 12), augment="paper")
 
 
@@ -50,7 +52,7 @@ def test_settings_are_told_apart(store):
 def test_variants_of_a_method_have_names_of_their_own(store):
     for fold in range(2):
         written(store, run("mle", fold), [0.5, 0.6])
-    written(store, run("mle", method_options={"refresh": "pass"}), [0.5, 0.6])
+    written(store, run("mle", method_options=PAPERS), [0.5, 0.6])
     written(store, run("mle", lr=0.5), [0.5, 0.6], chosen_by="options")
     assert sizes(only(store)) == {"mle": 2, "mle, lr 0.5": 1, "mle-pass": 1}
 
@@ -253,13 +255,12 @@ def test_a_doubling_costs_what_the_folds_say(store):
 
 
 def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
-    options = {"refresh": "pass"}
-    written(store, run("mle", method_options=options), [0.6])
+    written(store, run("mle", method_options=PAPERS), [0.6])
     written(store, run("dllp"), [0.6])
     written(store, run("mle", experiment="epoch-time"), [0.5] * 3)
     written(store, run("dllp", experiment="epoch-time"), [0.5] * 3, compiled=True)
     assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
-    written(store, run("mle", experiment="epoch-time", method_options=options), [0.5] * 3)
+    written(store, run("mle", experiment="epoch-time", method_options=PAPERS), [0.5] * 3)
     timed = _groups.groups(store.read(), "epoch-time")
     assert list(_summary.alone(only(store), timed)) == ["mle-pass"]
 

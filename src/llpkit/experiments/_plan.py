@@ -286,10 +286,14 @@ def default_lr(name: str) -> float:
 
 
 def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a method with what holds where nothing was said."""
+    """All options of a method with what holds where nothing was said; 1 is 1.0 where that is."""
     parameters = inspect.signature(METHODS[method]).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    return {**defaults, **options}
+    given = {
+        k: float(v) if isinstance(defaults.get(k), float) and isinstance(v, int) else v
+        for k, v in options.items()
+    }
+    return {**defaults, **given}
 
 
 def epochs_of(experiment: str, settings: Settings) -> int:

@@ -17,7 +17,9 @@ FORMAT = 2
 EXPERIMENTS = ("grid", "epoch-time", "convergence", "bag-size")
 """In the order in which ``all`` runs them: what is chosen by a grid, the others take."""
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mle-pass": ("mle", {"refresh": "pass"})}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mle-pass": ("mle", {"refresh": "pass", "step": 1.0})
+}
 """Methods with options that have a name of their own. The paper's EM is ``mle-pass``."""
 
 Record = dict[str, Any]
@@ -86,7 +88,7 @@ class Run:
     def name(self) -> str:
         """The method, or the variant of it that these options are.
 
-        >>> Run("convergence", "digits", "mle", method_options={"refresh": "pass"}).name
+        >>> Run("grid", "digits", "mle", method_options={"refresh": "pass", "step": 1.0}).name
         'mle-pass'
         """
         for name, (method, options) in VARIANTS.items():

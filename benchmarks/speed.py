@@ -29,7 +29,7 @@ BIRDS = "conv-large, cifar10, 10,855 images of 32 rows"
 PHOTOS = "conv-large, group-photos, 6,708 images of 90 rows"
 GPU: list[Demand] = [
     ("1 to 12: triton, float32, instances/s", 20e9, math.inf),
-    *((f"{n}: triton, float32, instances/s", 20e9, math.inf) for n in (2, 4, 8)),
+    *((f"{n}: triton, float32, instances/s", 20e9, math.inf) for n in (1, 2, 4, 8)),
     ("128: triton, float32, instances/s", 1e9, math.inf),
     (f"{BIRDS}: supervised epoch, s", 0, 0.30),
     (f"{BIRDS}: mle over supervised", 0, 1.03),

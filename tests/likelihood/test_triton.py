@@ -50,11 +50,11 @@ def assert_as_torch(bags, counts, dtype):
 
 
 @functools.lru_cache
-def every_count(style):
+def every_count(style, most=10):
     """Every count of bags of up to ten instances, by enumeration."""
     rng = np.random.default_rng(1)
     bags, counts, expected = [], [], []
-    for n in range(11):
+    for n in range(most + 1):
         for _ in range(2):
             z = rng.integers(-1, 2, size=n) if style == "ties" else rng.normal(size=n) * style
             z = rounded(z.astype(np.float64), torch.float32)
@@ -66,8 +66,9 @@ def every_count(style):
 
 @each_dtype
 @pytest.mark.parametrize("style", [0, 1, 5, 50, 300, "ties"])
-def test_every_count(style, dtype):
-    bags, counts, expected = every_count(style)
+@pytest.mark.parametrize("most", [2, _triton.FEW, _triton.FEW + 1, 10])
+def test_every_count(style, most, dtype):
+    bags, counts, expected = every_count(style, most)
     log_prob, phi = both(tensors(bags, counts, dtype))
     assert_close(log_prob.cpu().numpy(), [e.log_prob for e in expected], TOLERANCE[dtype])
     posterior = np.concatenate([e.posterior for e in expected])
@@ -100,7 +101,7 @@ def test_counts_far_from_the_mean(dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("n", [7, 24, 70])
+@pytest.mark.parametrize("n", [4, 7, 24, 70])
 def test_any_finite_logits(n, dtype):
     """Ties, clusters and gaps at scales where adding one changes nothing."""
     huge = 3e36 if dtype == torch.float32 else 1e300
@@ -123,7 +124,7 @@ def test_no_and_all_positives(n, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("n", [6, 25, 50])
+@pytest.mark.parametrize("n", [3, 6, 25, 50])
 @pytest.mark.parametrize("sd", [1, 100])
 def test_known_labels(n, sd, dtype):
     rng = np.random.default_rng(7)
@@ -139,7 +140,7 @@ def test_known_labels(n, sd, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("n", [3, 20, 45])
+@pytest.mark.parametrize("n", [3, 8, 20, 45])
 def test_impossible_bags_have_their_prior(n, dtype):
     z = np.linspace(-2, 3, n)
     sure = z.copy()
@@ -152,7 +153,7 @@ def test_impossible_bags_have_their_prior(n, dtype):
     torch.testing.assert_close(phi[: 4 * n], logits[: 4 * n].sigmoid())
 
 
-@pytest.mark.parametrize("n", [3, 20, 45])
+@pytest.mark.parametrize("n", [3, 8, 20, 45])
 @pytest.mark.parametrize("y", [0, 1])
 def test_nan_comes_out_for_its_own_bag_only(n, y):
     z = np.zeros(n)
@@ -176,6 +177,16 @@ def mixed(rng):
     """Bags for all kernels, side by side, some of them empty."""
     sizes = np.array([0, 5, 33, 1, 12, 0, 0, 13, 2, 70, 12, 32, 3, 0, 7, 20, 4, 4, 9, 0])
     return [rng.normal(size=n) * 2 for n in sizes], rng.integers(0, sizes + 1)
+
+
+@each_dtype
+def test_few_instances_beside_many(dtype):
+    """Programs whose bags all have few instances take another way than their neighbours."""
+    rng = np.random.default_rng(11)
+    lanes = _triton.LANES
+    sizes = np.r_[rng.integers(0, 5, size=lanes), rng.integers(0, 13, size=lanes), 1, 4]
+    bags = [rng.normal(size=n) * 3 for n in sizes]
+    assert_as_torch(bags, rng.integers(0, sizes + 1), dtype)
 
 
 @each_dtype

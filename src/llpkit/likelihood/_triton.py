@@ -30,6 +30,9 @@ INTERPRETED = not isinstance(large, triton.runtime.JITFunction)
 TINY, SMALL = 12, 32
 """Largest bags of the first and of the second kernel."""
 
+FEW = 4
+"""The first kernel works on so many places of a bag where the bags at hand have no more."""
+
 LANES = 1024 if INTERPRETED else 128
 """Lanes of a program for small bags; the interpreter's cost is by the operation, not the lane."""
 
@@ -65,6 +68,7 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
             OWN=TINY,
             LANES=LANES,
             SCAN=LANES,
+            FEW=FEW,
             num_warps=4,
             **FUSED,
         )
@@ -78,6 +82,7 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
                 OWN=8,
                 LANES=LANES,
                 SCAN=512,
+                FEW=0,
                 num_warps=4,
                 **FUSED,
             )

@@ -168,30 +168,27 @@ def small(
     OWN: tl.constexpr,
     LANES: tl.constexpr,
     SCAN: tl.constexpr,
+    FEW: tl.constexpr,
 ):
-    """Bags of ``LEAST`` to ``MOST`` instances among the ``span`` bags of this program."""
+    """Bags of ``LEAST`` to ``MOST`` instances among the ``span`` bags of this program.
+
+    Where none of the bags at hand has more than ``FEW`` instances, no lane works on more places.
+    """
     BAGS: tl.constexpr = LANES * OWN // MOST
     first = tl.program_id(0).to(tl.int64) * span
     last = tl.minimum(first + span, num_bags)
+    arrays = (z_ptr, counts_ptr, offsets_ptr, log_p_ptr, phi_ptr, num_bags)
     for part in range(first, last, SCAN):
-        found = True
-        if SCAN > BAGS:  # look for any before looking closer
+        found, few = True, False
+        if SCAN > BAGS or FEW > 0:  # look for any before looking closer
             bag = part + tl.arange(0, SCAN)
             begin = tl.load(offsets_ptr + bag, mask=bag < last, other=0)
             size = tl.load(offsets_ptr + bag + 1, mask=bag < last, other=0) - begin
             found = tl.max(((size >= LEAST) & (size <= MOST)).to(tl.int32), 0) > 0
+            few = tl.max(size, 0) <= FEW
         if found:
             for at in range(part, tl.minimum(part + SCAN, last), BAGS):
-                _block(
-                    at,
-                    z_ptr,
-                    counts_ptr,
-                    offsets_ptr,
-                    log_p_ptr,
-                    phi_ptr,
-                    num_bags,
-                    LEAST,
-                    MOST,
-                    OWN,
-                    LANES,
-                )
+                if few:
+                    _block(at, *arrays, LEAST, FEW, FEW, LANES)
+                else:
+                    _block(at, *arrays, LEAST, MOST, OWN, LANES)

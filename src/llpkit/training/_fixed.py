@@ -37,7 +37,7 @@ class Plan(NamedTuple):
 
     def to(self, device: torch.device) -> "Plan":
         """On the training device."""
-        return self.map(lambda t: _send(t, device))
+        return self.map(lambda t: send(t, device))
 
     def step(self, index: int) -> "Plan":
         """What belongs to one step, without the first axis."""
@@ -122,7 +122,8 @@ def plan_bags(bags: Bags, sizes: Tensor, size: int) -> tuple[Plan, list[int]]:
     return plan, (sizes > size).nonzero()[:, 0].tolist()
 
 
-def _send(value: Tensor, device: torch.device) -> Tensor:
+def send(value: Tensor, device: torch.device) -> Tensor:
+    """Copy to the training device, without waiting for it."""
     if device.type == "cuda":
         return value.pin_memory().to(device, non_blocking=True)
     return value.to(device)

@@ -22,7 +22,7 @@ from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, 
 from llpkit.training._callbacks import Callback, Row
 from llpkit.training._checkpoint import load_checkpoint, save_checkpoint
 from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
-from llpkit.training._fixed import plan_bags, plan_instances
+from llpkit.training._fixed import plan_bags, plan_instances, send
 from llpkit.training._replay import Replay
 
 Augmentation = Callable[[Tensor], Tensor]
@@ -207,7 +207,7 @@ class Session:
         known = self.augment is None or isinstance(self.augment, Augment)
         if device.type == "cuda" and self.feed.resident and known:
             many = max(1, AT_ONCE // (size * max(1, prod(self.task.input_shape))))
-        rows = rows.to(device) if self.feed.resident else rows
+        rows = send(rows, device) if self.feed.resident else rows
         for raw in self.feed.stream([some.flatten() for some in rows.split(many)]):
             x = self._inputs(raw)
             if x.dim() == 4:

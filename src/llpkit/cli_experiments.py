@@ -53,6 +53,7 @@ def reproduce(
             "and epoch-time 3, grid 2).",
             WHICH,
             "FOLDS",
+            "--folds",
         ),
     ] = None,
     bag_sizes: Annotated[
@@ -87,7 +88,7 @@ def reproduce(
         str | None, _option("paper, geometric or none (paper; digits: none).", HOW, "NAME")
     ] = None,
     size: Annotated[
-        str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE")
+        str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE", "--size")
     ] = None,
     precision: Annotated[
         str | None,

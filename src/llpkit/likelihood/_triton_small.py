@@ -188,7 +188,9 @@ def small(
             few = tl.max(size, 0) <= FEW
         if found:
             for at in range(part, tl.minimum(part + SCAN, last), BAGS):
-                if few:
+                if FEW == 0:
+                    _block(at, *arrays, LEAST, MOST, OWN, LANES)
+                elif few:
                     _block(at, *arrays, LEAST, FEW, FEW, LANES)
                 else:
                     _block(at, *arrays, LEAST, MOST, OWN, LANES)

@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
         report = estep_gpu.on("cuda", options.quick, options.seed, command)
         estep_gpu.figure(report.numbers, out / "estep_gpu.png")
     else:
-        report = estep.measure(options.quick, options.seed, out)
+        report = estep.measure(options.quick, options.seed, out, "speed.py")
     report.say("\n## Epochs\n")
     epoch.measure(
         options.device, options.quick, options.rounds or (3 if options.quick else 9), report

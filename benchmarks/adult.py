@@ -6,10 +6,12 @@ The official split: bags are made of the training part, and the measures are of 
 labels nothing is chosen by. Linear estimators choose C by the likelihood of held-out bags, in a
 search of three folds. Fit time is that of the last fit, in seconds of the processor (of all threads
 together: set OMP_NUM_THREADS=1 to compare), without the search. A run that is in
-`runs.jsonl` of the output folder is not made again, so a stopped benchmark goes on.
+`runs.jsonl` of the output folder with the same parameters is not made again, so a stopped benchmark
+goes on; remove the file to make all of them again.
 """
 
 import argparse
+import hashlib
 import json
 import platform
 import sys
@@ -80,13 +82,15 @@ ABLATION = {
     "EM, boosting, 2,000 rows, in-sample": Entry(
         LLPClassifier(BOOSTING, out_of_fold=False), codes=True, rows=2000
     ),
-    "EM, whole trees": Entry(LLPClassifier(WHOLE), codes=True),
-    "EM, whole trees, in-sample": Entry(LLPClassifier(WHOLE, out_of_fold=False), codes=True),
+    "EM, whole trees": Entry(LLPClassifier(WHOLE, max_iter=20), codes=True),
+    "EM, whole trees, in-sample": Entry(
+        LLPClassifier(WHOLE, max_iter=20, out_of_fold=False), codes=True
+    ),
     "EM, whole trees, from proportions": Entry(
-        LLPClassifier(WHOLE, start="proportion"), codes=True
+        LLPClassifier(WHOLE, max_iter=20, start="proportion"), codes=True
     ),
     "EM, whole trees, from proportions, in-sample": Entry(
-        LLPClassifier(WHOLE, start="proportion", out_of_fold=False), codes=True
+        LLPClassifier(WHOLE, max_iter=20, start="proportion", out_of_fold=False), codes=True
     ),
 }
 ABLATION_SIZES = ("8",)
@@ -112,6 +116,7 @@ class Run:
     brier: float
     seconds: float
     C: float | None
+    setting: str
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,14 @@ def random_groups(rows: int, size: int, seed: int) -> np.ndarray:
     return found
 
 
+def setting(name: str) -> str:
+    """A short name for all parameters of an estimator, and for what is searched."""
+    entry = (ESTIMATORS | ABLATION)[name]
+    with sklearn.config_context(print_changed_only=False):
+        told = f"{entry.model!r} {GRID if entry.search else ''} {entry.rows}"
+    return hashlib.sha256("".join(told.split()).encode()).hexdigest()[:12]
+
+
 def some_rows(part: Part, rows: int, seed: int) -> Part:
     chosen = np.random.default_rng(seed).permutation(len(part.labels))[:rows]
     return Part(part.features[chosen], part.codes[chosen], part.labels[chosen], part.key[chosen])
@@ -193,6 +206,7 @@ def run(name: str, bags: str, seed: int, train: Part, test: Part) -> Run:
         float(brier_score_loss(test.labels, p)),
         seconds,
         getattr(model, "C", None),
+        setting(name),
     )
 
 
@@ -216,10 +230,11 @@ def measured(out: Path, plan: list[tuple[str, str, int]], train: Part, test: Par
     known = {}
     for line in lines:
         old = Run(**json.loads(line))
-        known[old.estimator, old.bags, old.seed, old.rows] = old
+        known[old.estimator, old.bags, old.seed, old.rows, old.setting] = old
     found = []
     for name, bags, seed in plan:
-        key = (name, bags, seed, (ESTIMATORS | ABLATION)[name].rows or len(train.labels))
+        rows = (ESTIMATORS | ABLATION)[name].rows or len(train.labels)
+        key = (name, bags, seed, rows, setting(name))
         if key not in known:
             known[key] = run(name, bags, seed, train, test)
             with file.open("a") as target:

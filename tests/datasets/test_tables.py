@@ -4,6 +4,7 @@ import gzip
 import math
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -384,6 +385,27 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     asked = features(write("t.csv", rows), features=["name"])
     assert asked.inputs.shape == (70, 65)
     assert asked.inputs[:, -1].sum() == 6  # those beyond 64 levels are other
+
+
+def test_a_slip_in_a_column_of_many_numbers_names_its_row(write):
+    rows = ["bag,n,x", *(f"b{i},0,{i}.5" for i in range(70)), "c,0,12O.5", "d,0,3"]
+    table = write("t.csv", rows)
+    for options in ({}, {"numeric": "x"}):
+        message = refusal(features, table, **options)
+        assert "'12O.5' is not a number" in message
+        assert "row 71 " in message
+    assert len(features(table, categorical="x").encoder.feature_names) == 65
+
+
+def test_the_index_of_a_data_frame_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"bag": ["a", "a", "b"], "n": [1, 1, 0], "x": [1.0, 2.0, 3.0]})
+    file = tmp_path / "t.parquet"
+    frame[frame.x > 0].iloc[[2, 0, 1]].to_parquet(file)
+    data = features(file)
+    assert data.encoder.feature_names == ["x"]
+    assert data.notes == (
+        "column '__index_level_0__' is left out: it is the index of a data frame",
+    )
 
 
 def test_only_unusable_columns(write):

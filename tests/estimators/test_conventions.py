@@ -10,7 +10,12 @@ import pytest
 import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
@@ -18,9 +23,10 @@ from sklearn.model_selection import (
     cross_val_predict,
     cross_val_score,
 )
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 
 from llpkit import Bags, Evidence, LLPError, estimators, evaluation
 from llpkit.estimators import (
@@ -145,6 +151,29 @@ def test_files_hold_the_estimator_without_pickle(name, tmp_path):
     assert again.score(data.X, data.y, data.groups) == model.score(data.X, data.y, data.groups)
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        HistGradientBoostingClassifier(max_iter=3, categorical_features=[1]),
+        MLPClassifier((3,), max_iter=5),
+        MLPClassifier((3,), solver="sgd", max_iter=5),
+        CalibratedClassifierCV(LinearSVC(), cv=2),
+        RandomForestClassifier(3),
+        GradientBoostingClassifier(n_estimators=3),
+        make_pipeline(StandardScaler(), SVC()),
+    ],
+    ids=lambda inner: type(inner).__name__,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_files_hold_what_is_inside_em(inner, tmp_path):
+    data = gaussians(60)
+    X = np.c_[data.X[:, 0], data.labels ^ (np.arange(60) % 5 == 0)]
+    model = LLPClassifier(inner, max_iter=2, random_state=0).fit(X, data.y, data.groups)
+    estimators.save(model, tmp_path / "model.skops")
+    again = estimators.load(tmp_path / "model.skops")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
 class Stranger(LLPLogisticRegression):
     pass
 
@@ -152,7 +181,8 @@ class Stranger(LLPLogisticRegression):
 def test_a_file_makes_no_types_that_are_not_known(tmp_path):
     data = gaussians(60)
     file = tmp_path / "model.skops"
-    estimators.save(Stranger().fit(data.X, data.y, data.groups), file)
+    with pytest.warns(UserWarning, match=r"holds objects of .*Stranger; to load it pass trusted="):
+        estimators.save(Stranger().fit(data.X, data.y, data.groups), file)
     with pytest.raises(LLPError, match=r"would make objects of .*Stranger.*pass trusted="):
         estimators.load(file)
     file.write_bytes(file.read_bytes()[:99])

@@ -63,6 +63,43 @@ def test_the_bag_likelihood_never_falls(seed, size):
     assert model.score(data.X, data.y, data.groups) == pytest.approx(path.max(), abs=1e-9)
 
 
+class Recording(LogisticRegression):
+    """Remembers the squared length of its weights after every fit."""
+
+    lengths = []  # noqa: RUF012
+
+    def fit(self, X, y, sample_weight=None):
+        super().fit(X, y, sample_weight)
+        self.lengths.append(float((self.coef_**2).sum()))
+        return self
+
+
+@pytest.mark.parametrize("start", ["additive", "proportion"])
+@pytest.mark.parametrize("C", [0.01, 0.1, 1.0])
+def test_with_a_penalty_what_is_penalised_never_falls(C, start):
+    data = gaussians(400, 5, distance=1.5)
+    Recording.lengths.clear()
+    inner = Recording(C=C, tol=1e-10, max_iter=10_000)
+    em = LLPClassifier(inner, start=start, max_iter=2000, tol=1e-9)
+    em.fit(data.X, data.y, data.groups)
+    lengths = np.array(Recording.lengths)
+    bags = len(np.unique(data.groups))
+    path = bags * em.log_likelihoods_ - lengths / (2 * C)
+    assert len(path) == len(lengths) > 3
+    assert np.diff(path).min() > -1e-6
+    direct = LLPLogisticRegression(C=C, tol=1e-9).fit(data.X, data.y, data.groups)
+    np.testing.assert_allclose(em.estimator_.coef_, direct.coef_, atol=2e-3)
+
+
+@pytest.mark.parametrize("C", [0.01, 0.1, 1.0])
+def test_by_default_em_ends_near_the_optimum(C):
+    data = gaussians(400, 5, distance=1.5)
+    em = LLPClassifier(LogisticRegression(C=C)).fit(data.X, data.y, data.groups)
+    direct = LLPLogisticRegression(C=C, tol=1e-9).fit(data.X, data.y, data.groups)
+    assert em.converged_
+    np.testing.assert_allclose(em.estimator_.coef_, direct.coef_, atol=0.03)
+
+
 def test_a_wrong_m_step_would_show():
     """The check above can fail: weights that are swapped in every other M-step."""
 
@@ -138,6 +175,20 @@ def test_auto_means_all_but_linear_models_and_naive_bayes():
         HistGradientBoostingClassifier(),
     ):
         assert may_interpolate(make_pipeline(StandardScaler(), inner))
+
+
+def test_boosting_does_not_stop_early_on_copies_of_its_rows():
+    data = gaussians(6000, 8)  # of more than 10,000 rows, or copies, "auto" means yes
+    inner = HistGradientBoostingClassifier(max_iter=30)
+    model = LLPClassifier(inner, out_of_fold=False, max_iter=3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(data.X, data.y, data.groups)
+        assert inner.early_stopping == "auto"
+        assert model.estimator_.n_iter_ == 30
+        model.set_params(estimator__early_stopping=True)
+        with pytest.warns(UserWarning, match=r"early_stopping = True.*set early_stopping=False"):
+            model.fit(data.X, data.y, data.groups)
 
 
 def test_boosting_learns_what_a_linear_model_cannot():

@@ -1,7 +1,8 @@
 """Columns of a table as features: numbers standardised, categories one-hot, missing values told."""
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -216,11 +217,17 @@ def _is_numeric(table: Table, name: str) -> bool:
     return False
 
 
-def usable(table: Table, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Of these columns, those that can be features, and for each other one a note why not."""
+def usable(
+    table: Table, names: Iterable[str], wanted: Container[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Of these columns, those that can be features, and for each other one a note why not.
+
+    A column that is ``wanted`` by name is kept, and so is one of numbers with a slip in it: to fit
+    the encoder will say what is wrong with them.
+    """
     kept, notes = [], []
     for name in names:
-        reason = _useless(table, name)
+        reason = None if name in wanted else _useless(table, name)
         if reason is None:
             kept.append(name)
         else:
@@ -233,12 +240,16 @@ def _useless(table: Table, name: str) -> str | None:
 
     if not name.strip():
         return "it has no name"
+    if re.fullmatch(r"__index_level_\d+__", name):
+        return "it is the index of a data frame"
     try:
         values, bad = table.parse(name)
     except LLPError as error:
         return str(error)
     if bad is None:
         return "it has no values" if np.isnan(values).all() else None
+    if (~np.isnan(values)).sum() > bad[2]:
+        return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(_MAX_LEVELS, len(table) // 2):
         return f"{distinct:,} different texts in {several(len(table), 'row')} tell nothing"

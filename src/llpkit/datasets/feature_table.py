@@ -50,14 +50,14 @@ def feature_table(
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
+    numbers, categories = listed(numeric), listed(categorical)
     if features is None:
         taken = {bag, label, *known.names}
-        chosen, notes = usable(data, [name for name in data.names if name not in taken])
+        rest = [name for name in data.names if name not in taken]
+        chosen, notes = usable(data, rest, wanted={*numbers, *categories})
     else:
         chosen, notes = listed(features), []
-    encoder = FeatureEncoder.fit(
-        data, chosen, numeric=listed(numeric), categorical=listed(categorical)
-    )
+    encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
     inputs = encoder.apply(data)
     return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
 

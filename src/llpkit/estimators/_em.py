@@ -15,7 +15,7 @@ from llpkit.estimators._base import Array, BaseLLP, solve, some_bags
 from llpkit.estimators._check import check_number, check_whole, check_word
 from llpkit.estimators._logistic import Scale, calibrate
 from llpkit.estimators._start import additive_start, is_table
-from llpkit.estimators._weighted import WeightedFits, class_scores, may_interpolate
+from llpkit.estimators._weighted import WeightedFits, class_scores, climbs, may_interpolate
 
 _WARMING = 1.5
 """What the inverse temperature is multiplied by after every annealed E-step."""
@@ -29,7 +29,10 @@ class LLPClassifier(BaseLLP):
     The E-step computes the posterior :math:`\varphi_i` of every label given its bag's count; the
     M-step fits the classifier with every row once a class, weighted by the posterior of that class.
     EM stops when two iterations have raised the mean log-likelihood of the bags by less than
-    ``tol``, and the best iteration is kept.
+    ``tol``, and the iteration of the highest is kept. With a linear model of probabilities, whose
+    M-step raises the likelihood less its penalty, EM stops when two iterations have changed it by
+    less, and the last is kept: with logistic regression, the optimum of
+    :class:`LLPLogisticRegression`.
 
     A classifier that can learn its training rows by heart repeats in every E-step what it was told
     in the last M-step, so that EM freezes on its first guess. For such a classifier the E-step
@@ -49,7 +52,9 @@ class LLPClassifier(BaseLLP):
         n_init: Runs of EM; all after the first start at random, and that of the highest likelihood
             is kept.
         max_iter: The most iterations of a run.
-        tol: Stop when two iterations raise the mean log-likelihood of a bag by less.
+        tol: Stop when two iterations raise the mean log-likelihood of a bag by less; ``None`` is
+            1e-4 for linear models of probabilities, whose iterations are cheap and not random, and
+            5e-3 for all others.
         annealing: Inverse temperature of the first E-step; it rises by half every iteration, to
             one. Below one the first posteriors are softer.
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes.
@@ -61,7 +66,7 @@ class LLPClassifier(BaseLLP):
         estimator_: The classifier, fitted.
         log_likelihoods_: The mean log-likelihood of a bag in every iteration of the run kept.
         n_iter_: How many that were.
-        converged_: Whether the last two of them rose by less than ``tol``.
+        converged_: Whether EM stopped by ``tol``.
         classes_: The labels.
 
     Reference: Baručić and Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
@@ -82,8 +87,8 @@ class LLPClassifier(BaseLLP):
         *,
         start: Literal["additive", "proportion"] = "additive",
         n_init: int = 1,
-        max_iter: int = 20,
-        tol: float = 5e-3,
+        max_iter: int = 100,
+        tol: float | None = None,
         annealing: float = 1.0,
         out_of_fold: bool | Literal["auto"] = "auto",
         n_folds: int = 3,
@@ -108,7 +113,8 @@ class LLPClassifier(BaseLLP):
         check_whole("n_init", self.n_init, low=1)
         check_whole("max_iter", self.max_iter, low=1)
         check_whole("n_folds", self.n_folds, low=2)
-        check_number("tol", self.tol, above=0)
+        if self.tol is not None:
+            check_number("tol", self.tol, above=0)
         check_number("annealing", self.annealing, above=0, high=1)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
@@ -144,7 +150,7 @@ class LLPClassifier(BaseLLP):
             warnings.warn(
                 f"EM did not converge in {self.max_iter} iterations; the log-likelihoods of a bag "
                 f"were {', '.join(f'{x:.4f}' for x in best.history[-3:])} at last and tol = "
-                f"{self.tol:g}; raise max_iter or tol",
+                f"{best.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
             )
@@ -161,7 +167,9 @@ class LLPClassifier(BaseLLP):
         """EM from these posteriors."""
         few = some_bags(bags, random)
         judge = Bags(few.offsets, few.evidence)
-        best = _Run([], phi, None, None)
+        exact = not scaled and climbs(fits.template)
+        tol = self.tol if self.tol is not None else 1e-4 if exact else 5e-3
+        best = _Run([], phi, None, None, tol=tol)
         history = best.history
         cold, begin = float(self.annealing), 0
         for _ in range(self.max_iter):
@@ -170,14 +178,20 @@ class LLPClassifier(BaseLLP):
             z = score if scale is None else scale(score)
             log_p, phi = solve(z, bags, self.method)
             history.append(float(log_p.mean()))
-            if history[-1] == max(history):
-                best = _Run(history, phi, model, scale)
+            if exact or history[-1] == max(history):
+                best = _Run(history, phi, model, scale, history[-1], tol)
             if cold < 1:
                 phi = solve(cold * z, bags, self.method)[1]
                 cold, begin = min(1.0, _WARMING * cold), len(history)
                 continue
             settled = history[begin:]
-            if len(settled) > 2 and max(settled[-2:]) - max(settled[:-2]) < self.tol:
+            if len(settled) < 3:
+                continue
+            if exact:
+                gain = float(np.abs(np.diff(settled[-3:])).max())
+            else:
+                gain = max(settled[-2:]) - max(settled[:-2])
+            if gain < tol:
                 best.converged = True
                 break
         return best
@@ -222,18 +236,15 @@ class LLPClassifier(BaseLLP):
 
 @dataclass
 class _Run:
-    """A run of EM: its log-likelihoods and the best of its iterations."""
+    """A run of EM: its log-likelihoods and the iteration that is kept."""
 
     history: list[float]
     phi: Array
     model: Any
     scale: Scale | None
+    log_likelihood: float = -np.inf
+    tol: float = 0.0
     converged: bool = False
-
-    @property
-    def log_likelihood(self) -> float:
-        """The best there was."""
-        return max(self.history)
 
 
 def fold_of_rows(bags: Bags, number: int, random: np.random.RandomState) -> Array:

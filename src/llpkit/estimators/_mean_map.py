@@ -113,9 +113,10 @@ class MeanMapClassifier(BaseLLP):
     def _check_proportions(self, y: Array, n: Array) -> None:
         absent = y.sum(0) == 0
         if absent.any():
+            name = self.classes_[absent.argmax()].item()
             raise LLPError(
-                f"no bag has an instance of class {self.classes_[absent.argmax()]!r}, so its mean "
-                "cannot be told; leave the class out, or add bags that have it"
+                f"no bag has an instance of class {name!r}, so its mean cannot be told; leave the "
+                "class out, or add bags that have it"
             )
         if np.linalg.matrix_rank(y / n[:, None]) < y.shape[1]:
             raise LLPError(

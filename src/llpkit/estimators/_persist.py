@@ -1,6 +1,7 @@
 """Fitted estimators in files, without pickle."""
 
 import os
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,24 +11,43 @@ from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
 
 # What skops does not trust of itself, though loading it runs no code of the file: the nodes of
-# trees and LightGBM's model text.
+# trees, the states of optimisers, the models of LightGBM and XGBoost, and a check of arrays with
+# its options (of a partial function skops asks about the function too).
 _TRUSTED = (
     "collections.OrderedDict",
+    "functools.partial",
     "lightgbm.basic.Booster",
     "lightgbm.sklearn.LGBMClassifier",
     "numpy.dtype",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
+    "sklearn.utils.validation.check_array",
+    "xgboost.core.Booster",
+    "xgboost.sklearn.XGBClassifier",
 )
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator, or a pipeline that ends in one, to a skops file."""
+    """Write a fitted estimator, or a pipeline that ends in one, to a skops file.
+
+    Of parts that :func:`load` would only make when told to, a warning is given.
+    """
     import skops.io
 
     file = Path(os.path.expanduser(path))
     with atomic(file) as temporary:
         skops.io.dump(estimator, temporary, compression=zipfile.ZIP_DEFLATED)
+        strange = _strange(skops.io.get_untrusted_types(file=temporary), ())
+    if strange:
+        warnings.warn(
+            f"{file} holds objects of {', '.join(strange)}; to load it pass trusted={strange}",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
@@ -43,8 +63,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
     file = Path(os.path.expanduser(path))
     try:
         found = skops.io.get_untrusted_types(file=file)
-        known = {*_own_types(), *_TRUSTED, *trusted}
-        strange = [name for name in found if name not in known]
+        strange = _strange(found, trusted)
         if strange:
             raise LLPError(
                 f"{file} would make objects of {', '.join(strange)}; if you know these types and "
@@ -59,6 +78,11 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         raise LLPError(f"{file} holds types that are not trusted: {error}") from error
     except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError, ImportError) as error:
         raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
+
+
+def _strange(found: Sequence[str], trusted: Sequence[str]) -> list[str]:
+    known = {*_own_types(), *_TRUSTED, *trusted}
+    return [name for name in found if name not in known]
 
 
 def _own_types() -> list[str]:

@@ -103,7 +103,13 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
     per_bag = isinstance(y, Evidence) and len(y) == len(sizes)
     if not per_bag:
         y = _of_bags(y, rows.numpy(), offsets.numpy(), ids)
-    evidence = checked_evidence(y, sizes, Speech(ids))
+    try:
+        evidence = checked_evidence(y, sizes, Speech(ids))
+    except LLPError as error:
+        raise LLPError(
+            f"{error}; if these rows are a part of a table, chosen by a splitter or drawn with "
+            "replacement, choose whole bags, as GroupKFold does"
+        ) from error
     return Bags._make(offsets, rows, evidence, ids, len(rows))
 
 

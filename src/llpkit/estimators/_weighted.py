@@ -36,6 +36,12 @@ def may_interpolate(estimator: Any) -> bool:
     return not isinstance(last_step(estimator), LinearClassifierMixin | _BaseNB)
 
 
+def climbs(estimator: Any) -> bool:
+    """Whether a fit maximises the likelihood of labels less a penalty, so that EM climbs."""
+    linear = isinstance(last_step(estimator), LinearClassifierMixin)
+    return linear and hasattr(estimator, "predict_proba")
+
+
 class WeightedFits:
     """Fits of one classifier to the same rows with ever new weights.
 
@@ -66,7 +72,7 @@ class WeightedFits:
             self.X = rounded(X, estimator.max_bins)
         self.num_classes = num_classes
         self.folds = folds
-        self.template = seeded(estimator, random)
+        self.template = _without_early_stopping(seeded(estimator, random))
         self.warm = _begins_where_it_was(last_step(self.template))
         if self.warm:
             last_step(self.template).set_params(warm_start=True)
@@ -181,6 +187,22 @@ def seeded(estimator: Any, random: np.random.RandomState) -> Any:
     ]
     seeds = random.randint(np.iinfo(np.int32).max, size=len(open_))
     return copied.set_params(**dict(zip(sorted(open_), seeds.tolist(), strict=True)))
+
+
+def _without_early_stopping(estimator: Any) -> Any:
+    """Rows held out for early stopping would have copies among those that are learnt from."""
+    last = last_step(estimator)
+    value = last.get_params(deep=False).get("early_stopping")
+    if value == "auto":
+        last.set_params(early_stopping=False)
+    elif value:
+        warnings.warn(
+            f"{type(last).__name__} has early_stopping = {value!r}, but every row stands on both "
+            "sides in copies, so that it stops too late or too early; set early_stopping=False",
+            UserWarning,
+            stacklevel=5,
+        )
+    return estimator
 
 
 def _begins_where_it_was(estimator: Any) -> bool:

@@ -49,7 +49,10 @@ class TableModel(Fitted):
             raise LLPError(
                 f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
             )
-        return torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
+        z = torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
+        if self.num_classes is not None and z.dim() == 1:  # counts of each of two classes
+            z = torch.stack([torch.zeros_like(z), z], 1)
+        return z
 
     def save(self, directory: str | Path) -> Path:
         """Write the estimator with skops and a description as JSON."""

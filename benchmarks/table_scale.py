@@ -3,8 +3,8 @@
     python benchmarks/table_scale.py [--quick] [--out results/table-scale]
 
 Tables of 20 numbers (float32) a row in random bags of 6.7 rows on average, 1.5 million bags at ten
-million rows. `LLPClassifier` fits histogram boosting with its own defaults, one iteration of EM. The
-classifier times its own fits (the M-step) and predictions, and the start is timed apart; what
+million rows. `LLPClassifier` fits histogram boosting with its own defaults, one iteration of EM.
+The classifier times its own fits (the M-step) and predictions, and the start is timed apart; what
 else the fit of EM takes is the engine, the calibration and the bookkeeping: reading the bags, the
 copies of rows with their weights. All in seconds of the processor, on one thread, so that what else
 the machine does does not count. Every size runs in a process of its own, which tells its peak
@@ -108,7 +108,8 @@ def report(found: list[dict[str, float]]) -> list[str]:
         lines.append(
             f"| {f['rows']:,} | {f['bags']:,} | {f['m_step']:.2f} | {f['prediction']:.2f} | "
             f"{f['rest']:.2f} | {f['start']:.2f} | {added(f):.1%} | "
-            f"{added(f) + f['prediction'] / f['m_step']:.1%} | {1e6 * f['total'] / f['rows']:.1f} | {f['peak_gb']:.1f} |"
+            f"{added(f) + f['prediction'] / f['m_step']:.1%} | "
+            f"{1e6 * f['total'] / f['rows']:.1f} | {f['peak_gb']:.1f} |"
         )
     rows, total = (np.log([f[key] for f in found]) for key in ("rows", "total"))
     steep, share = float(np.polyfit(rows, total, 1)[0]), added(found[-1])

@@ -94,6 +94,26 @@ def test_labels_predictions_and_measures(llpkit, people, tmp_path):
     assert measures["held-out"]["instances"]["accuracy"] > 0.8
 
 
+def test_a_count_column_for_each_of_two_classes(llpkit, people, tmp_path):
+    rows = read(people)
+    size = {row["district"]: 0 for row in rows}
+    for row in rows:
+        size[row["district"]] += 1
+    lines = ["district,no,yes,age"]
+    for row in rows:
+        no = size[row["district"]] - int(row["n_yes"])
+        lines.append(f"{row['district']},{no},{row['n_yes']},{row['age']}")
+    (tmp_path / "two.csv").write_text("\n".join(lines) + "\n")
+    counts = ("--bag", "district", "--count", "no", "--count", "yes")
+    done = llpkit("fit", "two.csv", *counts, "--estimator", "logistic", "--out", "run")
+    assert done.code == 0, done.err
+    assert llpkit("predict", "run", "two.csv", "--out", "out.csv").code == 0
+    out = read(tmp_path / "out.csv")
+    right = [row["label"] in ("yes", "1") for row in out]
+    truth = [row["answer"] == "1" for row in rows]
+    assert np.mean(np.array(right) == truth) > 0.85
+
+
 def test_more_classes(llpkit, tmp_path):
     rng = np.random.default_rng(0)
     lines = ["bag,a,b,c,x,y"]

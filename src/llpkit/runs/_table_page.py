@@ -176,13 +176,22 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
             plain = (values[:, 0] * column.scale + column.mean).tolist()
             gone = (values[:, 1] > 0).tolist() if column.missing else [False] * len(rows)
             pairs = zip(plain, gone, strict=True)
-            texts[column.name] = ["missing" if no else f"{value:.4g}" for value, no in pairs]
+            texts[column.name] = [
+                "missing" if no else _number(value, column.scale) for value, no in pairs
+            ]
         else:
             names = [*column.levels, "other", "missing"]
             texts[column.name] = [names[k] for k in values.argmax(1).tolist()]
         start += width
     chosen = [name for name in order if name in texts][:_COLUMNS]
     return ["\n".join(f"{name} {texts[name][i]}" for name in chosen) for i in range(len(rows))]
+
+
+def _number(value: float, scale: float) -> str:
+    """A number that has been standardised in float32 and back, as a person would write it."""
+    if abs(value) < 1e-5 * scale:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _listed(

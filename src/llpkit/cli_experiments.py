@@ -282,14 +282,14 @@ def _experiment(
 
 
 def _check(records: Sequence[Path], place: "Place") -> None:
-    """Run records again and say what differs, which on a CPU nothing should."""
+    """Run records again and say what differs: on a CPU nothing should, on a GPU little."""
     from llpkit.experiments import check
 
     found = []
     for path in records:
         found.append(check(path, place))
         typer.echo(found[-1].told)
-    if any(each.where and each.device == "cpu" for each in found):
+    if not all(each.agrees for each in found):
         raise typer.Exit(FAILED)
 
 

@@ -177,6 +177,14 @@ def test_what_is_mixed_in_a_comparison_is_told(store):
         assert told in text
 
 
+def test_a_choice_with_options_is_told_as_such(store):
+    written(store, photos("mle", 0), [0.8], chosen_by="grid of augmentation none")
+    softer = photos("mle", 0, method_options={"step": 0.5})
+    written(store, softer, [0.8], chosen_by="grid of augmentation none, options")
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "mixes sources of hyper-parameters (grid: 1 run, grid and options: 1 run)" in text
+
+
 def test_records_that_are_there_twice_and_differ_are_told(tmp_path):
     parts = [Store([tmp_path / name]) for name in ("one", "two")]
     for fold in range(2):

@@ -158,7 +158,7 @@ def test_a_variant_is_a_method_with_options_and_a_name_of_its_own():
         names = [run.name for run in plan(experiment, small(methods=[], folds=[0], epochs=5))]
         assert names.count("mle-pass") == there
     twice = small(methods=["mle", "mle-pass"], method_options={"mle": {"refresh": "pass"}})
-    with pytest.raises(LLPError, match="mle-pass, fold 0 is there twice"):
+    with pytest.raises(LLPError, match="methods: mle with these options is mle-pass, which is"):
         plan("convergence", twice)
 
 

@@ -12,6 +12,7 @@ import pytest
 from llpkit.cli_experiments import _command
 from llpkit.experiments import Store
 
+OUT = Path("llpkit-results")
 SMALL = ("--dataset", "digits", "--methods", "mle,dllp", "--folds", 2, "--epochs", 2)
 
 
@@ -139,6 +140,18 @@ def test_a_method_option_reaches_the_run(llpkit):
     records = list(Store([Path("llpkit-results")]).read())
     options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
     assert options == {"mle": {"refresh": "pass", "step": 1.0}, "dllp": {}}
+
+
+def test_options_of_a_variant_are_recorded_as_the_users(llpkit):
+    given = ("--methods", "mle,mle-pass", "--method-option", "mle-pass.step=0.5", "--folds", 1)
+    code, _, err = llpkit("reproduce", "convergence", *SMALL, *given)
+    assert code == 0, err
+    found = {r["run"]["method_options"]["step"]: r["chosen_by"] for r in Store([OUT]).read()}
+    assert found == {1.0: "defaults", 0.5: "options"}
+    llpkit("report", OUT)
+    text = (OUT / "report" / "report.html").read_text(encoding="utf-8")
+    assert "mle-pass, step 0.5" in text
+    assert "mle against each, fold by fold" in text
 
 
 def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):

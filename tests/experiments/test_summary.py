@@ -70,6 +70,28 @@ def test_the_plain_name_goes_to_what_the_grid_chose_however_few(store):
     assert sizes(only(store)) == {"mle, lr 0.001": 3, "mle, lr 0.003": 1, "mle, lr 0.01": 1}
 
 
+@pytest.mark.parametrize("by", ["grid", "defaults"])
+def test_options_that_a_user_gave_do_not_take_the_plain_name(store, by):
+    own = {"refresh": "running", "step": 1.0}
+    given = {"grid": "grid of augmentation none, options", "defaults": "options"}[by]
+    for fold in range(2):
+        written(store, run("mle", fold, method_options=own), [0.5], chosen_by=by)
+        softer = own | {"step": 0.5}
+        written(store, run("mle", fold, method_options=softer), [0.6], chosen_by=given)
+    assert sizes(only(store)) == {"mle": 2, "mle, step 0.5": 2}
+    softer = PAPERS | {"step": 0.5}
+    written(store, run("mle", method_options=softer), [0.6], chosen_by=by)
+    assert list(only(store).runs) == ["mle", "mle, step 0.5", "mle-pass, step 0.5"]
+    written(store, run("mle", method_options=PAPERS), [0.6], chosen_by=by)
+    assert list(only(store).runs) == ["mle", "mle, step 0.5", "mle-pass", "mle-pass, step 0.5"]
+
+
+def test_of_two_defaults_the_plain_name_goes_to_todays(store):
+    for step in (0.7, 1.0):
+        written(store, run("mle", method_options={"refresh": "running", "step": step}), [0.5])
+    assert sizes(only(store)) == {"mle": 1, "mle, step 0.7": 1}
+
+
 def test_epochs_and_data_are_part_of_the_setting(store):
     written(store, run("mle"), [0.5, 0.6])
     written(store, run("mle", 1), [0.5])

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from llpkit.experiments._groups import Group, compared
+from llpkit.experiments._groups import Group, compared, source_of
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import REFERENCE
 from llpkit.experiments._tables import counted
@@ -12,7 +12,7 @@ _MIXED: dict[str, Callable[[Record], str]] = {
     "source code": lambda record: record["code"],
     "compiled and plain networks": lambda record: str(record["compiled"]),
     "devices": lambda record: record["device"],
-    "sources of hyper-parameters": lambda record: record["chosen_by"].partition(" ")[0],
+    "sources of hyper-parameters": source_of,
 }
 
 
@@ -71,7 +71,7 @@ def _of_group(group: Group) -> list[str]:
     several = [method for method in group.runs if method.startswith(f"{REFERENCE}, ")]
     if several and REFERENCE not in group.runs:
         told.append(
-            f"{name}: {REFERENCE} was run with several hyper-parameters and none of them is the "
+            f"{name}: {REFERENCE} was run with several hyper-parameters and not one alone is the "
             f"grid's or the default ({'; '.join(several)}), so that it is not compared."
         )
     return told

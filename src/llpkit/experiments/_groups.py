@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llpkit.experiments._plan import names
-from llpkit.experiments._run import Record, Run
+from llpkit.experiments._plan import names, stated
+from llpkit.experiments._run import VARIANTS, Record, Run
 from llpkit.methods import METHODS
 
 
@@ -178,8 +178,8 @@ def hardware_of(record: Record) -> str:
 def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Records by method, in the usual order.
 
-    Of several sets of hyper-parameters, the plain name goes to the one that a grid chose, or else
-    the stated defaults, if that is a single one; the others' names tell the difference.
+    Of several sets of hyper-parameters the plain name goes to one without options that a user gave:
+    what a grid chose, or else the stated defaults. The others' names tell the difference.
     """
     named: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}
@@ -190,10 +190,12 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
         for record in by_name[name]:
             variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)
         every = [json.loads(text) for text in variants]
-        plain = _current(variants)
+        plain = _current(name, variants)
+        others = every if plain is None else [json.loads(plain)]
+        if plain is None and len(every) == 1:
+            others = [every[0] | stated(name)]
         for text in sorted(variants, key=lambda v: (v != plain, v)):
             own = json.loads(text)
-            others = every if plain is None else [json.loads(plain)]
             differs = [
                 f"{key.replace('_', ' ')} {value}"
                 for key, value in own.items()
@@ -204,17 +206,40 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     return named
 
 
-def _current(variants: dict[str, list[Record]]) -> str | None:
-    """Which of several sets of hyper-parameters is the one to compare by, if any."""
-    for source in ("grid", "defaults", ""):
+def _current(name: str, variants: dict[str, list[Record]]) -> str | None:
+    """Which of several sets of hyper-parameters is the one to compare by, if any.
+
+    One that a user gave options for is so only if it stands alone, and never for a variant whose
+    own options were changed.
+    """
+    _, own = VARIANTS.get(name, (name, {}))
+    able = {text: its for text, its in variants.items() if own.items() <= json.loads(text).items()}
+    if list(able) == list(variants) and len(able) == 1:
+        return next(iter(able))
+    for source in ("grid", "defaults"):
         found = [
             text
-            for text, records in variants.items()
-            if any(record["chosen_by"].startswith(source) for record in records)
+            for text, records in able.items()
+            if any(source_of(record) == source for record in records)
         ]
+        if len(found) > 1:  # a default has changed since: today's
+            now = stated(name).items()
+            found = [text for text in found if now <= json.loads(text).items()] or found
         if found:
             return found[0] if len(found) == 1 else None
     return None
+
+
+def source_of(record: Record) -> str:
+    """Where the hyper-parameters of a record come from, in a word or two.
+
+    >>> source_of({"chosen_by": "grid of augmentation paper, 40 epochs, options"})
+    'grid and options'
+    """
+    text = record["chosen_by"]
+    if not text.startswith("grid"):
+        return str(text)
+    return "grid and options" if text.endswith(", options") else "grid"
 
 
 def _own(record: Record) -> dict[str, Any]:

@@ -207,7 +207,12 @@ def plan(
         make(experiment, settings, name, chosen[name], fold, size)
         for fold, size, name in itertools.product(folds_of(experiment, settings), sizes, wanted)
     ]
-    _once("methods", [run.title for run in runs])
+    for name, run in zip(itertools.cycle(wanted), runs, strict=False):
+        if run.name != name and run.name in wanted:
+            raise LLPError(
+                f"methods: {name} with these options is {run.name}, which is there too; give the "
+                f"options to {run.name}, or name only one of the two"
+            )
     return runs
 
 
@@ -283,6 +288,16 @@ def choices_without_grid(settings: Settings) -> dict[str, Choice]:
 def default_lr(name: str) -> float:
     """The learning rate where nothing has chosen one: the method's own."""
     return METHODS[VARIANTS.get(name, (name, {}))[0]].lr
+
+
+def stated(name: str) -> dict[str, Any]:
+    """The options of a method, by name, where nothing was said.
+
+    >>> stated("mle-pass")["refresh"]
+    'pass'
+    """
+    method, options = VARIANTS.get(name, (name, {}))
+    return _resolved(method, options)
 
 
 def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """One experiment from settings to records."""
 
+import itertools
 from dataclasses import replace
 
 from llpkit.experiments._execute import Display, Outcome, execute
@@ -51,8 +52,10 @@ def reproduce(
     if experiment == "epoch-time":
         place, backend = replace(place, jobs=1), "loky"
     chosen = choices(of_choices(experiment, settings), store, wanted_by(experiment, settings))
-    place = replace(place, chosen_by={name: choice.chosen_by for name, choice in chosen.items()})
     runs = plan(experiment, settings, chosen)
+    asked = itertools.cycle(wanted_by(experiment, settings))  # a run's name follows its options
+    chosen_by = {run.name: chosen[name].chosen_by for name, run in zip(asked, runs, strict=False)}
+    place = replace(place, chosen_by=chosen_by)
     return execute(runs, store, place, backend=backend, display=display)
 
 

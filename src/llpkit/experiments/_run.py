@@ -20,7 +20,10 @@ EXPERIMENTS = ("grid", "epoch-time", "convergence", "bag-size")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mle-pass": ("mle", {"refresh": "pass", "step": 1.0})
 }
-"""Methods with options that have a name of their own. The paper's EM is ``mle-pass``."""
+"""Methods with options that have a name of their own. The paper's EM is ``mle-pass``.
+
+The first option tells the variant; with the others changed it keeps its name, and a page adds them.
+"""
 
 Record = dict[str, Any]
 
@@ -88,11 +91,12 @@ class Run:
     def name(self) -> str:
         """The method, or the variant of it that these options are.
 
-        >>> Run("grid", "digits", "mle", method_options={"refresh": "pass", "step": 1.0}).name
+        >>> Run("grid", "digits", "mle", method_options={"refresh": "pass", "step": 0.5}).name
         'mle-pass'
         """
         for name, (method, options) in VARIANTS.items():
-            if method == self.method and options.items() <= self.method_options.items():
+            [(key, value), *_] = options.items()
+            if method == self.method and self.method_options.get(key) == value:
                 return name
         return self.method
 

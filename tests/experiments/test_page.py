@@ -217,6 +217,15 @@ def test_methods_with_unequal_folds_are_shown_apart(store):
         assert title in text
 
 
+def test_records_of_folds_that_are_not_shared_are_told(store):
+    for method, folds in {"mle": (0, 1, 2), "dllp": (2, 3)}.items():
+        for fold in folds:
+            written(store, photos(method, fold), [0.8])
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "uses 2 of 5 records." in text
+    assert "Left out: mle folds 0, 1; dllp fold 3." in text
+
+
 def test_nothing_to_draw(store):
     with pytest.raises(LLPError, match="holds no records; make some with llpkit reproduce"):
         write_report(store)

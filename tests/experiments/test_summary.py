@@ -110,7 +110,7 @@ def test_bags_of_a_size_are_all_of_the_same_data(store):
             odd = {"sha256": "12"[fold == 1] * 64} if size == 2 else {}
             written(store, run("mle", fold, experiment="bag-size", bag_size=size), [0.5], data=odd)
     group = only(store, "bag-size")
-    assert group.left_out == 1
+    assert group.of_other_data == 1
     assert [(r["run"]["bag_size"], r["run"]["fold"]) for r in group.runs["mle"]] == [
         (2, 0),
         (2, 2),
@@ -144,6 +144,29 @@ def test_a_method_that_has_more_folds_than_all_others_is_cut(store):
     written(store, run("amle", 7), [0.5])
     parts = _groups.compared(only(store))  # which shares nothing, so that a note tells of it
     assert [sizes(part) for part in parts] == [{"mle": 2, "dllp": 2}]
+    rest = _groups.left_out(only(store), parts)
+    assert {n: [r["run"]["fold"] for r in its] for n, its in rest.items()} == {
+        "mle": [0],
+        "amle": [7],
+    }
+
+
+def test_folds_that_overlap_in_part_are_compared_where_they_do(store):
+    for method, folds in {"mle": range(4), "dllp": range(2, 6), "amle": range(5, 9)}.items():
+        for fold in folds:
+            written(store, run(method, fold), [0.5])
+    parts = _groups.compared(only(store))
+    assert [(sizes(part), part.part) for part in parts] == [
+        ({"mle": 2, "dllp": 2}, ""),
+        ({"dllp": 1, "amle": 1}, "with amle"),
+    ]
+    assert {r["run"]["fold"] for r in parts[0].records} == {2, 3}
+
+
+def test_methods_that_share_nothing_are_not_compared(store):
+    for method, fold in (("mle", 0), ("mle", 1), ("dllp", 2)):
+        written(store, run(method, fold), [0.5])
+    assert [sizes(part) for part in _groups.compared(only(store))] == [{"mle": 2}]
 
 
 def test_accuracy_is_the_last_epochs_and_never_the_best(store):

@@ -208,12 +208,13 @@ def reproduce(
     if dry_run:
         return
     if experiment == "all" and any(store.read()):
-        typer.echo(write_report(store, data_dir=data_dir))
+        typer.echo(write_report(store, data_dir=data_dir, command=command))
     if failed:
         raise typer.Exit(FAILED)
 
 
 def report(
+    ctx: typer.Context,
     results: Annotated[
         list[Path],
         typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
@@ -253,7 +254,7 @@ def report(
     for folder in results:
         if not (folder / "records").is_dir():
             raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
-    typer.echo(write_report(Store(results), out, data_dir))
+    typer.echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
 
 
 def _experiment(
@@ -304,13 +305,14 @@ def _list(part: str, settings: "Settings", store: "Store") -> None:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What was typed, less the folders, which are no part of the experiment."""
+    """What was typed, less where things are: options that name folders, and all above a folder."""
     kept, skip = ["llpkit"], False
+    folders = ("--out", "-o", "--data-dir")
     for word in arguments:
         name = word.partition("=")[0]
-        if not skip and name not in ("--out", "--data-dir"):
-            kept.append(word)
-        skip = not skip and word in ("--out", "--data-dir")
+        if not skip and name not in folders:
+            kept.append(Path(word).name if Path(word).is_absolute() else word)
+        skip = not skip and word in folders
     return shlex.join(kept)
 
 

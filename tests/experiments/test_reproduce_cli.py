@@ -122,6 +122,7 @@ def test_what_is_wrong_is_told_before_anything_runs(llpkit, arguments, message):
 def test_folders_are_no_part_of_the_recorded_command():
     given = ["reproduce", "grid", "--out", "a b", "--quick", "--data-dir=/there", "--out=c"]
     assert _command(given) == "llpkit reproduce grid --quick"
+    assert _command(["report", "/home/me/one", "two", "-o", "there"]) == "llpkit report one two"
 
 
 def test_report_draws_folders_and_says_where(llpkit):
@@ -129,7 +130,9 @@ def test_report_draws_folders_and_says_where(llpkit):
     llpkit("reproduce", "convergence", *SMALL, "--folds", "1-1", "--out", "two")
     code, out, err = llpkit("report", "one", "two", "--out", "drawn")
     assert (code, out) == (0, "drawn/report.html\n"), err
-    assert "over 2 folds" in Path("drawn/report.html").read_text(encoding="utf-8")
+    text = Path("drawn/report.html").read_text(encoding="utf-8")
+    assert "over 2 folds" in text
+    assert "llpkit report one two</code>" in text
     code, _, err = llpkit("report", "three")
     assert code == 2
     assert "three holds no records; give a folder of llpkit reproduce" in err

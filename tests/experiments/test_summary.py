@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from experiments.conftest import written
-from llpkit.experiments import Run, _groups, _summary
+from llpkit.experiments import Run, _groups, _summary, _times
 from llpkit.experiments._run import VARIANTS
 
 PAPERS = VARIANTS["mle-pass"][1]
@@ -248,13 +248,13 @@ def test_epoch_times_leave_out_warm_up_and_shared_machines(store):
             written(store, timed, [0.5] * 4, history={"seconds": times})
     shared = run("mle", 2, experiment="epoch-time")
     written(store, shared, [0.5] * 4, history={"seconds": [99.0] * 4}, jobs=4)
-    found = {row.method: row for row in _summary.epoch_times(only(store, "epoch-time"))}
+    found = {row.method: row for row in _times.epoch_times(only(store, "epoch-time"))}
     assert found["mle"].epoch_seconds == pytest.approx(1.6)
     assert found["mle"].epoch_seconds_sd == pytest.approx(stdev([1.5, 1.7] * 2))
     assert found["mle"].epoch_ratio == pytest.approx(1.6 / 1.1)
     assert found["mle"].epochs == 4
     assert (found["mle"].paper, found["mle"].paper_ratio) == (7.78, pytest.approx(7.78 / 3.65))
-    assert _summary.PAPER_SECONDS["cifar10"]["mle-pass"] == 7.78  # whose time it is
+    assert _times.PAPER_SECONDS["cifar10"]["mle-pass"] == 7.78  # whose time it is
 
 
 def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(store):
@@ -264,9 +264,9 @@ def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(sto
     for method, seconds in (("mle", 2.0), ("dllp", 3.0)):
         timed = run(method, experiment="epoch-time")
         written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, seconds]})
-    alone = _summary.alone(only(store), _groups.groups(store.read(), "epoch-time"))
+    alone = _times.alone(only(store), _groups.groups(store.read(), "epoch-time"))
     assert alone == {"mle": 2.0, "dllp": 3.0}
-    found = {row.method: row for row in _summary.reaches(only(store), alone)}
+    found = {row.method: row for row in _times.reaches(only(store), alone)}
     assert found["dllp"].target == pytest.approx(0.74)
     assert (found["dllp"].epochs, found["dllp"].reference_epochs) == (4, 2)
     assert (found["dllp"].seconds, found["dllp"].reference_seconds) == (12.0, 4.0)
@@ -281,7 +281,7 @@ def test_epochs_to_accuracy_have_an_interval_over_folds(store):
         written(store, run("mle", fold), [0.5, 0.79, 0.8, 0.8, 0.8, 0.8])
         late = 3 + fold % 2
         written(store, run("dllp", fold), [0.5] * late + [0.78] * (6 - late))
-    found = {row.method: row for row in _summary.reaches(only(store), {})}
+    found = {row.method: row for row in _times.reaches(only(store), {})}
     assert (found["mle"].epochs_low, found["mle"].epochs, found["mle"].epochs_high) == (2, 2, 2)
     assert (found["dllp"].epochs_low, found["dllp"].epochs, found["dllp"].epochs_high) == (4, 5, 5)
     assert (found["dllp"].ratio_low, found["dllp"].ratio_high) == (2.0, 2.5)
@@ -304,10 +304,10 @@ def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
     written(store, run("dllp"), [0.6])
     written(store, run("mle", experiment="epoch-time"), [0.5] * 3)
     written(store, run("dllp", experiment="epoch-time"), [0.5] * 3, compiled=True)
-    assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
+    assert _times.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
     written(store, run("mle", experiment="epoch-time", method_options=PAPERS), [0.5] * 3)
     timed = _groups.groups(store.read(), "epoch-time")
-    assert list(_summary.alone(only(store), timed)) == ["mle-pass"]
+    assert list(_times.alone(only(store), timed)) == ["mle-pass"]
 
 
 def test_times_of_compiled_networks_are_told_apart(store):
@@ -321,7 +321,7 @@ def test_times_of_other_hardware_are_not_borrowed(store):
     written(store, run("mle"), [0.6])
     slow = {"processor": "another"}
     written(store, run("mle", experiment="epoch-time"), [0.5] * 3, hardware=slow)
-    assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
+    assert _times.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
 
 
 def test_calibration_pools_the_folds(store):

@@ -159,6 +159,14 @@ def left_out(group: Group, parts: Sequence[Group]) -> dict[str, list[Record]]:
     return {name: records for name, records in rest.items() if records}
 
 
+def by_size(records: Iterable[Record]) -> dict[int | None, list[Record]]:
+    """Records by the size of their bags, smallest first; ``None`` where that is not one number."""
+    found: dict[int | None, list[Record]] = {}
+    for record in sorted(records, key=_size):
+        found.setdefault(_size(record) or None, []).append(record)
+    return found
+
+
 def _unit(record: Record) -> tuple[int, int]:
     return _size(record), record["run"]["fold"]
 

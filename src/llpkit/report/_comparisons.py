@@ -54,12 +54,26 @@ class Interval:
 
 def fold_curves(series: Sequence[Series], styles: Mapping[str, Style], prefix: str) -> list[Plot]:
     """Accuracy, likelihood and proportion error of the test fold by epoch, mean and deviation."""
-    runs = by_method(series)
-    plots = []
-    for name, title, key in _PANELS:
-        lines = [mean_line(method, styles[method], runs[method], key, "epoch") for method in runs]
-        plots.append(curves(f"{prefix}-{name}", title, lines, "epoch", percent="accuracy" in name))
+    plots = [
+        epoch_curves(series, styles, f"{prefix}-{name}", title, key, percent="accuracy" in name)
+        for name, title, key in _PANELS
+    ]
     return [plot for plot in plots if plot is not None]
+
+
+def epoch_curves(
+    series: Sequence[Series],
+    styles: Mapping[str, Style],
+    name: str,
+    title: str,
+    key: str,
+    *,
+    percent: bool = False,
+) -> Plot | None:
+    """One measure by epoch: the mean of each method's runs, and their deviation."""
+    runs = by_method(series)
+    lines = [mean_line(method, styles[method], runs[method], key, "epoch") for method in runs]
+    return curves(name, title, lines, "epoch", percent=percent)
 
 
 def size_curves(

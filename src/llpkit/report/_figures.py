@@ -175,6 +175,8 @@ def curves(
                 low = [y - s for y, s in zip(line.y, line.sd, strict=True)]
                 high = [y + s for y, s in zip(line.y, line.sd, strict=True)]
                 axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+                if len(line.x) == 1:  # a band of one point has no width
+                    axes.errorbar(line.x, line.y, line.sd, ecolor=colour, capsize=3, elinewidth=1.2)
             axes.plot(line.x, line.y, color=colour, lw=line.style.width, ls=stroke, zorder=order)
             axes.plot(
                 line.x[-1],

@@ -198,7 +198,7 @@ def reproduce(
     for pairs in parts:
         for part, settings in pairs:
             if dry_run:
-                _list(part, settings, store)
+                _list(part, settings, store, compiled)
                 continue
             done = _experiment(part, settings, store, place, backend, quiet)
             failed += len(done.failed)
@@ -294,10 +294,10 @@ def _check(records: Sequence[Path], place: "Place") -> None:
         raise typer.Exit(FAILED)
 
 
-def _list(part: str, settings: "Settings", store: "Store") -> None:
+def _list(part: str, settings: "Settings", store: "Store", compiled: bool) -> None:
     from llpkit.experiments import planned
 
-    runs = planned(part, settings, store)
+    runs = planned(part, settings, store, compiled)
     done = [store.done(run) for run in runs]
     typer.echo(f"{part} on {settings.dataset}: {len(runs)} runs, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):

@@ -172,3 +172,11 @@ def test_protocols_name_networks_and_methods_that_exist():
         assert DATASETS[name].random_bags == (protocol.bag_size is not None)
         assert protocol.network in NETWORKS
         assert protocol.augment in PRESETS
+
+
+def test_compiled_networks_make_other_timed_runs_and_no_others():
+    for experiment, others in (("epoch-time", True), ("convergence", False)):
+        settings = small(methods=["mle"], folds=[0], epochs=5)
+        [plain] = plan(experiment, settings)
+        [compiled] = plan(experiment, settings, compiled=True)
+        assert (plain.id != compiled.id) == others

@@ -55,6 +55,8 @@ class Run:
         held_out: Share of the training bags that are kept from training to select by.
         method_options: Arguments of the method, all of them, so that a change of a default is
             another run.
+        compiled: Of timed runs, whether the network is compiled; no other result depends on it but
+            for rounding.
 
     >>> run = Run("convergence", "digits", "mle", fold=3)
     >>> run.id == Run("convergence", "digits", "mle", fold=3).id != Run("grid", "digits", "mle").id
@@ -80,11 +82,15 @@ class Run:
     precision: str = "32-true"
     held_out: float | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
+    compiled: bool = False
 
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits that follow from every field."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        values = {"format": FORMAT, **asdict(self)}
+        if not self.compiled:  # as in records that are older than the field
+            del values["compiled"]
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

@@ -44,7 +44,8 @@ def reproduce(
         ),
     ] = None,
     methods: Annotated[
-        str | None, _option("Such as mle,mle-pass,direct,dllp (all).", WHICH, "NAMES")
+        list[str] | None,
+        _option("Such as mle,mle-pass,direct,dllp; or repeat (all).", WHICH, "NAMES"),
     ] = None,
     folds: Annotated[
         str | None,
@@ -264,6 +265,7 @@ def _experiment(
     from llpkit.cli import _console, _note
     from llpkit.experiments import reproduce, where_from
     from llpkit.experiments._progress import Lines, Live
+    from llpkit.experiments._tables import counted
 
     console = _console(stderr=True)
     display = None if quiet else (Live if console.is_terminal else Lines)(console)
@@ -274,7 +276,7 @@ def _experiment(
         run = record["run"]
         _note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
     if not quiet:
-        told = [f"{done.now} runs done"]
+        told = [f"{counted(done.now, 'run')} done"]
         told += [f"{done.before} before"] if done.before else []
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []
@@ -296,10 +298,11 @@ def _check(records: Sequence[Path], place: "Place") -> None:
 
 def _list(part: str, settings: "Settings", store: "Store", compiled: bool) -> None:
     from llpkit.experiments import planned
+    from llpkit.experiments._tables import counted
 
     runs = planned(part, settings, store, compiled)
     done = [store.done(run) for run in runs]
-    typer.echo(f"{part} on {settings.dataset}: {len(runs)} runs, {sum(done)} done")
+    typer.echo(f"{part} on {settings.dataset}: {counted(len(runs), 'run')}, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):
         typer.echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
 

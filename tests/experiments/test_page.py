@@ -264,16 +264,28 @@ def test_other_data_and_shared_machines_are_told(store):
     assert "1 of 2 runs shared their machine" in text
 
 
+def test_a_quick_look_says_so(store):
+    written(store, photos("mle", 0), [0.8], quick=True)
+    said = write_report(store).read_text(encoding="utf-8")
+    assert "All runs on this page were made with --quick: few folds and few epochs" in said
+    written(store, photos("mle", 1), [0.8])
+    said = write_report(store).read_text(encoding="utf-8")
+    assert "1 of 2 runs on this page were made with --quick" in said
+
+
 def test_what_is_mixed_in_a_comparison_is_told(store):
+    card = {"hardware": {"gpu": "a card"}, "versions": {"torch": "3"}}
     written(store, photos("mle", 0), [0.8])
-    written(store, photos("mle", 1), [0.8], code="1" * 12, compiled=True, device="cuda")
-    written(store, photos("dllp", 0), [0.8], chosen_by="grid")
+    written(store, photos("mle", 1), [0.8], code="1" * 12, compiled=True, device="cuda", **card)
+    written(store, photos("dllp", 0), [0.8], chosen_by="grid", hardware={"threads": 4})
     text = write_report(store).read_text(encoding="utf-8")
     for told in (
-        "mixes source code (000000000000: 2 runs, 111111111111: 1 run)",
-        "mixes compiled and plain networks",
-        "mixes devices (cpu: 2 runs, cuda: 1 run)",
-        "mixes sources of hyper-parameters (defaults: 2 runs, grid: 1 run)",
+        "mixes source code (000000000000: 2 runs; 111111111111: 1 run)",
+        "mixes compiled and plain networks (plain: 2 runs; compiled: 1 run)",
+        "mixes devices (cpu: 2 runs; cuda: 1 run)",
+        "mixes machines (a processor, 1 thread: 1 run; a card: 1 run; a processor, 4 threads",
+        "mixes versions of torch (2: 2 runs; 3: 1 run)",
+        "mixes sources of hyper-parameters (defaults: 2 runs; grid: 1 run)",
     ):
         assert told in text
 
@@ -283,7 +295,7 @@ def test_a_choice_with_options_is_told_as_such(store):
     softer = photos("mle", 0, method_options={"step": 0.5})
     written(store, softer, [0.8], chosen_by="grid of augmentation none, options")
     text = write_report(store).read_text(encoding="utf-8")
-    assert "mixes sources of hyper-parameters (grid: 1 run, grid and options: 1 run)" in text
+    assert "mixes sources of hyper-parameters (grid: 1 run; grid and options: 1 run)" in text
 
 
 def test_records_that_are_there_twice_and_differ_are_told(tmp_path):

@@ -93,6 +93,7 @@ def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
         (("convergence", "--quick", "--time-limit", "-1"), "time_limit = -1.0; give seconds from"),
         (("all", "--quick", "--bag-sizes", "4,4"), "bag_sizes: 4 is there twice"),
         (("convergence", "--dataset", "mnist"), "dataset = 'mnist'; known are"),
+        (("grid", "--quick", "--methods", "mle,dllp", "--methods", "mle"), "mle is there twice"),
         (("convergence", "--methods", "mle,foo", "--quick"), "method = 'foo'; known are"),
         (("convergence", "--folds", "12", "--quick"), "folds = '12'; give a count such as 5"),
         (("bag-size", "--bag-sizes", "2,x", "--quick"), "--bag-sizes 2,x is no list of numbers"),
@@ -146,8 +147,9 @@ def test_a_method_option_reaches_the_run(llpkit):
 
 
 def test_options_of_a_variant_are_recorded_as_the_users(llpkit):
-    given = ("--methods", "mle,mle-pass", "--method-option", "mle-pass.step=0.5", "--folds", 1)
-    code, _, err = llpkit("reproduce", "convergence", *SMALL, *given)
+    given = ("--dataset", "digits", "--methods", "mle", "--methods", "mle-pass", "--folds", 1)
+    given += ("--epochs", 2, "--method-option", "mle-pass.step=0.5")
+    code, _, err = llpkit("reproduce", "convergence", *given)
     assert code == 0, err
     found = {r["run"]["method_options"]["step"]: r["chosen_by"] for r in Store([OUT]).read()}
     assert found == {1.0: "defaults", 0.5: "options"}

@@ -3,15 +3,24 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from llpkit.experiments._groups import Group, compared, left_out, source_of
+from llpkit.experiments._groups import (
+    Group,
+    compared,
+    compiled,
+    hardware_of,
+    left_out,
+    source_of,
+)
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import REFERENCE
 from llpkit.experiments._tables import counted
 
 _MIXED: dict[str, Callable[[Record], str]] = {
     "source code": lambda record: record["code"],
-    "compiled and plain networks": lambda record: str(record["compiled"]),
+    "compiled and plain networks": lambda record: compiled(record) or "plain",
     "devices": lambda record: record["device"],
+    "machines": hardware_of,
+    "versions of torch": lambda record: record["versions"].get("torch", "unknown"),
     "sources of hyper-parameters": source_of,
 }
 
@@ -69,7 +78,7 @@ def _of_group(group: Group) -> list[str]:
     for what, value in _MIXED.items():
         found = Counter(map(value, group.records))
         if len(found) > 1:
-            parts = ", ".join(
+            parts = "; ".join(
                 f"{key}: {counted(number, 'run')}" for key, number in found.most_common()
             )
             told.append(f"{name} mixes {what} ({parts}).")

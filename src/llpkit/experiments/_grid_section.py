@@ -37,11 +37,11 @@ def grid(grid: Record, commands: Sequence[str], tables: Tables) -> Section:
         cells += [str(entry["cost"]["runs"]), f"{entry['cost']['seconds']:.0f}"]
         rows.append((method, cells))
     columns = [
-        Column("Chosen"),
+        Column("Chosen", text=True),
         Column("Candidates"),
         Column("Scores", "held-out log-likelihood"),
         Column("Diverged"),
-        Column("Folds", "which"),
+        Column("Folds", "which", text=True),
         Column("Runs"),
         Column("Seconds", "of these runs"),
     ]

@@ -37,7 +37,7 @@ _NOTES = (
     "sees their counts, and of their labels only supervised's training does.",
     f"{PAPERS} is the paper's algorithm: after every epoch a pass over the training data gives the "
     f"logits of the next targets. {REFERENCE} takes the logits that the instances had as they went "
-    "by. All else about the two is the same.",
+    "by. Where they differ in other hyper-parameters, the tables tell.",
 )
 _NOTES_OF = {
     "group-photos": "Group photos that follow each other often show the same people, and such "
@@ -70,10 +70,11 @@ def write_report(
     there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     results = Results(
         title="Learning from label proportions: the experiments",
-        lead=(
+        lead=[
             "Every method on the same bags, folds and seeds. The methods know the counts of bags "
             f"and nothing else; {BOUND} knows every label.",
-        ),
+            *_quick(records),
+        ],
         chapters=[
             chapter
             for name in there
@@ -90,6 +91,17 @@ def write_report(
     written = [page, out / SUMMARY, *tables.write(out), *figure_files(results, figures)]
     _forget(out, {path.relative_to(out).as_posix() for path in written})
     return page
+
+
+def _quick(records: Sequence[Record]) -> list[str]:
+    number = sum(record["quick"] for record in records)
+    if not number:
+        return []
+    which = "All runs" if number == len(records) else f"{number} of {counted(len(records), 'run')}"
+    return [
+        f"{which} on this page were made with --quick: few folds and few epochs, to see that it "
+        "works. Their numbers say nothing of the methods."
+    ]
 
 
 def _forget(out: Path, written: set[str]) -> None:

@@ -72,9 +72,13 @@ def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: T
     return Section(
         "Calibration",
         "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
-        "dashed line. Below, how many instances of all folds got each probability.",
+        "dashed line. The instances of all folds are pooled, and the error is that of the pool. "
+        "Below, how many got each probability.",
         present(
-            renamed(reliability(curve, tables.look[name]), f"{prefix}-calibration-{slug(name)}")
+            renamed(
+                reliability(curve, tables.look[name], summary.BINS),
+                f"{prefix}-calibration-{slug(name)}",
+            )
             for name, curve in calibrations.items()
         ),
         narrow=True,
@@ -131,9 +135,14 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         Column("Log-likelihood", "exact, of test bags"),
         Column("Log loss"),
         Column("Brier"),
-        Column("Calibration error"),
+        Column("Calibration error", "all folds pooled, ten bins"),
     ]
-    return Table(columns, rows, "Means over folds, of accuracy ± one standard deviation.")
+    return Table(
+        columns,
+        rows,
+        "Means over folds, of accuracy ± one standard deviation. The calibration error is not a "
+        "mean: it is that of the instances of all folds together.",
+    )
 
 
 def _trained_with(group: Group) -> Table:
@@ -144,8 +153,12 @@ def _trained_with(group: Group) -> Table:
         chosen_by = ", ".join(sorted({record["chosen_by"] for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
         rows.append((name, [*cells, run["network"], chosen_by]))
-    heads = ("Epochs", "Learning rate", "Weight decay", "Options", "Network", "Chosen by")
-    return Table([Column(head) for head in heads], rows)
+    numbers, texts = (
+        ("Epochs", "Learning rate", "Weight decay"),
+        ("Options", "Network", "Chosen by"),
+    )
+    columns = [*map(Column, numbers), *(Column(head, text=True) for head in texts)]
+    return Table(columns, rows)
 
 
 def _paired(group: Group, prefix: str, tables: Tables) -> Section:

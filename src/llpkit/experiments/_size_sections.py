@@ -35,7 +35,7 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         shown += _differences(group, runs, every, kind, key, tables)
     shown += _selected(group, runs, every, tables)
     batch = group.setting["batch_size"]
-    sources = ", ".join(sorted({record["chosen_by"] for record in group.records}))
+    sources = "; ".join(sorted({record["chosen_by"] for record in group.records}))
     about = (
         "Bags of a fixed size; mean and standard deviation over folds, the same for all methods. "
         f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "
@@ -95,10 +95,10 @@ def _accuracies(
         if slope is not None:
             over = f", {slope.sizes[0]} to {slope.sizes[-1]}"
             tables.add("bag-size-slope", group, method=name, epoch=kind, **vars(slope))
-        cells.append("" if slope is None else between(slope.mean, slope.low, slope.high))
+            cells.append(between(slope.mean, slope.low, slope.high))
         rows.append((name, cells))
     columns = [Column(f"n = {size}") for size in every]
-    columns.append(Column("Slope", f"points a doubling{over}"))
+    columns += [Column("Slope", f"points a doubling{over}")] if over else []
     about = f"Accuracy in per cent by size of bags, {kind}. {_folds(runs)}."
     return Table(columns, rows, about), points
 

@@ -16,6 +16,7 @@ from llpkit.report import Calibration, Series
 REFERENCE, BOUND = "mle", "supervised"
 PAPERS = "mle-pass"
 """The paper's own algorithm: ``mle`` whose targets come from a pass over the training data."""
+BINS = 10
 LEVEL, FEWEST = 0.95, 3
 """Of intervals, and the fewest folds that have one: two say next to nothing of a deviation."""
 HELD_OUT = "held_out_log_likelihood"
@@ -209,7 +210,7 @@ def calibration(name: str, records: Sequence[Record]) -> Calibration:
         found = record["calibration"]
         columns = (found[key] for key in ("mean_predicted", "fraction_positive", "number"))
         for p, observed, number in zip(*columns, strict=True):
-            bins.setdefault(min(int(10 * p), 9), []).append((p, observed, number))
+            bins.setdefault(min(int(BINS * p), BINS - 1), []).append((p, observed, number))
     sums = [
         (
             sum(p * n for p, _, n in rows) / sum(n for *_, n in rows),

@@ -98,7 +98,7 @@ def intervals(
     left, bottom = room_for([row.method for row in rows]), 20.0
     height = TOP + bottom + 27.0 * len(rows)
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
-        figure, axes = frame(left, 76, bottom, height)
+        figure, axes = frame(left, 128, bottom, height)
         heading(axes, title, left)
         axes.axvline(0, color=MUTED, lw=1)
         ends = [0.0]
@@ -109,7 +109,8 @@ def intervals(
             axes.plot([low, high], [place, place], color=style.light, lw=2.2)
             axes.plot(row.mean, place, style.marker, color=style.light, ms=6)
             ends += [low, high]
-            texts.append(f"{row.mean:+.1f}".replace("-", "−"))
+            span = "" if row.low is None else f" ({row.low:+.1f} to {row.high:+.1f})"
+            texts.append(f"{row.mean:+.1f}{span}".replace("-", "−"))
             axes.annotate(
                 texts[-1],
                 (1, place),
@@ -123,10 +124,6 @@ def intervals(
         axes.set_yticks(range(len(rows), 0, -1), [shortened(row.method) for row in rows], color=INK)
         room = 0.06 * ((max(ends) - min(ends)) or 1)
         axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(0.4, len(rows) + 0.6))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-    said = "; ".join(
-        f"{row.method} {text}"
-        + ("" if row.low is None else f", interval {row.low:+.1f} to {row.high:+.1f}")
-        for row, text in zip(rows, texts, strict=True)
-    )
-    return Plot(name, f"{title}: {said}.".replace(" -", " −"), figure)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    said = "; ".join(f"{row.method} {text}" for row, text in zip(rows, texts, strict=True))
+    return Plot(name, f"{title}: {said}.", figure)

@@ -226,7 +226,7 @@ def _markdown(results: Results) -> str:
                 lines += ["", f"### {section.title}", *(["", section.about] * bool(section.about))]
                 lines += _code(section.commands)
             for table in section.tables:
-                lines += ["", table.markdown(), *(["", table.about] * bool(table.about))]
+                lines += [*(["", table.about] * bool(table.about)), "", table.markdown()]
         lines.append("")
     lines += ["## Notes", "", *(f"- {note}" for note in results.notes), ""]
     lines += ["## How it was made", ""]

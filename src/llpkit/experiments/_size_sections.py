@@ -226,7 +226,7 @@ def _curves(
                     percent=kind == "accuracy",
                 )
             )
-    held = group.setting["held_out"] is not None
+    held = any(plot is not None and plot.name.endswith("held-out") for plot in plots)
     return Section(
         title,
         f"Lines are means over folds ({_folds(runs)}), bands one standard deviation either side."

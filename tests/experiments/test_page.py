@@ -213,8 +213,8 @@ def test_why_there_are_no_seconds_is_told(store):
     written(store, photos("mle", 0, experiment="epoch-time"), [0.8] * 3, compiled=True)
     told = write_report(store).read_text(encoding="utf-8")
     assert (
-        "There are no seconds for supervised, dllp: no timed runs in this setting; mle: its runs "
-        "are of a processor, 1 thread, not compiled, the timed ones of a processor, 1 thread, "
+        "There are no seconds for supervised, dllp: no timed runs in this setting; mle: runs "
+        "of a processor, 1 thread, not compiled, but timed ones of a processor, 1 thread, "
         "compiled."
     ) in told
     written(store, photos("mle", 1, experiment="epoch-time"), [0.8] * 3)

@@ -132,9 +132,9 @@ def untimed(group: Group, timed: Sequence[Group]) -> dict[str, str]:
         if not there:
             found[name] = "no timed runs in this setting"
         elif len(machines) > 1:
-            found[name] = f"its runs are of several kinds ({'; '.join(machines)})"
+            found[name] = f"runs of several kinds ({'; '.join(machines)})"
         else:
-            found[name] = f"its runs are of {machines[0]}, the timed ones of {'; '.join(there)}"
+            found[name] = f"runs of {machines[0]}, but timed ones of {'; '.join(there)}"
     return found
 
 

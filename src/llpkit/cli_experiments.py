@@ -44,7 +44,8 @@ def reproduce(
         ),
     ] = None,
     methods: Annotated[
-        str | None, _option("Such as mle,mle-pass,direct,dllp (all).", WHICH, "NAMES")
+        list[str] | None,
+        _option("Such as mle,mle-pass,direct,dllp; or repeat (all).", WHICH, "NAMES"),
     ] = None,
     folds: Annotated[
         str | None,
@@ -198,7 +199,7 @@ def reproduce(
     for pairs in parts:
         for part, settings in pairs:
             if dry_run:
-                _list(part, settings, store)
+                _list(part, settings, store, compiled)
                 continue
             done = _experiment(part, settings, store, place, backend, quiet)
             failed += len(done.failed)
@@ -208,12 +209,13 @@ def reproduce(
     if dry_run:
         return
     if experiment == "all" and any(store.read()):
-        typer.echo(write_report(store, data_dir=data_dir))
+        typer.echo(write_report(store, data_dir=data_dir, command=command))
     if failed:
         raise typer.Exit(FAILED)
 
 
 def report(
+    ctx: typer.Context,
     results: Annotated[
         list[Path],
         typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
@@ -253,7 +255,7 @@ def report(
     for folder in results:
         if not (folder / "records").is_dir():
             raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
-    typer.echo(write_report(Store(results), out, data_dir))
+    typer.echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
 
 
 def _experiment(
@@ -263,6 +265,7 @@ def _experiment(
     from llpkit.cli import _console, _note
     from llpkit.experiments import reproduce, where_from
     from llpkit.experiments._progress import Lines, Live
+    from llpkit.experiments._tables import counted
 
     console = _console(stderr=True)
     display = None if quiet else (Live if console.is_terminal else Lines)(console)
@@ -273,7 +276,7 @@ def _experiment(
         run = record["run"]
         _note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
     if not quiet:
-        told = [f"{done.now} runs done"]
+        told = [f"{counted(done.now, 'run')} done"]
         told += [f"{done.before} before"] if done.before else []
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []
@@ -282,35 +285,37 @@ def _experiment(
 
 
 def _check(records: Sequence[Path], place: "Place") -> None:
-    """Run records again and say what differs, which on a CPU nothing should."""
+    """Run records again and say what differs: on a CPU nothing should, on a GPU little."""
     from llpkit.experiments import check
 
     found = []
     for path in records:
         found.append(check(path, place))
         typer.echo(found[-1].told)
-    if any(each.where and each.device == "cpu" for each in found):
+    if not all(each.agrees for each in found):
         raise typer.Exit(FAILED)
 
 
-def _list(part: str, settings: "Settings", store: "Store") -> None:
+def _list(part: str, settings: "Settings", store: "Store", compiled: bool) -> None:
     from llpkit.experiments import planned
+    from llpkit.experiments._tables import counted
 
-    runs = planned(part, settings, store)
+    runs = planned(part, settings, store, compiled)
     done = [store.done(run) for run in runs]
-    typer.echo(f"{part} on {settings.dataset}: {len(runs)} runs, {sum(done)} done")
+    typer.echo(f"{part} on {settings.dataset}: {counted(len(runs), 'run')}, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):
         typer.echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What was typed, less the folders, which are no part of the experiment."""
+    """What was typed, less where things are: options that name folders, and all above a folder."""
     kept, skip = ["llpkit"], False
+    folders = ("--out", "-o", "--data-dir")
     for word in arguments:
         name = word.partition("=")[0]
-        if not skip and name not in ("--out", "--data-dir"):
-            kept.append(word)
-        skip = not skip and word in ("--out", "--data-dir")
+        if not skip and name not in folders:
+            kept.append(Path(word).name if Path(word).is_absolute() else word)
+        skip = not skip and word in folders
     return shlex.join(kept)
 
 

@@ -159,6 +159,13 @@ def test_folders(folders):
     assert torch.equal(inside.inputs, data.inputs)
 
 
+def test_images_lie_alike_in_memory_the_first_time_and_later(folders, tmp_path, monkeypatch):
+    """Or else a network would add up its sums in another order."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    first, later = (load("cifar10", data_dir=folders).inputs for _ in range(2))
+    assert first.stride() == later.stride()
+
+
 def test_an_archive_in_any_order_gives_the_same_rows(folders, tmp_path):
     expected = load("cifar10", data_dir=folders)
     other = tmp_path / "other"

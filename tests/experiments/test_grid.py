@@ -157,7 +157,8 @@ def test_options_win_over_the_grid(store):
 def test_a_grid_that_has_chosen_for_some_methods_only_is_not_taken(store, place):
     scored(store, "mle", {3e-4: -2.0, 1e-3: -1.0, 3e-3: -4.0})
     message = (
-        "has chosen for mle but not for dllp; .*grid --dataset digits --methods dllp, or .*no-grid"
+        "has chosen for mle but not for dllp; .*llpkit reproduce grid --dataset digits --methods "
+        "dllp --epochs 2 --out .*results, or .*no-grid"
     )
     with pytest.raises(LLPError, match=message):
         reproduce("convergence", small(), store, place)
@@ -233,3 +234,20 @@ def test_the_rule_tells_that_the_choice_is_not_nested():
     used, _ = _work.divide(replace(run, fold=0), data.bags)
     _, test = _work.divide(replace(run, fold=1), data.bags)
     assert set(test.rows.tolist()) <= set(used.rows.tolist())  # which is why
+
+
+def test_the_command_that_finishes_a_grid_is_the_whole_of_it(store):
+    settings = Settings(
+        "group-photos",
+        folds=[0, 3],
+        size="half",
+        augment="geometric",
+        epochs=50,
+        precision="bf16-mixed",
+    )
+    store = Store([store.home / "a b", store.home])
+    found = _grid._to_finish(settings, ["mle", "dllp"], store)
+    assert found == (
+        "llpkit reproduce grid --dataset group-photos --methods mle,dllp --augment geometric "
+        f"--size half --epochs 50 --folds 0,3 --out '{store.home}' --out {store.home.parent}"
+    )

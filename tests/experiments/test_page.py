@@ -1,10 +1,13 @@
 """The page, its figures and its tables."""
 
 import csv
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from experiments.conftest import written
 from llpkit import LLPError
@@ -34,11 +37,12 @@ def filled(tmp_path_factory) -> Store:
             timed = photos(method, fold, experiment="epoch-time")
             written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, 2.0 + i]})
             for size in (2, 4, 8):
-                sized = Run("bag-size", "cifar10", method, fold, bag_size=size)
+                sized = Run("bag-size", "cifar10", method, fold, bag_size=size, augment="paper")
                 written(store, sized, [0.6, last - size / 50])
                 kept = {"epoch": 1, "accuracy": 0.6}
-                held = Run("bag-size", "cifar10", method, fold, bag_size=size, held_out=0.1)
-                written(store, held, [0.6, last - size / 40], selected=kept)
+                held = replace(sized, held_out=0.1)
+                flat = {"held_out_log_likelihood": [-1.0, -1.1]}
+                written(store, held, [0.6, last - size / 40], selected=kept, history=flat)
     return store
 
 
@@ -71,6 +75,7 @@ def test_the_page_shows_every_experiment(out):
         "Epoch time",
         "Accuracy against bag size",
         "Accuracy against bag size, 10% of the training bags held out",
+        "Learning curves by bag size",
         "Notes",
     ):
         assert wanted in heads
@@ -78,7 +83,13 @@ def test_the_page_shows_every_experiment(out):
     assert "16.66" in text  # the paper's epoch time, beside ours
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "<script" not in text
-    for name in ("group-photos-accuracy", "cifar10-bag-size-last-epoch", "group-photos-epoch-time"):
+    for name in (
+        "group-photos-convergence-accuracy",
+        "group-photos-epoch-time",
+        "cifar10-bag-size-last-epoch",
+        "cifar10-bag-size-4-accuracy",
+        "cifar10-bag-size-10-of-the-training-bags-held-out-4-log-likelihood-held-out",
+    ):
         for kind in ("png", "pdf"):
             assert (out / "figures" / f"{name}.{kind}").stat().st_size > 1000
 
@@ -106,19 +117,109 @@ def test_tables_hold_what_the_page_says(out):
     found = {(r["method"], r["size"], r["epoch"], r["setting"][-8:]): r for r in sizes}
     assert float(found["mle", "4", "last epoch", "held out"]["accuracy_percent"]) == 76
     assert float(found["mle", "4", "selected epoch", "held out"]["accuracy_percent"]) == 60
-    curves = table(out / "learning-curves.csv")
-    assert [float(r["test_accuracy"]) for r in curves if r["method"] == "mle"] == pytest.approx(
-        [0.6, 0.7, 0.86]
-    )
+    ours = [r for r in table(out / "learning-curves.csv") if r["method"] == "mle"]
+    curve = [float(r["test_accuracy"]) for r in ours if r["experiment"] == "convergence"]
+    assert curve == pytest.approx([0.6, 0.7, 0.86])
+    sized = [r for r in ours if r["bag_size"] == "8" and r["held_out_log_likelihood"]]
+    assert [float(r["test_accuracy"]) for r in sized] == pytest.approx([0.6, 0.66])
+    assert [float(r["held_out_log_likelihood"]) for r in sized] == [-1.0, -1.1]
     summary = (out / "summary.md").read_text(encoding="utf-8")
     assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
     assert "| dllp | 3 | +5.0 (+5.0 to +5.0) | 1.00 | 1.00 | – |" in summary
     by_size = "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 (−6.0 to −6.0) |"
     assert by_size in summary
-    assert "Folds: 3 at 2, 4, 8." in summary
+    assert "last epoch. 3 folds at every size." in summary
+    assert "| mle | −4.0 (−4.0 to −4.0) | −8.0 (−8.0 to −8.0) |" in summary  # 2 to 4, 4 to 8
+    half = 4.302653 * math.sqrt(1 / 3 + 10 / 90)  # selected minus last, which deviates by 1
+    gain = f"| mle | −21.0 (−{21 + half:.1f} to −{21 - half:.1f}) |"
+    assert gain in summary
+    assert "| mle | 1 | 1 | 1 |" in summary  # the selected epochs
     assert "a single one at n = 128" in summary
     differences = "| dllp | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) |"
     assert differences in summary
+
+
+def test_the_other_experiments_state_their_setting(out):
+    text = (out / "report.html").read_text(encoding="utf-8")
+    timed = text[text.index("<h3>Epoch time</h3>") :]
+    timed = timed[: timed.index("</p>")]
+    assert "Setting: conv-large, half size, 3 epochs, augmentation paper, batches of 128" in timed
+    assert "a processor, 1 thread" in timed
+    assert "The paper&#39;s times are of photos of 72 × 90 pixels." in timed
+    sized = text[text.index("<h3>Accuracy against bag size</h3>") :]
+    assert "Setting: conv-large, 2 epochs, augmentation paper, batches of 128, 32-true." in sized
+
+
+def test_commands_stand_where_their_records_are_shown(tmp_path):
+    store = Store([tmp_path])
+    made = {"convergence": "llpkit reproduce convergence --jobs 6", "epoch-time": "llpkit timed"}
+    for fold, method in enumerate(METHODS):
+        for experiment, command in made.items():
+            written(store, photos(method, 0, experiment=experiment), [0.8] * 3, command=command)
+        written(store, photos(method, 1), [0.8] * 3, command=f"llpkit more {fold}")
+    out = write_report(store, command="llpkit report some").parent
+    text = (out / "report.html").read_text(encoding="utf-8")
+    shown = re.findall(r'<pre class="command"[^>]*><code>(.*?)</code>', text)
+    assert shown == [
+        "llpkit reproduce convergence --jobs 6",
+        "llpkit more 0",
+        "llpkit more 1",
+        "llpkit more 2",
+        "llpkit timed",
+        "llpkit report some",
+    ]
+    assert {r["command"] for r in table(out / "runs.csv")} == set(shown[:-1])
+    with Image.open(out / "figures" / "group-photos-epoch-time.png") as picture:
+        assert picture.text["Comment"] == "llpkit timed\nllpkit report some"
+    assert "```sh\nllpkit timed\n```" in (out / "summary.md").read_text(encoding="utf-8")
+
+
+def test_a_report_takes_away_what_the_last_one_wrote(store):
+    runs = [photos(method, 0) for method in ("mle", "dllp")]
+    runs.append(photos("mle", 0, experiment="epoch-time"))
+    for run in runs:
+        path = Path(written(store, run, [0.8] * 3).id)
+    out = write_report(store).parent
+    (out / "mine.txt").write_text("a note")
+    before = {path.name for path in out.rglob("*.*")}
+    (store.home / "records" / "epoch-time" / f"{path}.json").unlink()
+    for fold in (1, 2):  # more folds, another method: figures keep their names
+        for method in METHODS:
+            written(store, photos(method, fold), [0.8] * 3)
+    write_report(store)
+    after = {path.name for path in out.rglob("*.*")}
+    gone = {"epoch-time.csv", "group-photos-epoch-time.png", "group-photos-epoch-time.pdf"}
+    assert before - after >= gone
+    assert "mine.txt" in after
+    assert "group-photos-convergence-accuracy.png" in before & after
+
+
+def test_figures_of_other_settings_have_other_names(store):
+    for augment in ("paper", "geometric"):
+        for seed in (0, 1):
+            written(store, photos("mle", 0, augment=augment, seed=seed), [0.8])
+    names = [path.stem for path in (write_report(store).parent / "figures").glob("*-accuracy.png")]
+    assert sorted(names) == [
+        "group-photos-convergence-accuracy",
+        "group-photos-convergence-seed-1-accuracy",
+        "group-photos-geometric-convergence-accuracy",
+        "group-photos-geometric-convergence-seed-1-accuracy",
+    ]
+
+
+def test_why_there_are_no_seconds_is_told(store):
+    for method in METHODS:
+        written(store, photos(method, 0), [0.8] * 3)
+    written(store, photos("mle", 0, experiment="epoch-time"), [0.8] * 3, compiled=True)
+    told = write_report(store).read_text(encoding="utf-8")
+    assert (
+        "There are no seconds for supervised, dllp: no timed runs in this setting; mle: runs "
+        "of a processor, 1 thread, not compiled, but timed ones of a processor, 1 thread, "
+        "compiled."
+    ) in told
+    written(store, photos("mle", 1, experiment="epoch-time"), [0.8] * 3)
+    told = write_report(store).read_text(encoding="utf-8")
+    assert "There are none for supervised, dllp: no timed runs in this setting." in told
 
 
 def test_every_run_is_in_a_table(filled, out):
@@ -163,18 +264,38 @@ def test_other_data_and_shared_machines_are_told(store):
     assert "1 of 2 runs shared their machine" in text
 
 
+def test_a_quick_look_says_so(store):
+    written(store, photos("mle", 0), [0.8], quick=True)
+    said = write_report(store).read_text(encoding="utf-8")
+    assert "All runs on this page were made with --quick: few folds and few epochs" in said
+    written(store, photos("mle", 1), [0.8])
+    said = write_report(store).read_text(encoding="utf-8")
+    assert "1 of 2 runs on this page were made with --quick" in said
+
+
 def test_what_is_mixed_in_a_comparison_is_told(store):
+    card = {"hardware": {"gpu": "a card"}, "versions": {"torch": "3"}}
     written(store, photos("mle", 0), [0.8])
-    written(store, photos("mle", 1), [0.8], code="1" * 12, compiled=True, device="cuda")
-    written(store, photos("dllp", 0), [0.8], chosen_by="grid")
+    written(store, photos("mle", 1), [0.8], code="1" * 12, compiled=True, device="cuda", **card)
+    written(store, photos("dllp", 0), [0.8], chosen_by="grid", hardware={"threads": 4})
     text = write_report(store).read_text(encoding="utf-8")
     for told in (
-        "mixes source code (000000000000: 2 runs, 111111111111: 1 run)",
-        "mixes compiled and plain networks",
-        "mixes devices (cpu: 2 runs, cuda: 1 run)",
-        "mixes sources of hyper-parameters (defaults: 2 runs, grid: 1 run)",
+        "mixes source code (000000000000: 2 runs; 111111111111: 1 run)",
+        "mixes compiled and plain networks (plain: 2 runs; compiled: 1 run)",
+        "mixes devices (cpu: 2 runs; cuda: 1 run)",
+        "mixes machines (a processor, 1 thread: 1 run; a card: 1 run; a processor, 4 threads",
+        "mixes versions of torch (2: 2 runs; 3: 1 run)",
+        "mixes sources of hyper-parameters (defaults: 2 runs; grid: 1 run)",
     ):
         assert told in text
+
+
+def test_a_choice_with_options_is_told_as_such(store):
+    written(store, photos("mle", 0), [0.8], chosen_by="grid of augmentation none")
+    softer = photos("mle", 0, method_options={"step": 0.5})
+    written(store, softer, [0.8], chosen_by="grid of augmentation none, options")
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "mixes sources of hyper-parameters (grid: 1 run; grid and options: 1 run)" in text
 
 
 def test_records_that_are_there_twice_and_differ_are_told(tmp_path):
@@ -207,6 +328,15 @@ def test_methods_with_unequal_folds_are_shown_apart(store):
     text = (out / "report.html").read_text(encoding="utf-8")
     for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 fold of 3 methods"):
         assert title in text
+
+
+def test_records_of_folds_that_are_not_shared_are_told(store):
+    for method, folds in {"mle": (0, 1, 2), "dllp": (2, 3)}.items():
+        for fold in folds:
+            written(store, photos(method, fold), [0.8])
+    text = write_report(store).read_text(encoding="utf-8")
+    assert "uses 2 of 5 records." in text
+    assert "Left out: mle folds 0, 1; dllp fold 3." in text
 
 
 def test_nothing_to_draw(store):

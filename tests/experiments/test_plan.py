@@ -158,7 +158,7 @@ def test_a_variant_is_a_method_with_options_and_a_name_of_its_own():
         names = [run.name for run in plan(experiment, small(methods=[], folds=[0], epochs=5))]
         assert names.count("mle-pass") == there
     twice = small(methods=["mle", "mle-pass"], method_options={"mle": {"refresh": "pass"}})
-    with pytest.raises(LLPError, match="mle-pass, fold 0 is there twice"):
+    with pytest.raises(LLPError, match="methods: mle with these options is mle-pass, which is"):
         plan("convergence", twice)
 
 
@@ -172,3 +172,11 @@ def test_protocols_name_networks_and_methods_that_exist():
         assert DATASETS[name].random_bags == (protocol.bag_size is not None)
         assert protocol.network in NETWORKS
         assert protocol.augment in PRESETS
+
+
+def test_compiled_networks_make_other_timed_runs_and_no_others():
+    for experiment, others in (("epoch-time", True), ("convergence", False)):
+        settings = small(methods=["mle"], folds=[0], epochs=5)
+        [plain] = plan(experiment, settings)
+        [compiled] = plan(experiment, settings, compiled=True)
+        assert (plain.id != compiled.id) == others

@@ -12,6 +12,7 @@ import pytest
 from llpkit.cli_experiments import _command
 from llpkit.experiments import Store
 
+OUT = Path("llpkit-results")
 SMALL = ("--dataset", "digits", "--methods", "mle,dllp", "--folds", 2, "--epochs", 2)
 
 
@@ -92,6 +93,7 @@ def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
         (("convergence", "--quick", "--time-limit", "-1"), "time_limit = -1.0; give seconds from"),
         (("all", "--quick", "--bag-sizes", "4,4"), "bag_sizes: 4 is there twice"),
         (("convergence", "--dataset", "mnist"), "dataset = 'mnist'; known are"),
+        (("grid", "--quick", "--methods", "mle,dllp", "--methods", "mle"), "mle is there twice"),
         (("convergence", "--methods", "mle,foo", "--quick"), "method = 'foo'; known are"),
         (("convergence", "--folds", "12", "--quick"), "folds = '12'; give a count such as 5"),
         (("bag-size", "--bag-sizes", "2,x", "--quick"), "--bag-sizes 2,x is no list of numbers"),
@@ -121,6 +123,7 @@ def test_what_is_wrong_is_told_before_anything_runs(llpkit, arguments, message):
 def test_folders_are_no_part_of_the_recorded_command():
     given = ["reproduce", "grid", "--out", "a b", "--quick", "--data-dir=/there", "--out=c"]
     assert _command(given) == "llpkit reproduce grid --quick"
+    assert _command(["report", "/home/me/one", "two", "-o", "there"]) == "llpkit report one two"
 
 
 def test_report_draws_folders_and_says_where(llpkit):
@@ -128,7 +131,9 @@ def test_report_draws_folders_and_says_where(llpkit):
     llpkit("reproduce", "convergence", *SMALL, "--folds", "1-1", "--out", "two")
     code, out, err = llpkit("report", "one", "two", "--out", "drawn")
     assert (code, out) == (0, "drawn/report.html\n"), err
-    assert "over 2 folds" in Path("drawn/report.html").read_text(encoding="utf-8")
+    text = Path("drawn/report.html").read_text(encoding="utf-8")
+    assert "over 2 folds" in text
+    assert "llpkit report one two</code>" in text
     code, _, err = llpkit("report", "three")
     assert code == 2
     assert "three holds no records; give a folder of llpkit reproduce" in err
@@ -139,6 +144,19 @@ def test_a_method_option_reaches_the_run(llpkit):
     records = list(Store([Path("llpkit-results")]).read())
     options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
     assert options == {"mle": {"refresh": "pass", "step": 1.0}, "dllp": {}}
+
+
+def test_options_of_a_variant_are_recorded_as_the_users(llpkit):
+    given = ("--dataset", "digits", "--methods", "mle", "--methods", "mle-pass", "--folds", 1)
+    given += ("--epochs", 2, "--method-option", "mle-pass.step=0.5")
+    code, _, err = llpkit("reproduce", "convergence", *given)
+    assert code == 0, err
+    found = {r["run"]["method_options"]["step"]: r["chosen_by"] for r in Store([OUT]).read()}
+    assert found == {1.0: "defaults", 0.5: "options"}
+    llpkit("report", OUT)
+    text = (OUT / "report" / "report.html").read_text(encoding="utf-8")
+    assert "mle-pass, step 0.5" in text
+    assert "mle against each, fold by fold" in text
 
 
 def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):

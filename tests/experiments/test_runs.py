@@ -34,6 +34,7 @@ OTHER = {
     "precision": "bf16-mixed",
     "held_out": 0.1,
     "method_options": {"refresh": "pass"},
+    "compiled": True,
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from experiments.conftest import written
-from llpkit.experiments import Run, _groups, _summary
+from llpkit.experiments import Run, _groups, _summary, _times
 from llpkit.experiments._run import VARIANTS
 
 PAPERS = VARIANTS["mle-pass"][1]
@@ -70,6 +70,28 @@ def test_the_plain_name_goes_to_what_the_grid_chose_however_few(store):
     assert sizes(only(store)) == {"mle, lr 0.001": 3, "mle, lr 0.003": 1, "mle, lr 0.01": 1}
 
 
+@pytest.mark.parametrize("by", ["grid", "defaults"])
+def test_options_that_a_user_gave_do_not_take_the_plain_name(store, by):
+    own = {"refresh": "running", "step": 1.0}
+    given = {"grid": "grid of augmentation none, options", "defaults": "options"}[by]
+    for fold in range(2):
+        written(store, run("mle", fold, method_options=own), [0.5], chosen_by=by)
+        softer = own | {"step": 0.5}
+        written(store, run("mle", fold, method_options=softer), [0.6], chosen_by=given)
+    assert sizes(only(store)) == {"mle": 2, "mle, step 0.5": 2}
+    softer = PAPERS | {"step": 0.5}
+    written(store, run("mle", method_options=softer), [0.6], chosen_by=by)
+    assert list(only(store).runs) == ["mle", "mle, step 0.5", "mle-pass, step 0.5"]
+    written(store, run("mle", method_options=PAPERS), [0.6], chosen_by=by)
+    assert list(only(store).runs) == ["mle", "mle, step 0.5", "mle-pass", "mle-pass, step 0.5"]
+
+
+def test_of_two_defaults_the_plain_name_goes_to_todays(store):
+    for step in (0.7, 1.0):
+        written(store, run("mle", method_options={"refresh": "running", "step": step}), [0.5])
+    assert sizes(only(store)) == {"mle": 1, "mle, step 0.7": 1}
+
+
 def test_epochs_and_data_are_part_of_the_setting(store):
     written(store, run("mle"), [0.5, 0.6])
     written(store, run("mle", 1), [0.5])
@@ -88,7 +110,7 @@ def test_bags_of_a_size_are_all_of_the_same_data(store):
             odd = {"sha256": "12"[fold == 1] * 64} if size == 2 else {}
             written(store, run("mle", fold, experiment="bag-size", bag_size=size), [0.5], data=odd)
     group = only(store, "bag-size")
-    assert group.left_out == 1
+    assert group.of_other_data == 1
     assert [(r["run"]["bag_size"], r["run"]["fold"]) for r in group.runs["mle"]] == [
         (2, 0),
         (2, 2),
@@ -122,6 +144,29 @@ def test_a_method_that_has_more_folds_than_all_others_is_cut(store):
     written(store, run("amle", 7), [0.5])
     parts = _groups.compared(only(store))  # which shares nothing, so that a note tells of it
     assert [sizes(part) for part in parts] == [{"mle": 2, "dllp": 2}]
+    rest = _groups.left_out(only(store), parts)
+    assert {n: [r["run"]["fold"] for r in its] for n, its in rest.items()} == {
+        "mle": [0],
+        "amle": [7],
+    }
+
+
+def test_folds_that_overlap_in_part_are_compared_where_they_do(store):
+    for method, folds in {"mle": range(4), "dllp": range(2, 6), "amle": range(5, 9)}.items():
+        for fold in folds:
+            written(store, run(method, fold), [0.5])
+    parts = _groups.compared(only(store))
+    assert [(sizes(part), part.part) for part in parts] == [
+        ({"mle": 2, "dllp": 2}, ""),
+        ({"dllp": 1, "amle": 1}, "with amle"),
+    ]
+    assert {r["run"]["fold"] for r in parts[0].records} == {2, 3}
+
+
+def test_methods_that_share_nothing_are_not_compared(store):
+    for method, fold in (("mle", 0), ("mle", 1), ("dllp", 2)):
+        written(store, run(method, fold), [0.5])
+    assert [sizes(part) for part in _groups.compared(only(store))] == [{"mle": 2}]
 
 
 def test_accuracy_is_the_last_epochs_and_never_the_best(store):
@@ -203,13 +248,13 @@ def test_epoch_times_leave_out_warm_up_and_shared_machines(store):
             written(store, timed, [0.5] * 4, history={"seconds": times})
     shared = run("mle", 2, experiment="epoch-time")
     written(store, shared, [0.5] * 4, history={"seconds": [99.0] * 4}, jobs=4)
-    found = {row.method: row for row in _summary.epoch_times(only(store, "epoch-time"))}
+    found = {row.method: row for row in _times.epoch_times(only(store, "epoch-time"))}
     assert found["mle"].epoch_seconds == pytest.approx(1.6)
     assert found["mle"].epoch_seconds_sd == pytest.approx(stdev([1.5, 1.7] * 2))
     assert found["mle"].epoch_ratio == pytest.approx(1.6 / 1.1)
     assert found["mle"].epochs == 4
     assert (found["mle"].paper, found["mle"].paper_ratio) == (7.78, pytest.approx(7.78 / 3.65))
-    assert _summary.PAPER_SECONDS["cifar10"]["mle-pass"] == 7.78  # whose time it is
+    assert _times.PAPER_SECONDS["cifar10"]["mle-pass"] == 7.78  # whose time it is
 
 
 def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(store):
@@ -219,9 +264,9 @@ def test_time_to_accuracy_is_counted_in_epochs_and_in_seconds_measured_alone(sto
     for method, seconds in (("mle", 2.0), ("dllp", 3.0)):
         timed = run(method, experiment="epoch-time")
         written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, seconds]})
-    alone = _summary.alone(only(store), _groups.groups(store.read(), "epoch-time"))
+    alone = _times.alone(only(store), _groups.groups(store.read(), "epoch-time"))
     assert alone == {"mle": 2.0, "dllp": 3.0}
-    found = {row.method: row for row in _summary.reaches(only(store), alone)}
+    found = {row.method: row for row in _times.reaches(only(store), alone)}
     assert found["dllp"].target == pytest.approx(0.74)
     assert (found["dllp"].epochs, found["dllp"].reference_epochs) == (4, 2)
     assert (found["dllp"].seconds, found["dllp"].reference_seconds) == (12.0, 4.0)
@@ -236,7 +281,7 @@ def test_epochs_to_accuracy_have_an_interval_over_folds(store):
         written(store, run("mle", fold), [0.5, 0.79, 0.8, 0.8, 0.8, 0.8])
         late = 3 + fold % 2
         written(store, run("dllp", fold), [0.5] * late + [0.78] * (6 - late))
-    found = {row.method: row for row in _summary.reaches(only(store), {})}
+    found = {row.method: row for row in _times.reaches(only(store), {})}
     assert (found["mle"].epochs_low, found["mle"].epochs, found["mle"].epochs_high) == (2, 2, 2)
     assert (found["dllp"].epochs_low, found["dllp"].epochs, found["dllp"].epochs_high) == (4, 5, 5)
     assert (found["dllp"].ratio_low, found["dllp"].ratio_high) == (2.0, 2.5)
@@ -259,10 +304,10 @@ def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
     written(store, run("dllp"), [0.6])
     written(store, run("mle", experiment="epoch-time"), [0.5] * 3)
     written(store, run("dllp", experiment="epoch-time"), [0.5] * 3, compiled=True)
-    assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
+    assert _times.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
     written(store, run("mle", experiment="epoch-time", method_options=PAPERS), [0.5] * 3)
     timed = _groups.groups(store.read(), "epoch-time")
-    assert list(_summary.alone(only(store), timed)) == ["mle-pass"]
+    assert list(_times.alone(only(store), timed)) == ["mle-pass"]
 
 
 def test_times_of_compiled_networks_are_told_apart(store):
@@ -276,7 +321,7 @@ def test_times_of_other_hardware_are_not_borrowed(store):
     written(store, run("mle"), [0.6])
     slow = {"processor": "another"}
     written(store, run("mle", experiment="epoch-time"), [0.5] * 3, hardware=slow)
-    assert _summary.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
+    assert _times.alone(only(store), _groups.groups(store.read(), "epoch-time")) == {}
 
 
 def test_calibration_pools_the_folds(store):

@@ -8,8 +8,16 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from llpkit.report import Calibration, Series, SizePoint, size_curves, summarise
+from llpkit.report import (
+    Calibration,
+    Series,
+    SizePoint,
+    fold_curves,
+    size_curves,
+    summarise,
+)
 from llpkit.report._figures import (
     epoch_times,
     learning_curves,
@@ -207,3 +215,30 @@ def test_a_size_with_one_fold_has_no_band():
 
     assert bands([(2, 0.9, 0.1), (4, 0.8, 0.1), (8, 0.7, None)]) == [2, 4]
     assert bands([(2, 0.9, None), (4, 0.8, None)]) == []
+
+
+def test_a_single_size_has_an_error_bar():
+    plot = size_curves([SizePoint("mle", 16, 0.8, 0.1)], styles(["mle"]), "name", "title")
+    [bar] = plot.figure.axes[0].containers
+    [[low, high]] = bar.lines[2][0].get_segments()
+    assert (low[1], high[1]) == pytest.approx((0.7, 0.9))
+
+
+def test_the_last_epoch_has_a_tick():
+    for last in (1, 2, 8, 40, 100, 120):
+        history = [{"epoch": e + 1, "test_accuracy": 0.5} for e in range(last)]
+        [plot] = fold_curves([Series("mle", 0, history)], styles(["mle"]), "x")
+        ticks = plot.figure.axes[0].get_xticks().tolist()
+        assert ticks[-1] == last
+        assert ticks == sorted(set(ticks))
+
+
+def test_bars_of_equal_bins_stand_in_the_middle_of_them():
+    curve = Calibration("mle", [0.02, 0.49, 1.0], [0.1, 0.5, 1.0], [1234, 10, 5])
+    plot = reliability(curve, styles(["mle"])["mle"], 10)
+    below = plot.figure.axes[1]
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in below.patches]
+    assert centres == pytest.approx([0.05, 0.45, 0.95])
+    FigureCanvasAgg(plot.figure).draw()
+    assert min(t.get_window_extent().x0 for t in below.get_yticklabels()) > 0
+    assert below.yaxis.label.get_window_extent().x0 >= 0

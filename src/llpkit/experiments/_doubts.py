@@ -3,16 +3,25 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from llpkit.experiments._groups import Group, compared
+from llpkit.experiments._groups import (
+    Group,
+    compared,
+    compiled,
+    hardware_of,
+    left_out,
+    source_of,
+)
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import REFERENCE
 from llpkit.experiments._tables import counted
 
 _MIXED: dict[str, Callable[[Record], str]] = {
     "source code": lambda record: record["code"],
-    "compiled and plain networks": lambda record: str(record["compiled"]),
+    "compiled and plain networks": lambda record: compiled(record) or "plain",
     "devices": lambda record: record["device"],
-    "sources of hyper-parameters": lambda record: record["chosen_by"].partition(" ")[0],
+    "machines": hardware_of,
+    "versions of torch": lambda record: record["versions"].get("torch", "unknown"),
+    "sources of hyper-parameters": source_of,
 }
 
 
@@ -52,26 +61,43 @@ def _name(group: Group) -> str:
     return f"{group.experiment} on {group.dataset} ({group.told})"
 
 
+def _places(records: Sequence[Record]) -> str:
+    """The folds of some records, and their sizes where these are numbers."""
+    by_size: dict[str, list[str]] = {}
+    for record in records:
+        size = record["run"]["bag_size"]
+        head = f"bags of {size}, " if isinstance(size, int) else ""
+        by_size.setdefault(head, []).append(str(record["run"]["fold"]))
+    return ", ".join(
+        f"{head}fold{'s' * (len(folds) > 1)} {', '.join(folds)}" for head, folds in by_size.items()
+    )
+
+
 def _of_group(group: Group) -> list[str]:
     name, told = _name(group), []
     for what, value in _MIXED.items():
         found = Counter(map(value, group.records))
         if len(found) > 1:
-            parts = ", ".join(
+            parts = "; ".join(
                 f"{key}: {counted(number, 'run')}" for key, number in found.most_common()
             )
             told.append(f"{name} mixes {what} ({parts}).")
-    if group.left_out:
-        told.append(f"{name} leaves out {counted(group.left_out, 'record')} of other data.")
+    if group.of_other_data:
+        told.append(f"{name} leaves out {counted(group.of_other_data, 'record')} of other data.")
     if group.experiment != "epoch-time":
-        shown = {method for part in compared(group) for method in part.runs}
-        lonely = [method for method in group.runs if method not in shown]
-        if lonely:
-            told.append(f"{name}: {', '.join(lonely)} shares no fold with the others.")
+        rest = left_out(group, compared(group))
+        number = sum(map(len, rest.values()))
+        if rest:
+            total = len(group.records)
+            told.append(
+                f"{name} uses {total - number} of {counted(total, 'record')}. The rest are of "
+                "folds (or sizes of bags) that the others lack. Left out: "
+                f"{'; '.join(f'{n} {_places(its)}' for n, its in rest.items())}."
+            )
     several = [method for method in group.runs if method.startswith(f"{REFERENCE}, ")]
     if several and REFERENCE not in group.runs:
         told.append(
-            f"{name}: {REFERENCE} was run with several hyper-parameters and none of them is the "
+            f"{name}: {REFERENCE} was run with several hyper-parameters and not one alone is the "
             f"grid's or the default ({'; '.join(several)}), so that it is not compared."
         )
     return told

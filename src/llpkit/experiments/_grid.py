@@ -10,6 +10,7 @@ A choice follows from the records of grid runs and from nothing else, whatever f
 
 import itertools
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -200,10 +201,11 @@ def choices(settings: Settings, store: Store, wanted: Sequence[str]) -> dict[str
     if settings.lr is not None or not settings.grid:
         return found
     known = Known(store)
-    begun, chosen = set(), {}
+    begun: list[Settings] = []
+    chosen = {}
     for name in wanted:
         for grid in _alike(name, settings, known):
-            begun.add(name)
+            begun.append(grid)
             choice = search(name, grid, known).choice
             if choice is None:
                 continue
@@ -217,10 +219,27 @@ def choices(settings: Settings, store: Store, wanted: Sequence[str]) -> dict[str
         has = f"has chosen for {', '.join(chosen)} but" if chosen else "is not finished:"
         raise LLPError(
             f"the grid on {settings.dataset} {has} not for {', '.join(missing)}; finish it with "
-            f"llpkit reproduce grid --dataset {settings.dataset} --methods {','.join(missing)}, or "
-            "give --no-grid, which takes the stated defaults for all methods"
+            f"{_to_finish(begun[0], missing, store)}, or give --no-grid, which takes the stated "
+            "defaults for all methods"
         )
     return found | chosen
+
+
+def _to_finish(grid: Settings, missing: Sequence[str], store: Store) -> str:
+    """The command that goes on with a grid for some methods, as it was begun."""
+    protocol = grid.protocol
+    usual: dict[str, Any] = {key: getattr(protocol, key) for key in ("batch_size", "augment")}
+    usual |= {"precision": protocol.precision, "network": protocol.network, "size": "full"}
+    usual |= {"seed": 0, "epochs": protocol.quick_epochs if grid.quick else protocol.epochs}
+    words = ["llpkit reproduce grid", f"--dataset {grid.dataset}", f"--methods {','.join(missing)}"]
+    for key, value in usual.items():
+        if (own := getattr(grid, key)) not in (None, value):
+            words.append(f"--{key.replace('_', '-')} {own}")
+    if list(grid.folds or ()) != list(folds_of("grid", replace(grid, folds=None))):
+        words.append(f"--folds {','.join(map(str, grid.folds or ()))}")
+    words += ["--quick"] if grid.quick else []
+    words += [f"--out {shlex.quote(str(folder))}" for folder in store.folders]
+    return " ".join(words)
 
 
 def _alike(name: str, settings: Settings, known: Known) -> list[Settings]:

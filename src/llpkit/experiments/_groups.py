@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llpkit.experiments._plan import names
-from llpkit.experiments._run import Record, Run
+from llpkit.experiments._plan import names, stated
+from llpkit.experiments._run import VARIANTS, Record, Run
 from llpkit.methods import METHODS
 
 
@@ -16,15 +16,16 @@ class Group:
     """Runs that may be compared: one experiment and data set, one setting for all methods.
 
     ``runs`` has the records of each method by fold (and bag size), methods in their usual order. A
-    method that was run with several hyper-parameters has several names. ``left_out`` is the number
-    of records of other data.
+    method that was run with several hyper-parameters has several names. ``of_other_data`` is the
+    number of records that are not here for that; ``part`` tells a part of a group from the first.
     """
 
     experiment: str
     dataset: str
     setting: dict[str, Any]
     runs: dict[str, list[Record]]
-    left_out: int = 0
+    of_other_data: int = 0
+    part: str = ""
 
     @property
     def folds(self) -> str:
@@ -108,30 +109,61 @@ def groups(records: Iterable[Record], experiment: str) -> list[Group]:
     made = []
     for text, every in gathered.items():
         found = _of_one_data(every)
-        name, left_out = found[0]["run"]["dataset"], len(every) - len(found)
-        made.append(Group(experiment, name, keys[text], _by_method(found), left_out))
+        name, others = found[0]["run"]["dataset"], len(every) - len(found)
+        made.append(Group(experiment, name, keys[text], _by_method(found), others))
     return sorted(made, key=lambda g: (g.dataset, -len(g.records), g.told))
 
 
 def compared(group: Group) -> list[Group]:
     """A group cut to folds (and sizes of bags) that its methods share: no mean over other folds.
 
-    First the methods that share most, then, if these are not all, every method over what all share.
+    First the methods, two or more, that share most runs; then, if these are not all, every method
+    over what all share; then the best comparison of each that is still missing. A method that
+    shares nothing with any other is in none. A single method is compared with nothing.
     """
-    units = {name: {_unit(r) for r in records} for name, records in group.runs.items()}
-    most = max(
-        units.values(),
-        key=lambda its: (sum(its <= other for other in units.values()) > 1, len(its)),
-    )
-    found = []
-    for shared in (most, set.intersection(*units.values())):
-        have = [name for name, its in units.items() if shared and shared <= its]
-        runs = {n: [r for r in group.runs[n] if _unit(r) in shared] for n in have}
-        part = replace(group, runs=runs)
-        if runs and part not in found:
-            found.append(part)
-    if len(found) > 1 and len(found[0].runs) == 1:  # what stands alone is there below as well
-        del found[0]
+    units = {name: frozenset(map(_unit, records)) for name, records in group.runs.items()}
+    if len(units) == 1:
+        return [group]
+    shared: set[frozenset[tuple[int, int]]] = set()
+    for its in units.values():
+        shared |= {its} | {its & other for other in shared}
+    have = {some: [n for n, its in units.items() if some <= its] for some in shared if some}
+
+    def best(wanted: Sequence[str]) -> list[frozenset[tuple[int, int]]]:
+        able = [s for s, its in have.items() if len(its) > 1 and set(wanted) <= set(its)]
+        return sorted(able, key=lambda s: (-len(s) * len(have[s]), -len(have[s]), sorted(s)))[:1]
+
+    chosen = dict.fromkeys(best([]), "")
+    for some in best(list(units)):
+        chosen.setdefault(some, "all methods")
+    for name in units:
+        if not any(name in have[some] for some in chosen):
+            chosen |= dict.fromkeys(best([name]), f"with {name}")
+    if not chosen:  # nothing to compare, but something to look at
+        name = max(group.runs, key=lambda name: len(group.runs[name]))
+        return [replace(group, runs={name: group.runs[name]})]
+    return [
+        replace(
+            group,
+            runs={n: [r for r in group.runs[n] if _unit(r) in some] for n in have[some]},
+            part=part,
+        )
+        for some, part in chosen.items()
+    ]
+
+
+def left_out(group: Group, parts: Sequence[Group]) -> dict[str, list[Record]]:
+    """The records of each method that are in no part."""
+    used = {record["id"] for part in parts for record in part.records}
+    rest = {n: [r for r in its if r["id"] not in used] for n, its in group.runs.items()}
+    return {name: records for name, records in rest.items() if records}
+
+
+def by_size(records: Iterable[Record]) -> dict[int | None, list[Record]]:
+    """Records by the size of their bags, smallest first; ``None`` where that is not one number."""
+    found: dict[int | None, list[Record]] = {}
+    for record in sorted(records, key=_size):
+        found.setdefault(_size(record) or None, []).append(record)
     return found
 
 
@@ -178,8 +210,8 @@ def hardware_of(record: Record) -> str:
 def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Records by method, in the usual order.
 
-    Of several sets of hyper-parameters, the plain name goes to the one that a grid chose, or else
-    the stated defaults, if that is a single one; the others' names tell the difference.
+    Of several sets of hyper-parameters the plain name goes to one without options that a user gave:
+    what a grid chose, or else the stated defaults. The others' names tell the difference.
     """
     named: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}
@@ -190,10 +222,12 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
         for record in by_name[name]:
             variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)
         every = [json.loads(text) for text in variants]
-        plain = _current(variants)
+        plain = _current(name, variants)
+        others = every if plain is None else [json.loads(plain)]
+        if plain is None and len(every) == 1:
+            others = [every[0] | stated(name)]
         for text in sorted(variants, key=lambda v: (v != plain, v)):
             own = json.loads(text)
-            others = every if plain is None else [json.loads(plain)]
             differs = [
                 f"{key.replace('_', ' ')} {value}"
                 for key, value in own.items()
@@ -204,17 +238,40 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     return named
 
 
-def _current(variants: dict[str, list[Record]]) -> str | None:
-    """Which of several sets of hyper-parameters is the one to compare by, if any."""
-    for source in ("grid", "defaults", ""):
+def _current(name: str, variants: dict[str, list[Record]]) -> str | None:
+    """Which of several sets of hyper-parameters is the one to compare by, if any.
+
+    One that a user gave options for is so only if it stands alone, and never for a variant whose
+    own options were changed.
+    """
+    _, own = VARIANTS.get(name, (name, {}))
+    able = {text: its for text, its in variants.items() if own.items() <= json.loads(text).items()}
+    if list(able) == list(variants) and len(able) == 1:
+        return next(iter(able))
+    for source in ("grid", "defaults"):
         found = [
             text
-            for text, records in variants.items()
-            if any(record["chosen_by"].startswith(source) for record in records)
+            for text, records in able.items()
+            if any(source_of(record) == source for record in records)
         ]
+        if len(found) > 1:  # a default has changed since: today's
+            now = stated(name).items()
+            found = [text for text in found if now <= json.loads(text).items()] or found
         if found:
             return found[0] if len(found) == 1 else None
     return None
+
+
+def source_of(record: Record) -> str:
+    """Where the hyper-parameters of a record come from, in a word or two.
+
+    >>> source_of({"chosen_by": "grid of augmentation paper, 40 epochs, options"})
+    'grid and options'
+    """
+    text = record["chosen_by"]
+    if not text.startswith("grid"):
+        return str(text)
+    return "grid and options" if text.endswith(", options") else "grid"
 
 
 def _own(record: Record) -> dict[str, Any]:

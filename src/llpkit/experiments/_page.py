@@ -6,17 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from llpkit.errors import LLPError
-from llpkit.experiments import _other_sections, _sections
+from llpkit.experiments import _grid_section, _sections, _size_sections, _time_sections
 from llpkit.experiments._doubts import doubts
 from llpkit.experiments._grid import grids
 from llpkit.experiments._groups import Group, compared, groups, hardware_of, told_apart
+from llpkit.experiments._names import prefixes, slug
 from llpkit.experiments._plan import names
-from llpkit.experiments._run import Record, Store
+from llpkit.experiments._run import Record, Store, write_json
 from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
-from llpkit.experiments._tables import Tables, counted
-from llpkit.report import Chapter, Results, Section, write_results
+from llpkit.experiments._tables import Tables, commands_of, counted
+from llpkit.report import Chapter, Results, Section, figure_files, write_results
 
-PAGE, SUMMARY = "report.html", "summary.md"
+PAGE, SUMMARY, FILES = "report.html", "summary.md", "files.json"
 _TITLES = {
     "group-photos": "Group photos",
     "cifar10": "CIFAR-10, bird and cat",
@@ -36,7 +37,7 @@ _NOTES = (
     "sees their counts, and of their labels only supervised's training does.",
     f"{PAPERS} is the paper's algorithm: after every epoch a pass over the training data gives the "
     f"logits of the next targets. {REFERENCE} takes the logits that the instances had as they went "
-    "by. All else about the two is the same.",
+    "by. Where they differ in other hyper-parameters, the tables tell.",
 )
 _NOTES_OF = {
     "group-photos": "Group photos that follow each other often show the same people, and such "
@@ -44,13 +45,18 @@ _NOTES_OF = {
 }
 
 
-def write_report(store: Store, out: Path | None = None, data_dir: str | None = None) -> Path:
+def write_report(
+    store: Store, out: Path | None = None, data_dir: str | None = None, command: str = ""
+) -> Path:
     """Draw all records of some folders; where the page is.
+
+    What an earlier call wrote to the same folder and this one does not is removed from it.
 
     Args:
         store: The records.
         out: The folder to write to; ``report`` in the first folder of the store unless given.
         data_dir: Where data sets are, for pictures of an example bag (never of faces).
+        command: What the user typed, for the page.
     """
     records = list(store.read())
     if not records:
@@ -64,10 +70,11 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
     there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     results = Results(
         title="Learning from label proportions: the experiments",
-        lead=(
+        lead=[
             "Every method on the same bags, folds and seeds. The methods know the counts of bags "
             f"and nothing else; {BOUND} knows every label.",
-        ),
+            *_quick(records),
+        ],
         chapters=[
             chapter
             for name in there
@@ -76,11 +83,36 @@ def write_report(store: Store, out: Path | None = None, data_dir: str | None = N
         notes=[*_NOTES, *(_NOTES_OF[n] for n in there if n in _NOTES_OF), *doubts(store, every)],
         environment=_environment(records),
         look=tables.look,
+        commands=[command] if command else [],
     )
-    page = write_results(results, out / PAGE, figures_dir=out / "figures")
-    tables.write(out)
+    figures = out / "figures"
+    page = write_results(results, out / PAGE, figures_dir=figures)
     (out / SUMMARY).write_text(_markdown(results), encoding="utf-8")
+    written = [page, out / SUMMARY, *tables.write(out), *figure_files(results, figures)]
+    _forget(out, {path.relative_to(out).as_posix() for path in written})
     return page
+
+
+def _quick(records: Sequence[Record]) -> list[str]:
+    number = sum(record["quick"] for record in records)
+    if not number:
+        return []
+    which = "All runs" if number == len(records) else f"{number} of {counted(len(records), 'run')}"
+    return [
+        f"{which} on this page were made with --quick: few folds and few epochs, to see that it "
+        "works. Their numbers say nothing of the methods."
+    ]
+
+
+def _forget(out: Path, written: set[str]) -> None:
+    """Remove what the last report wrote here and this one did not; keep the list for the next."""
+    path = out / FILES
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    for name in set(before) - written:
+        old = out / name
+        if old.resolve().is_relative_to(out.resolve()):
+            old.unlink(missing_ok=True)
+    write_json(path, sorted(written))
 
 
 def _chapters(
@@ -94,22 +126,23 @@ def _chapters(
     records = [r for r in every if r["run"]["dataset"] == name]
     timed = groups(records, "epoch-time")
     rest: list[Section] = []
-    for group, apart in zip(timed, told_apart(timed), strict=True):
-        rest.append(_other_sections.times(group, apart, tables))
-    for part, apart in _parts(groups(records, "bag-size")):
-        rest.append(_other_sections.sizes(part, apart, tables))
-    rest += [_other_sections.grid(each, tables) for each in searched]
+    for group, apart, prefix in zip(timed, told_apart(timed), prefixes(timed), strict=True):
+        rest.append(_time_sections.epoch_time(group, apart, prefix, tables))
+    for part, apart, prefix in _parts(groups(records, "bag-size")):
+        rest += _size_sections.sizes(part, apart, prefix, tables)
+    tried = commands_of(r for r in records if r["run"]["experiment"] == "grid")
+    rest += [_grid_section.grid(each, tried, tables) for each in searched]
 
     instances = {"instances": f"{sum(records[0]['data']['instances']):,}"}
     chapters: list[Chapter] = []
     seen: set[str] = set()
-    for group, apart in _parts(groups(records, "convergence")):
+    for group, apart, prefix in _parts(groups(records, "convergence")):
         whole = not seen & {r["id"] for r in group.records}
         seen |= {r["id"] for r in group.records}
-        sections = _sections.convergence(group, apart, timed, tables, data_dir, whole)
+        sections = _sections.convergence(group, prefix, timed, tables, data_dir, whole)
         facts = {**instances, "folds": group.folds, "setting": group.told}
         title = f"{_TITLES[name]}: {apart}" if apart else _TITLES[name]
-        chapters.append(Chapter(title, facts, sections))
+        chapters.append(Chapter(title, facts, sections, commands_of(group.records)))
     if len(chapters) == 1:
         return [replace(chapters[0], sections=[*chapters[0].sections, *rest])]
     if rest:
@@ -118,14 +151,18 @@ def _chapters(
     return chapters
 
 
-def _parts(every: Sequence[Group]) -> list[tuple[Group, str]]:
-    """Groups cut to shared folds, each with what tells it from the others."""
+def _parts(every: Sequence[Group]) -> list[tuple[Group, str, str]]:
+    """Groups cut to shared folds, with what tells each from the others, and how its figures begin.
+
+    A part that is not its group's first has its own word in these names.
+    """
     found = []
-    for group, apart in zip(every, told_apart(every), strict=True):
+    for group, apart, prefix in zip(every, told_apart(every), prefixes(every), strict=True):
         parts = compared(group)
         for part in parts:
             how = f"{counted(part.folds, 'fold')} of {counted(len(part.runs), 'method')}"
-            found.append((part, ", ".join(filter(None, (apart, how * (len(parts) > 1))))))
+            told = ", ".join(filter(None, (apart, how * (len(parts) > 1))))
+            found.append((part, told, slug(f"{prefix} {part.part}")))
     return found
 
 
@@ -160,6 +197,7 @@ def _run_rows(every: Sequence[Group], tables: Tables) -> None:
                     device=record["device"],
                     compiled=record["compiled"],
                     code=record["code"],
+                    command=record["command"],
                     id=record["id"],
                 )
 
@@ -173,9 +211,6 @@ def _environment(records: Sequence[Record]) -> dict[str, object]:
     found["time of all runs"] = f"{sum(r['seconds']['total'] for r in records) / 3600:.2f} h"
     begun = sorted(record["started"] for record in records)
     found["first and last begun"] = " and ".join(dict.fromkeys((begun[0], begun[-1])))
-    commands = dict.fromkeys(record["command"] for record in records if record["command"])
-    for i, command in enumerate(commands, 1):
-        found[f"command {i}" if len(commands) > 1 else "command"] = command
     return found
 
 
@@ -185,13 +220,20 @@ def _markdown(results: Results) -> str:
     for chapter in results.chapters:
         lines += [f"## {chapter.title}", ""]
         lines += [f"{name}: {value}  " for name, value in chapter.facts.items()]
+        lines += _code(chapter.commands)
         for section in chapter.sections:
             if section.tables:
                 lines += ["", f"### {section.title}", *(["", section.about] * bool(section.about))]
+                lines += _code(section.commands)
             for table in section.tables:
-                lines += ["", table.markdown(), *(["", table.about] * bool(table.about))]
+                lines += [*(["", table.about] * bool(table.about)), "", table.markdown()]
         lines.append("")
     lines += ["## Notes", "", *(f"- {note}" for note in results.notes), ""]
     lines += ["## How it was made", ""]
     lines += [f"- {name}: {value}" for name, value in results.environment.items()]
+    lines += _code(results.commands)
     return "\n".join(lines) + "\n"
+
+
+def _code(commands: Sequence[str]) -> list[str]:
+    return ["", "```sh", *commands, "```"] if commands else []

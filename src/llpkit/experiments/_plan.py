@@ -5,7 +5,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -181,7 +181,10 @@ def parse_folds(text: str) -> list[int]:
 
 
 def plan(
-    experiment: str, settings: Settings, choices: Mapping[str, Choice] | None = None
+    experiment: str,
+    settings: Settings,
+    choices: Mapping[str, Choice] | None = None,
+    compiled: bool = False,
 ) -> list[Run]:
     """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
 
@@ -189,6 +192,7 @@ def plan(
         experiment: ``"convergence"``, ``"bag-size"`` or ``"epoch-time"``.
         settings: What the user changed.
         choices: What a grid search chose, for the methods it covered.
+        compiled: Whether networks will be compiled, which makes other runs of timed ones.
 
     >>> runs = plan("bag-size", Settings("digits", methods=["mle"], folds=[0], bag_sizes=[2, 4]))
     >>> [run.title for run in runs]
@@ -207,7 +211,14 @@ def plan(
         make(experiment, settings, name, chosen[name], fold, size)
         for fold, size, name in itertools.product(folds_of(experiment, settings), sizes, wanted)
     ]
-    _once("methods", [run.title for run in runs])
+    for name, run in zip(itertools.cycle(wanted), runs, strict=False):
+        if run.name != name and run.name in wanted:
+            raise LLPError(
+                f"methods: {name} with these options is {run.name}, which is there too; give the "
+                f"options to {run.name}, or name only one of the two"
+            )
+    if experiment == "epoch-time":
+        runs = [replace(run, compiled=compiled) for run in runs]
     return runs
 
 
@@ -283,6 +294,16 @@ def choices_without_grid(settings: Settings) -> dict[str, Choice]:
 def default_lr(name: str) -> float:
     """The learning rate where nothing has chosen one: the method's own."""
     return METHODS[VARIANTS.get(name, (name, {}))[0]].lr
+
+
+def stated(name: str) -> dict[str, Any]:
+    """The options of a method, by name, where nothing was said.
+
+    >>> stated("mle-pass")["refresh"]
+    'pass'
+    """
+    method, options = VARIANTS.get(name, (name, {}))
+    return _resolved(method, options)
 
 
 def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """One experiment from settings to records."""
 
+import itertools
 from dataclasses import replace
 
 from llpkit.experiments._execute import Display, Outcome, execute
@@ -51,12 +52,14 @@ def reproduce(
     if experiment == "epoch-time":
         place, backend = replace(place, jobs=1), "loky"
     chosen = choices(of_choices(experiment, settings), store, wanted_by(experiment, settings))
-    place = replace(place, chosen_by={name: choice.chosen_by for name, choice in chosen.items()})
-    runs = plan(experiment, settings, chosen)
+    runs = plan(experiment, settings, chosen, place.compile)
+    asked = itertools.cycle(wanted_by(experiment, settings))  # a run's name follows its options
+    chosen_by = {run.name: chosen[name].chosen_by for name, run in zip(asked, runs, strict=False)}
+    place = replace(place, chosen_by=chosen_by)
     return execute(runs, store, place, backend=backend, display=display)
 
 
-def planned(experiment: str, settings: Settings, store: Store) -> list[Run]:
+def planned(experiment: str, settings: Settings, store: Store, compiled: bool = False) -> list[Run]:
     """The runs of an experiment; of a grid, as far as it can be foreseen."""
     wanted = wanted_by(experiment, settings)
     if experiment == "grid":
@@ -65,4 +68,4 @@ def planned(experiment: str, settings: Settings, store: Store) -> list[Run]:
         found = (search(name, settings, known) for name in wanted)
         return [run for each in found for run in each.runs]
     chosen = choices(of_choices(experiment, settings), store, wanted)
-    return plan(experiment, settings, chosen)
+    return plan(experiment, settings, chosen, compiled)

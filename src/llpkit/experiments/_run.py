@@ -20,7 +20,10 @@ EXPERIMENTS = ("grid", "epoch-time", "convergence", "bag-size")
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mle-pass": ("mle", {"refresh": "pass", "step": 1.0})
 }
-"""Methods with options that have a name of their own. The paper's EM is ``mle-pass``."""
+"""Methods with options that have a name of their own. The paper's EM is ``mle-pass``.
+
+The first option tells the variant; with the others changed it keeps its name, and a page adds them.
+"""
 
 Record = dict[str, Any]
 
@@ -52,6 +55,8 @@ class Run:
         held_out: Share of the training bags that are kept from training to select by.
         method_options: Arguments of the method, all of them, so that a change of a default is
             another run.
+        compiled: Of timed runs, whether the network is compiled; no other result depends on it but
+            for rounding.
 
     >>> run = Run("convergence", "digits", "mle", fold=3)
     >>> run.id == Run("convergence", "digits", "mle", fold=3).id != Run("grid", "digits", "mle").id
@@ -77,22 +82,27 @@ class Run:
     precision: str = "32-true"
     held_out: float | None = None
     method_options: dict[str, Any] = field(default_factory=dict)
+    compiled: bool = False
 
     @property
     def id(self) -> str:
         """Twelve hexadecimal digits that follow from every field."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        values = {"format": FORMAT, **asdict(self)}
+        if not self.compiled:  # as in records that are older than the field
+            del values["compiled"]
+        text = json.dumps(values, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def name(self) -> str:
         """The method, or the variant of it that these options are.
 
-        >>> Run("grid", "digits", "mle", method_options={"refresh": "pass", "step": 1.0}).name
+        >>> Run("grid", "digits", "mle", method_options={"refresh": "pass", "step": 0.5}).name
         'mle-pass'
         """
         for name, (method, options) in VARIANTS.items():
-            if method == self.method and options.items() <= self.method_options.items():
+            [(key, value), *_] = options.items()
+            if method == self.method and self.method_options.get(key) == value:
                 return name
         return self.method
 

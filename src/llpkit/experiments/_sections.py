@@ -1,31 +1,30 @@
 """What the page shows of methods that learn the same folds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
-from llpkit.experiments._groups import Group
-from llpkit.experiments._summary import BELOW, BOUND, LEVEL, PAPERS, REFERENCE
-from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, ratio, signed, two
+from llpkit.experiments._groups import Group, by_size
+from llpkit.experiments._names import present, renamed, slug
+from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
+from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, signed, two
+from llpkit.experiments._time_sections import time_to_accuracy
 from llpkit.report import (
     Calibration,
     Column,
     Interval,
-    Plot,
     Section,
-    Series,
     Table,
     fold_curves,
     intervals,
     reliability,
-    time_curves,
 )
 
 
 def convergence(
     group: Group,
-    apart: str,
+    prefix: str,
     timed: Sequence[Group],
     tables: Tables,
     data_dir: str | None,
@@ -35,17 +34,15 @@ def convergence(
 
     Args:
         group: Methods that have the same folds.
-        apart: Tells the group from others.
+        prefix: Of the names of figures.
         timed: The groups of timed runs.
         tables: Where the numbers go.
         data_dir: Where data sets are.
         whole: Whether to show every section, or accuracies alone.
     """
-    prefix = slug(f"{group.dataset} {apart}")
     lines = [s for name, records in group.runs.items() for s in summary.series(name, records)]
     calibrations = {name: summary.calibration(name, r) for name, r in group.runs.items()}
-    seconds = summary.alone(group, timed)
-    _curve_rows(group, tables)
+    curve_rows(group, tables)
     curves = fold_curves(lines, tables.look, prefix)
     sections = [
         Section(
@@ -60,7 +57,7 @@ def convergence(
             tables=[_accuracies(group, calibrations, tables), _trained_with(group)],
         ),
         _paired(group, prefix, tables),
-        _reach(group, prefix, seconds, tables),
+        time_to_accuracy(group, prefix, timed, _references(group), tables),
     ]
     if whole:
         sections += [_calibration(calibrations, prefix, tables), _example(group, data_dir)]
@@ -75,9 +72,13 @@ def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: T
     return Section(
         "Calibration",
         "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
-        "dashed line. Below, how many instances of all folds got each probability.",
+        "dashed line. The instances of all folds are pooled, and the error is that of the pool. "
+        "Below, how many got each probability.",
         present(
-            renamed(reliability(curve, tables.look[name]), f"{prefix}-calibration-{slug(name)}")
+            renamed(
+                reliability(curve, tables.look[name], summary.BINS),
+                f"{prefix}-calibration-{slug(name)}",
+            )
             for name, curve in calibrations.items()
         ),
         narrow=True,
@@ -134,9 +135,14 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         Column("Log-likelihood", "exact, of test bags"),
         Column("Log loss"),
         Column("Brier"),
-        Column("Calibration error"),
+        Column("Calibration error", "all folds pooled, ten bins"),
     ]
-    return Table(columns, rows, "Means over folds, of accuracy ± one standard deviation.")
+    return Table(
+        columns,
+        rows,
+        "Means over folds, of accuracy ± one standard deviation. The calibration error is not a "
+        "mean: it is that of the instances of all folds together.",
+    )
 
 
 def _trained_with(group: Group) -> Table:
@@ -147,8 +153,12 @@ def _trained_with(group: Group) -> Table:
         chosen_by = ", ".join(sorted({record["chosen_by"] for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
         rows.append((name, [*cells, run["network"], chosen_by]))
-    heads = ("Epochs", "Learning rate", "Weight decay", "Options", "Network", "Chosen by")
-    return Table([Column(head) for head in heads], rows)
+    numbers, texts = (
+        ("Epochs", "Learning rate", "Weight decay"),
+        ("Options", "Network", "Chosen by"),
+    )
+    columns = [*map(Column, numbers), *(Column(head, text=True) for head in texts)]
+    return Table(columns, rows)
 
 
 def _paired(group: Group, prefix: str, tables: Tables) -> Section:
@@ -204,80 +214,16 @@ def _references(group: Group) -> list[str]:
     return [name for name in (REFERENCE, PAPERS) if name in group.runs]
 
 
-def _reach(group: Group, prefix: str, seconds: Mapping[str, float], tables: Tables) -> Section:
-    shown = []
-    for reference in _references(group):
-        rows = []
-        for row in summary.reaches(group, seconds, reference):
-            tables.add("time-to-accuracy", group, reference=reference, **vars(row))
-            cells = [f"{100 * row.target:.1f} %"]
-            cells += [_spanned(row.epochs, row.epochs_low, row.epochs_high, "d")]
-            cells += [or_dash(row.reference_epochs)]
-            cells += [_spanned(row.ratio, row.ratio_low, row.ratio_high, ".2f")]
-            if seconds:
-                cells += [or_dash(row.seconds, ".1f"), or_dash(row.reference_seconds, ".1f")]
-                cells += [ratio(row.seconds, row.reference_seconds)]
-            rows.append((row.method, cells))
-        columns = [
-            Column("Target", "one point below its own last accuracy"),
-            Column("Epochs", f"it takes, {LEVEL:.0%} interval"),
-            Column(f"{reference}", "epochs to the same"),
-            Column("Ratio", f"of epochs, {LEVEL:.0%} interval"),
-        ]
-        if seconds:
-            columns += [
-                Column("Seconds", "it takes"),
-                Column(f"{reference}", "seconds to the same"),
-                Column("Ratio", "of seconds"),
-            ]
-        if len(rows) > 1:
-            shown.append(Table(columns, rows, f"Each against {reference}."))
-    clocked = [
-        Series(name, s.seed_or_fold, [{**row, "seconds": seconds[name]} for row in s.history])
-        for name, records in group.runs.items()
-        for s in summary.series(name, records)
-        if name in seconds
-    ]
-    plot = time_curves(clocked, tables.look)
-    return Section(
-        "Time to accuracy",
-        f"By the mean curves: how long each method takes to {100 * BELOW:.0f} point below its own "
-        "last accuracy, and how long the reference takes to the same. Intervals are bootstrapped "
-        "over folds; a dash is never, and so is a ratio of 0. Seconds are epochs times the epoch's "
-        "time measured alone. Learning rates fall towards the end of every run, so that epochs "
-        "depend on the length of the schedule too.",
-        present([renamed(plot, f"{prefix}-accuracy-time")]),
-        shown,
-    )
-
-
-def _spanned(value: float | None, low: float | None, high: float | None, spec: str) -> str:
-    if value is None or low is None:
-        return or_dash(value, spec)
-    return f"{or_dash(value, spec)} ({or_dash(low, spec)} to {or_dash(high, spec)})"
-
-
-def _curve_rows(group: Group, tables: Tables) -> None:
-    keys = ("test_accuracy", "test_log_likelihood", "test_proportion_error", "log_likelihood")
-    for name, records in group.runs.items():
-        for at, epoch in enumerate(records[0]["history"]["epoch"]):
-            row: dict[str, Any] = {"method": name, "epoch": epoch, "folds": len(records)}
-            for key in keys:
-                row |= two(key, summary.spread(r["history"][key][at] for r in records))
-            tables.add("learning-curves", group, **row)
-
-
-def renamed(plot: Plot | None, name: str) -> Plot | None:
-    """A figure under another name."""
-    return None if plot is None else Plot(name, plot.alt, plot.figure)
-
-
-def present(plots: Iterable[Plot | None]) -> list[Plot]:
-    """Those figures that there are."""
-    return [plot for plot in plots if plot is not None]
-
-
-def slug(text: str) -> str:
-    """A text as part of a file's name."""
-    words = "".join(c if c.isalnum() else " " for c in text.lower()).split()
-    return "-".join(words)
+def curve_rows(group: Group, tables: Tables) -> None:
+    """The curves that are drawn, as numbers."""
+    keys = ["test_accuracy", "test_log_likelihood", "test_proportion_error", "log_likelihood"]
+    if all(summary.HELD_OUT in record["history"] for record in group.records):
+        keys.append(summary.HELD_OUT)
+    for name, every in group.runs.items():
+        for size, records in by_size(every).items():
+            for at, epoch in enumerate(records[0]["history"]["epoch"]):
+                row: dict[str, Any] = {"experiment": group.experiment, "method": name}
+                row |= {"bag_size": size, "epoch": epoch, "folds": len(records)}
+                for key in keys:
+                    row |= two(key, summary.spread(r["history"][key][at] for r in records))
+                tables.add("learning-curves", group, **row)

@@ -7,6 +7,7 @@ from typing import Any
 
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._groups import Group
+from llpkit.experiments._run import Record
 from llpkit.report import styles
 
 
@@ -30,15 +31,17 @@ class Tables:
         """A row of a table that has no group."""
         self.rows.setdefault(name, []).append(values)
 
-    def write(self, out: Path) -> None:
-        """All tables."""
+    def write(self, out: Path) -> list[Path]:
+        """All tables; where they are."""
         out.mkdir(parents=True, exist_ok=True)
+        paths = {name: out / f"{name}.csv" for name in self.rows}
         for name, rows in self.rows.items():
-            with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            with paths[name].open("w", newline="", encoding="utf-8") as file:
                 heads = list(dict.fromkeys(key for row in rows for key in row))
                 writer = csv.DictWriter(file, heads)
                 writer.writeheader()
                 writer.writerows(rows)
+        return list(paths.values())
 
 
 def counted(number: int | str, word: str) -> str:
@@ -48,6 +51,11 @@ def counted(number: int | str, word: str) -> str:
     ('1 fold', '3 folds')
     """
     return f"{number} {word}{'' if str(number) == '1' else 's'}"
+
+
+def commands_of(records: Iterable[Record]) -> list[str]:
+    """The commands that made some records, each once."""
+    return list(dict.fromkeys(record["command"] for record in records if record["command"]))
 
 
 def two(name: str, value: summary.Spread | None) -> dict[str, float | None]:
@@ -84,5 +92,5 @@ def or_dash(value: float | None, spec: str = "d") -> str:
 
 
 def ratio(rival: float | None, reference: float | None) -> str:
-    """How many times as much, or a dash."""
-    return "–" if not rival or not reference else f"{rival / reference:.2f}×"
+    """How many times as much, where both are known."""
+    return "" if not rival or not reference else f"{rival / reference:.2f}×"

@@ -6,7 +6,14 @@ its own makes :class:`Results` of chapters instead, for :func:`write_results`. A
 style, figures and images: it asks nothing of the network and runs no script.
 """
 
-from llpkit.report._comparisons import Interval, SizePoint, fold_curves, intervals, size_curves
+from llpkit.report._comparisons import (
+    Interval,
+    SizePoint,
+    epoch_curves,
+    fold_curves,
+    intervals,
+    size_curves,
+)
 from llpkit.report._data import Calibration, Series, SummaryRow, summarise
 from llpkit.report._figures import Plot, epoch_times, reliability, time_curves
 from llpkit.report._importance import importance_bars
@@ -18,6 +25,7 @@ from llpkit.report._results import (
     Results,
     Section,
     Table,
+    figure_files,
     write_results,
 )
 from llpkit.report._style import styles
@@ -40,7 +48,9 @@ __all__ = [
     "Table",
     "WallBag",
     "WallInstance",
+    "epoch_curves",
     "epoch_times",
+    "figure_files",
     "fold_curves",
     "importance_bars",
     "intervals",

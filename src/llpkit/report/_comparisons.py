@@ -54,12 +54,26 @@ class Interval:
 
 def fold_curves(series: Sequence[Series], styles: Mapping[str, Style], prefix: str) -> list[Plot]:
     """Accuracy, likelihood and proportion error of the test fold by epoch, mean and deviation."""
-    runs = by_method(series)
-    plots = []
-    for name, title, key in _PANELS:
-        lines = [mean_line(method, styles[method], runs[method], key, "epoch") for method in runs]
-        plots.append(curves(f"{prefix}-{name}", title, lines, "epoch", percent="accuracy" in name))
+    plots = [
+        epoch_curves(series, styles, f"{prefix}-{name}", title, key, percent="accuracy" in name)
+        for name, title, key in _PANELS
+    ]
     return [plot for plot in plots if plot is not None]
+
+
+def epoch_curves(
+    series: Sequence[Series],
+    styles: Mapping[str, Style],
+    name: str,
+    title: str,
+    key: str,
+    *,
+    percent: bool = False,
+) -> Plot | None:
+    """One measure by epoch: the mean of each method's runs, and their deviation."""
+    runs = by_method(series)
+    lines = [mean_line(method, styles[method], runs[method], key, "epoch") for method in runs]
+    return curves(name, title, lines, "epoch", percent=percent)
 
 
 def size_curves(
@@ -84,7 +98,7 @@ def intervals(
     left, bottom = room_for([row.method for row in rows]), 20.0
     height = TOP + bottom + 27.0 * len(rows)
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
-        figure, axes = frame(left, 76, bottom, height)
+        figure, axes = frame(left, 128, bottom, height)
         heading(axes, title, left)
         axes.axvline(0, color=MUTED, lw=1)
         ends = [0.0]
@@ -95,7 +109,8 @@ def intervals(
             axes.plot([low, high], [place, place], color=style.light, lw=2.2)
             axes.plot(row.mean, place, style.marker, color=style.light, ms=6)
             ends += [low, high]
-            texts.append(f"{row.mean:+.1f}".replace("-", "−"))
+            span = "" if row.low is None else f" ({row.low:+.1f} to {row.high:+.1f})"
+            texts.append(f"{row.mean:+.1f}{span}".replace("-", "−"))
             axes.annotate(
                 texts[-1],
                 (1, place),
@@ -109,10 +124,6 @@ def intervals(
         axes.set_yticks(range(len(rows), 0, -1), [shortened(row.method) for row in rows], color=INK)
         room = 0.06 * ((max(ends) - min(ends)) or 1)
         axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(0.4, len(rows) + 0.6))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-    said = "; ".join(
-        f"{row.method} {text}"
-        + ("" if row.low is None else f", interval {row.low:+.1f} to {row.high:+.1f}")
-        for row, text in zip(rows, texts, strict=True)
-    )
-    return Plot(name, f"{title}: {said}.".replace(" -", " −"), figure)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    said = "; ".join(f"{row.method} {text}" for row, text in zip(rows, texts, strict=True))
+    return Plot(name, f"{title}: {said}.", figure)

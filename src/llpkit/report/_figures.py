@@ -154,7 +154,7 @@ def curves(
         heading(axes, title, LEFT)
         axes.set_xlabel(x, loc="right", labelpad=1)
         if x == "epoch":
-            axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
         elif x == SIZES:
             sizes = sorted({size for line in lines for size in line.x})
             axes.set_xscale("log", base=2)
@@ -175,6 +175,8 @@ def curves(
                 low = [y - s for y, s in zip(line.y, line.sd, strict=True)]
                 high = [y + s for y, s in zip(line.y, line.sd, strict=True)]
                 axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+                if len(line.x) == 1:  # a band of one point has no width
+                    axes.errorbar(line.x, line.y, line.sd, ecolor=colour, capsize=3, elinewidth=1.2)
             axes.plot(line.x, line.y, color=colour, lw=line.style.width, ls=stroke, zorder=order)
             axes.plot(
                 line.x[-1],
@@ -206,6 +208,16 @@ def curves(
     ends = "; ".join(f"{n} ends at {shown(v.y[-1], percent)}" for n, v in named)
     tail = "" if kept is None else f" The weights of epoch {kept} were kept."
     return Plot(name, f"{title} by {x}: {ends}.{tail}", figure)
+
+
+def _epoch_ticks(last: float) -> list[float]:
+    """Round numbers, and the last epoch in place of the one beside it.
+
+    >>> _epoch_ticks(120)
+    [0.0, 25.0, 50.0, 75.0, 100.0, 120.0]
+    """
+    found = MaxNLocator(5, integer=True).tick_values(0, last)
+    return [*(float(tick) for tick in found if tick <= 0.85 * last), float(last)]
 
 
 def frame(left: float, right: float, bottom: float, height: float) -> tuple[Figure, Axes]:
@@ -354,24 +366,32 @@ def epoch_times(rows: Sequence[Timed], styles: Mapping[str, Style]) -> Plot | No
     return Plot("epoch-time", f"{title}: {said}.{tail}", figure)
 
 
-def reliability(curve: Calibration, style: Style) -> Plot | None:
-    """What was predicted against what was observed, above the number of predictions."""
+def reliability(curve: Calibration, style: Style, equal: int | None = None) -> Plot | None:
+    """What was predicted against what was observed, above the number of predictions.
+
+    With ``equal`` bins of one width a bar stands in the middle of its bin, not at its mean.
+    """
     bins = curve.bins
     if not bins:
         return None
     predicted, observed, count = zip(*bins, strict=True)
     width, height = 264.0, 250.0
+    left = 44.0 + 7 * max(0, len(str(max(count))) - 3)  # room for long numbers
+    places, bar = list(predicted), 0.06
+    if equal is not None:
+        places = [(min(int(equal * p), equal - 1) + 0.5) / equal for p in predicted]
+        bar = 0.8 / equal
     with mpl.rc_context(RC):
         figure = Figure(figsize=(width / 72, height / 72))
         top, below = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
         figure.subplots_adjust(
-            left=44 / width,
+            left=left / width,
             right=1 - 12 / width,
             top=1 - TOP / height,
             bottom=34 / height,
             hspace=0.12,
         )
-        heading(top, f"{shortened(curve.method)} · error {curve.error:.3f}", 44)
+        heading(top, f"{shortened(curve.method)} · error {curve.error:.3f}", left)
         top.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=(0, (2, 2)))
         top.plot(
             predicted,
@@ -384,7 +404,7 @@ def reliability(curve: Calibration, style: Style) -> Plot | None:
         )
         top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="observed")
         top.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-        below.bar(predicted, count, width=0.06, color=style.light)
+        below.bar(places, count, width=bar, color=style.light)
         below.set_ylabel("count")
         below.set_xlabel("predicted", labelpad=1)
         below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

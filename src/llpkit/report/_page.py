@@ -150,11 +150,16 @@ def _repeated(page: Page) -> str:
     return " to ".join(map(str, dict.fromkeys((runs[0], runs[-1])))) if runs[-1:] > [1] else ""
 
 
-def write_figures(plots: Sequence[Plot], folder: Path) -> None:
-    """Each figure as PNG and PDF."""
+def files_of(plot: Plot, folder: Path) -> list[Path]:
+    """Where a figure is written to."""
+    return [folder / f"{_file_name(plot.name)}.{kind}" for kind in ("png", "pdf")]
+
+
+def write_figures(plots: Sequence[Plot], folder: Path, made_by: str = "") -> None:
+    """Each figure as PNG and PDF; in their metadata, the commands it was made by."""
     for plot in plots:
-        for kind in ("png", "pdf"):
-            write_bytes(folder / f"{_file_name(plot.name)}.{kind}", to_bytes(plot.figure, kind))
+        for path in files_of(plot, folder):
+            write_bytes(path, to_bytes(plot.figure, path.suffix[1:], made_by))
 
 
 def template(name: str) -> jinja2.Template:

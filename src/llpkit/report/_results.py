@@ -6,17 +6,18 @@ from pathlib import Path
 
 from llpkit.report._data import BOUND
 from llpkit.report._figures import Plot
-from llpkit.report._page import template, write_bytes, write_figures
+from llpkit.report._page import files_of, template, write_bytes, write_figures
 from llpkit.report._style import Style, css_variables
 from llpkit.report._view import percent
 
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column, and in small print what it is."""
+    """The head of a column, and in small print what it is; ``text`` stands at its left."""
 
     head: str
     about: str = ""
+    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Table:
         head = ["method", *(column.head for column in self.columns)]
         rows = [head, *([method, *cells] for method, cells in self.rows)]
         lines = [f"| {' | '.join(row)} |" for row in rows]
-        lines.insert(1, "|---" + "|---:" * len(self.columns) + "|")
+        ends = "".join("|---" if column.text else "|---:" for column in self.columns)
+        lines.insert(1, f"|---{ends}|")
         return "\n".join(lines)
 
 
@@ -81,6 +83,8 @@ class Section:
     tables: Sequence[Table] = ()
     bag: ExampleBag | None = None
     narrow: bool = False
+    commands: Sequence[str] = ()
+    """What made the records that it shows, where that is not the chapter's."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Chapter:
     title: str
     facts: Mapping[str, object]
     sections: Sequence[Section]
+    commands: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,16 @@ class Results:
     environment: Mapping[str, object] = field(default_factory=dict)
     look: Mapping[str, Style] = field(default_factory=dict)
     """How each method is drawn, the same in every chapter."""
+    commands: Sequence[str] = ()
+    """What made the page itself."""
+
+
+def figure_files(results: Results, folder: Path) -> list[Path]:
+    """The files that :func:`write_results` makes of the figures."""
+    sections = [section for chapter in results.chapters for section in chapter.sections]
+    return [
+        path for section in sections for plot in section.plots for path in files_of(plot, folder)
+    ]
 
 
 def write_results(results: Results, path: Path, *, figures_dir: Path | None = None) -> Path:
@@ -113,9 +128,11 @@ def write_results(results: Results, path: Path, *, figures_dir: Path | None = No
         path: The HTML file; missing folders are made.
         figures_dir: Where to put each figure as PNG and PDF as well.
     """
-    sections = [section for chapter in results.chapters for section in chapter.sections]
     if figures_dir is not None:
-        write_figures([plot for section in sections for plot in section.plots], figures_dir)
+        for chapter in results.chapters:
+            for section in chapter.sections:
+                made = "\n".join([*(section.commands or chapter.commands), *results.commands])
+                write_figures(section.plots, figures_dir, made)
     light, dark = css_variables()
     text = template("results.html").render(
         results=results,

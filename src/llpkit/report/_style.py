@@ -119,10 +119,12 @@ def to_svg(figure: Figure, name: str, alt: str) -> Markup:
     return Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))
 
 
-def to_bytes(figure: Figure, kind: str) -> bytes:
-    """A figure as the contents of a ``png`` or ``pdf`` file."""
+def to_bytes(figure: Figure, kind: str, made_by: str = "") -> bytes:
+    """A figure as the contents of a ``png`` or ``pdf`` file, with a word on what made it."""
     stream = io.BytesIO()
-    metadata = {"CreationDate": None} if kind == "pdf" else {}
+    metadata: dict[str, str | None] = {"CreationDate": None} if kind == "pdf" else {}
+    if made_by:
+        metadata["Keywords" if kind == "pdf" else "Comment"] = made_by
     with mpl.rc_context(RC):
         figure.savefig(stream, format=kind, dpi=200, facecolor="white", metadata=metadata)
     return stream.getvalue()

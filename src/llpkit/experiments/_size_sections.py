@@ -1,0 +1,240 @@
+"""What the page shows of bags of different sizes."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from llpkit.experiments import _summary as summary
+from llpkit.experiments._groups import Group, by_size
+from llpkit.experiments._names import present, slug
+from llpkit.experiments._run import Record
+from llpkit.experiments._sections import curve_rows
+from llpkit.experiments._summary import FEWEST, HELD_OUT, LEVEL, REFERENCE
+from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
+from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
+
+_KINDS = (("last epoch", "final"), ("selected epoch", "selected"))
+
+
+def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section]:
+    """Accuracy against the size of bags, and how it came about.
+
+    The methods of the group have the same sizes and folds.
+    """
+    runs = {name: _numbered(records) for name, records in group.runs.items()}
+    every = sorted({size for its in runs.values() for size in its})
+    plots: list[Plot | None] = []
+    shown = []
+    for kind, key in _KINDS:
+        if any(record[key] is None for record in group.records):
+            continue
+        table, points = _accuracies(group, runs, every, kind, key, tables)
+        title = f"Accuracy on test instances, {kind}"
+        plots.append(size_curves(points, tables.look, f"{prefix}-{slug(kind)}", title))
+        shown += [table, *_doublings(group, every, kind, key, tables)]
+        shown += _differences(group, runs, every, kind, key, tables)
+    shown += _selected(group, runs, every, tables)
+    batch = group.setting["batch_size"]
+    sources = "; ".join(sorted({record["chosen_by"] for record in group.records}))
+    about = (
+        "Bags of a fixed size; mean and standard deviation over folds, the same for all methods. "
+        f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "
+        f"chooses them on bags of 1 to 12. A step has {batch} instances for every method. One that "
+        f"learns from whole bags sees {batch} / n of them in it: a single one at n = {batch}. "
+        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on."
+    )
+    end = f", {apart}" if apart else ""
+    return [
+        Section(
+            f"Accuracy against bag size{end}",
+            about,
+            present(plots),
+            shown,
+            commands=commands_of(group.records),
+        ),
+        _curves(group, runs, every, f"Learning curves by bag size{end}", prefix, tables),
+    ]
+
+
+def _numbered(records: Sequence[Record]) -> dict[int, list[Record]]:
+    return {size: its for size, its in by_size(records).items() if size is not None}
+
+
+def _folds(runs: Mapping[str, Mapping[int, Sequence[Record]]]) -> str:
+    """How many folds there are at each size, which all methods share."""
+    at: dict[int, list[int]] = {}
+    for size, records in sorted(next(iter(runs.values())).items()):
+        at.setdefault(len(records), []).append(size)
+    if len(at) == 1:
+        return f"{counted(next(iter(at)), 'fold')} at every size"
+    return "; ".join(
+        f"{counted(number, 'fold')} at n = {', '.join(map(str, its))}" for number, its in at.items()
+    )
+
+
+def _accuracies(
+    group: Group,
+    runs: Mapping[str, Mapping[int, Sequence[Record]]],
+    every: Sequence[int],
+    kind: str,
+    key: str,
+    tables: Tables,
+) -> tuple[Table, list[SizePoint]]:
+    points, rows, over = [], [], ""
+    for name, its in runs.items():
+        cells = []
+        for size in every:
+            values = [record[key]["accuracy"] for record in its.get(size, [])]
+            found, percent = summary.spread(values), summary.spread(values, 100)
+            cells.append(cell(percent, ".1f"))
+            if found is not None:
+                points.append(SizePoint(name, size, found.mean, found.sd))
+                keys = {"method": name, "size": size, "epoch": kind, "folds": len(values)}
+                tables.add("bag-size", group, **keys, **two("accuracy_percent", percent))
+        slope = summary.slope(group.runs[name], key)
+        if slope is not None:
+            over = f", {slope.sizes[0]} to {slope.sizes[-1]}"
+            tables.add("bag-size-slope", group, method=name, epoch=kind, **vars(slope))
+            cells.append(between(slope.mean, slope.low, slope.high))
+        rows.append((name, cells))
+    columns = [Column(f"n = {size}") for size in every]
+    columns += [Column("Slope", f"points a doubling{over}")] if over else []
+    about = f"Accuracy in per cent by size of bags, {kind}. {_folds(runs)}."
+    return Table(columns, rows, about), points
+
+
+def _doublings(
+    group: Group, every: Sequence[int], kind: str, key: str, tables: Tables
+) -> list[Table]:
+    """What each step from one size to the next costs."""
+    steps = list(itertools.pairwise(every))
+    rows = []
+    for name, records in group.runs.items():
+        cells = []
+        for step in steps:
+            found = summary.doubling(records, step, key)
+            cells.append("" if found is None else between(found.mean, found.low, found.high))
+            if found is not None:
+                ends = {"smaller": step[0], "larger": step[1]}
+                values = {k: v for k, v in vars(found).items() if k != "sizes"}
+                tables.add("bag-size-steps", group, method=name, epoch=kind, **ends, **values)
+        rows.append((name, cells))
+    columns = [Column(f"{small} to {large}") for small, large in steps]
+    about = (
+        f"From one size to the next, {kind}: points a doubling, fold by fold. The slope above is "
+        "that of a straight line through all sizes; these tell whether a line fits."
+    )
+    return [Table(columns, rows, about)] if steps else []
+
+
+def _differences(
+    group: Group,
+    runs: Mapping[str, Mapping[int, Sequence[Record]]],
+    every: Sequence[int],
+    kind: str,
+    key: str,
+    tables: Tables,
+) -> list[Table]:
+    """The reference minus each other method at every size, fold by fold."""
+    rows = []
+    for name, its in runs.items():
+        if name == REFERENCE or REFERENCE not in runs:
+            continue
+        cells = []
+        for size in every:
+            ours, theirs = (_by_fold(r[size], key) for r in (runs[REFERENCE], its))
+            found = [ours[fold] - theirs[fold] for fold in ours]
+            mean, low, high = summary.interval(found, its[size])
+            cells.append(between(mean, low, high))
+            keys = {"reference": REFERENCE, "rival": name, "size": size, "epoch": kind}
+            values = {"folds": len(found), "mean": mean, "low": low, "high": high}
+            tables.add("bag-size-differences", group, **keys, **values)
+        rows.append((name, cells))
+    columns = [Column(f"n = {size}") for size in every]
+    about = f"{REFERENCE} minus the other in points, {kind}, fold by fold."
+    return [Table(columns, rows, about)] if rows else []
+
+
+def _by_fold(records: Sequence[Record], key: str) -> dict[int, float]:
+    return {record["run"]["fold"]: 100 * record[key]["accuracy"] for record in records}
+
+
+def _selected(
+    group: Group,
+    runs: Mapping[str, Mapping[int, Sequence[Record]]],
+    every: Sequence[int],
+    tables: Tables,
+) -> list[Table]:
+    """What stopping by the likelihood of held-out bags gains, and where it stops."""
+    if any(record["selected"] is None for record in group.records):
+        return []
+    gains, epochs = [], []
+    for name, its in runs.items():
+        gained, stopped = [], []
+        for size in every:
+            last, chosen = (_by_fold(its[size], key) for _, key in _KINDS)
+            mean, low, high = summary.interval([chosen[f] - last[f] for f in last], its[size])
+            gained.append(between(mean, low, high))
+            at = sorted(record["selected"]["epoch"] for record in its[size])
+            stopped.append(f"{median(at):g}" + f" ({at[0]} to {at[-1]})" * (at[0] < at[-1]))
+            keys = {"method": name, "size": size, "folds": len(at)}
+            values = {"mean": mean, "low": low, "high": high}
+            ends = {"epoch_median": median(at), "epoch_first": at[0], "epoch_last": at[-1]}
+            tables.add("bag-size-selected", group, **keys, **values, **ends)
+        gains.append((name, gained))
+        epochs.append((name, stopped))
+    columns = [Column(f"n = {size}") for size in every]
+    return [
+        Table(
+            columns,
+            gains,
+            "Selected minus last epoch, points, fold by fold. The selected epoch has the best "
+            "likelihood of held-out bags; no label is looked at.",
+        ),
+        Table(
+            columns,
+            epochs,
+            f"The selected epoch of {group.setting['epochs']}, median over folds (first to last).",
+        ),
+    ]
+
+
+def _curves(
+    group: Group,
+    runs: Mapping[str, Mapping[int, Sequence[Record]]],
+    every: Sequence[int],
+    title: str,
+    prefix: str,
+    tables: Tables,
+) -> Section:
+    curve_rows(group, tables)
+    plots: list[Plot | None] = []
+    for size in every:
+        lines = [s for name, its in runs.items() for s in summary.series(name, its.get(size, []))]
+        for what, kind, key in (
+            ("Accuracy on test instances", "accuracy", "test_accuracy"),
+            ("Log-likelihood, held-out bags", "log-likelihood-held-out", HELD_OUT),
+        ):
+            name = f"{prefix}-{size}-{kind}"
+            plots.append(
+                epoch_curves(
+                    lines,
+                    tables.look,
+                    name,
+                    f"{what}, n = {size}",
+                    key,
+                    percent=kind == "accuracy",
+                )
+            )
+    held = any(plot is not None and plot.name.endswith("held-out") for plot in plots)
+    return Section(
+        title,
+        f"Lines are means over folds ({_folds(runs)}), bands one standard deviation either side."
+        + (
+            " Beside the accuracy, the likelihood of the held-out bags, by which an epoch can be "
+            "selected."
+            if held
+            else ""
+        ),
+        present(plots),
+    )

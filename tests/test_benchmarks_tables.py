@@ -52,7 +52,7 @@ def test_adult_says_what_is_missed():
     import adult
 
     def run(name, bags, auc):
-        return adult.Run(name, bags, 0, 1, auc, 0.0, 0.0, 0.0, None)
+        return adult.Run(name, bags, 0, 1, auc, 0.0, 0.0, 0.0, None, "")
 
     runs = [run("supervised boosting", "", 0.93)]
     for size in ("8", "32"):
@@ -74,7 +74,7 @@ def test_table_scale(tmp_path):
     assert all(f["m_step"] > 0 and f["rest"] > 0 and f["prediction"] > 0 for f in found)
     table_scale.figure(found, tmp_path / "scale.png")
     assert (tmp_path / "scale.png").stat().st_size > 10_000
-    slow = [{**f, "rest": f["m_step"] * f["rows"], "peak_gb": 20.0} for f in found]
+    slow = [{**f, "rest": f["m_step"], "total": f["rows"] ** 2, "peak_gb": 20.0} for f in found]
     text = "\n".join(table_scale.report(slow))
     assert text.count("NO") == 3
 

@@ -17,3 +17,7 @@ settings.load_profile("llpkit")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
+
+
+def pytest_runtest_setup() -> None:
+    torch.manual_seed(0)  # what a test draws without a generator of its own is the same every time

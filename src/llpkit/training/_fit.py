@@ -99,7 +99,7 @@ def fit(
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
     >>> bags = llpkit.random_bags(labels=(x[:, 0] > 0).long(), size=4, generator=0)
-    >>> model = llpkit.fit("linear", bags, x, epochs=20, lr=0.1, progress=False)
+    >>> model = llpkit.fit("linear", bags, x, epochs=60, lr=0.1, progress=False)
     >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
     True
     """

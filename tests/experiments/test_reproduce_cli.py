@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llpkit.cli_experiments import _command
+from llpkit.cli._experiments import _command
 from llpkit.experiments import Store
 
 OUT = Path("llpkit-results")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llpkit.cli._options import key_values
+from llpkit.cli._printing import note, terminal
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -147,7 +149,6 @@ def reproduce(
       llpkit reproduce check llpkit-results/records/convergence/*.json
       llpkit report llpkit-results
     """
-    from llpkit.cli import _note
     from llpkit.experiments import (
         EXPERIMENTS,
         Place,
@@ -204,7 +205,7 @@ def reproduce(
             done = _experiment(part, settings, store, place, backend, quiet)
             failed += len(done.failed)
             if part == "grid" and done.left and len(pairs) > 1:
-                _note(f"the other experiments on {settings.dataset} wait for its grid")
+                note(f"the other experiments on {settings.dataset} wait for its grid")
                 break
     if dry_run:
         return
@@ -262,19 +263,18 @@ def _experiment(
     part: str, settings: "Settings", store: "Store", place: "Place", backend: str, quiet: bool
 ) -> "Outcome":
     """Run one experiment and say how it went."""
-    from llpkit.cli import _console, _note
     from llpkit.experiments import reproduce, where_from
     from llpkit.experiments._progress import Lines, Live
     from llpkit.experiments._tables import counted
 
-    console = _console(stderr=True)
+    console = terminal(stderr=True)
     display = None if quiet else (Live if console.is_terminal else Lines)(console)
     if part != "grid" and not quiet:
-        _note(where_from(settings, store, part))
+        note(where_from(settings, store, part))
     done = reproduce(part, settings, store, place, backend=backend, display=display)
     for record in done.failed:
         run = record["run"]
-        _note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
+        note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
     if not quiet:
         told = [f"{counted(done.now, 'run')} done"]
         told += [f"{done.before} before"] if done.before else []
@@ -333,10 +333,9 @@ def _whole_numbers(text: str | None) -> list[int] | None:
 
 
 def _method_options(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    from llpkit.cli import _pairs
 
     found: dict[str, dict[str, Any]] = {}
-    for name, value in _pairs(texts).items():
+    for name, value in key_values(texts).items():
         method, dot, key = name.partition(".")
         if not dot:
             raise LLPError(

@@ -1,0 +1,200 @@
+"""The settings of a configuration as options of the commands."""
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from llpkit.errors import LLPError
+
+DATA, TABLE, TRAINING, MACHINE = "Data", "Table", "Training", "Machine"
+
+
+class Setting(NamedTuple):
+    """A setting of the configuration as an option: its path there, its help, its value's name."""
+
+    path: str
+    help: str
+    value: str
+    panel: str
+    many: bool = False
+    flag: str = ""
+
+    @property
+    def name(self) -> str:
+        """The option."""
+        return self.flag or "--" + self.path.removeprefix("data.").replace("_", "-")
+
+    def parameter(self) -> inspect.Parameter:
+        """The parameter of a command that typer makes the option of; ``None`` if not given."""
+        kind: Any = list[str] | None if self.many else str | None if self.value else bool | None
+        option = typer.Option(
+            self.name,
+            help=self.help,
+            metavar=self.value or None,
+            rich_help_panel=self.panel,
+            show_default=False,
+        )
+        name = self.path.replace(".", "_")
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option]
+        )
+
+
+# Values stay text here, so that the configuration is checked in one place and all at once.
+SETTINGS = [
+    Setting("data.dataset", "Data set by name; see llpkit datasets.", "NAME", DATA),
+    Setting(
+        "data.options",
+        "An option of the data set, such as classes=bird,cat; repeat.",
+        "KEY=VALUE",
+        DATA,
+        True,
+        "--data-option",
+    ),
+    Setting("data.data_dir", "Its folder (LLPKIT_DATA, else a cache folder).", "DIR", DATA),
+    Setting("data.bag_size", "Instances in a random bag: 8, or a range, 1-12.", "N", DATA),
+    Setting("data.table", "Table, over that of the configuration.", "FILE", TABLE),
+    Setting("data.bag", "Column of the bag.", "COLUMN", TABLE),
+    Setting(
+        "data.count",
+        "Column of the bag's positives; repeat, one a class, for more than two classes.",
+        "COLUMN",
+        TABLE,
+        True,
+    ),
+    Setting("data.count_low", "Column of the least the count may be.", "COLUMN", TABLE, True),
+    Setting("data.count_high", "Column of the most it may be.", "COLUMN", TABLE, True),
+    Setting("data.proportion", "Column of the share of positives.", "COLUMN", TABLE, True),
+    Setting("data.decimals", "Decimals that the proportions were rounded to.", "N", TABLE),
+    Setting("data.counts_table", "A second table with the counts, one row a bag.", "FILE", TABLE),
+    Setting("data.features", "Column to learn from; repeat (all others).", "COLUMN", TABLE, True),
+    Setting("data.numeric", "Feature that must be a number; repeat.", "COLUMN", TABLE, True),
+    Setting(
+        "data.categorical",
+        "Feature that is a category though it looks like a number; repeat.",
+        "COLUMN",
+        TABLE,
+        True,
+    ),
+    Setting("data.image", "Column of the image's path.", "COLUMN", TABLE),
+    Setting("data.image_root", "Folder that paths start from (the table's).", "DIR", TABLE),
+    Setting("data.image_size", "Resize images to width x height, 64x64.", "WxH", TABLE),
+    Setting("data.grey", "Read images as grey.", "", TABLE),
+    Setting("data.skip_bad", "Leave out bags with an image that cannot be read.", "", TABLE),
+    Setting("data.label", "Column of true labels, for evaluation alone.", "COLUMN", TABLE),
+    Setting(
+        "data.class_names",
+        "Name of a class, in order; repeat.",
+        "NAME",
+        TABLE,
+        True,
+        "--class-name",
+    ),
+    Setting("method", "mle, direct, amle, dllp, llp-gan or supervised (mle).", "NAME", TRAINING),
+    Setting(
+        "method_options",
+        "An option of the method, such as refresh=pass; repeat.",
+        "KEY=VALUE",
+        TRAINING,
+        True,
+        "--method-option",
+    ),
+    Setting(
+        "network", "small-cnn, conv-large, mlp or linear (small-cnn or mlp).", "NAME", TRAINING
+    ),
+    Setting(
+        "estimator",
+        "In place of a network, for tables: hist-gradient-boosting, logistic, …; see llpkit "
+        "estimators.",
+        "NAME",
+        TRAINING,
+    ),
+    Setting(
+        "estimator_options",
+        "An option of the estimator, such as max_leaf_nodes=15; repeat.",
+        "KEY=VALUE",
+        TRAINING,
+        True,
+        "--estimator-option",
+    ),
+    Setting("epochs", "Passes over the data (30).", "N", TRAINING),
+    Setting("batch_size", "Instances a step (128).", "N", TRAINING),
+    Setting("optimizer", "adam or sgd (adam).", "NAME", TRAINING),
+    Setting("lr", "Learning rate (the method's own).", "RATE", TRAINING),
+    Setting("weight_decay", "Decoupled weight decay (0).", "RATE", TRAINING),
+    Setting("schedule", "tail, cosine or constant (tail).", "NAME", TRAINING),
+    Setting("augment", "paper, geometric or none (none).", "NAME", TRAINING),
+    Setting(
+        "held_out",
+        "Share of bags held out: the epoch with their best likelihood is kept.",
+        "SHARE",
+        TRAINING,
+    ),
+    Setting("patience", "Stop after so many epochs without a better one.", "N", TRAINING),
+    Setting("test_fraction", "Share of bags kept for testing.", "SHARE", TRAINING),
+    Setting("seed", "All randomness follows from it (0).", "N", TRAINING),
+    Setting("device", "auto, cpu, cuda, cuda:1, … (auto).", "NAME", MACHINE),
+    Setting("precision", "32-true, bf16-mixed, 16-mixed or auto (auto).", "NAME", MACHINE),
+    Setting("resident", "Keep all data on the device: true, false or auto.", "WHICH", MACHINE),
+    Setting("cuda_graph", "Replay steps as a CUDA graph (true).", "true|false", MACHINE),
+    Setting("compile", "Compile the network; pays in long runs on a GPU.", "true|false", MACHINE),
+    Setting("workers", "Processes that read image files (2).", "N", MACHINE),
+    Setting("threads", "CPU threads (as torch chooses).", "N", MACHINE),
+]
+OF_NEW_DATA = [
+    "data.options",
+    "data.data_dir",
+    "data.bag_size",
+    "data.counts_table",
+    "data.image_root",
+    "data.image_size",
+    "data.skip_bad",
+    "data.label",
+]
+
+Command = Callable[..., None]
+
+
+def takes(paths: Collection[str]) -> Callable[[Command], Command]:
+    """Give a command these settings as options; it gets those that were given as a mapping."""
+
+    def wrap(command: Command) -> Command:
+        settings = [setting for setting in SETTINGS if setting.path in paths]
+        parameters = [s.parameter() for s in settings]
+
+        @functools.wraps(command)
+        def wrapped(**arguments: Any) -> None:
+            values = {
+                s.path: arguments.pop(p.name) for s, p in zip(settings, parameters, strict=True)
+            }
+            given = {path: v for path, v in values.items() if v not in (None, [], ())}
+            for path in ("data.options", "method_options", "estimator_options"):
+                if path in given:
+                    given[path] = key_values(given[path])
+            command(**arguments, given=given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [parameter for parameter in own if parameter.name != "given"]
+        wrapped.__signature__ = inspect.Signature([*kept, *parameters])  # type: ignore[attr-defined]
+        return wrapped
+
+    return wrap
+
+
+def key_values(texts: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts, each value read as YAML."""
+    import yaml  # type: ignore[import-untyped]
+
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise LLPError(f"{text!r} is not KEY=VALUE")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise LLPError(f"{text!r}: the value cannot be read") from error
+    return found

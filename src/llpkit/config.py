@@ -225,9 +225,9 @@ class Config(_Section):
     @field_validator("method")
     @classmethod
     def _known_method(cls, value: str) -> str:
-        from llpkit.methods import METHODS
+        from llpkit.methods import METHODS, OWN
 
-        return _known(value, METHODS)
+        return _known(value, METHODS, OWN)
 
     @field_validator("network")
     @classmethod
@@ -363,9 +363,10 @@ def _absolute(path: str, home: Path) -> Path:
     return (home.resolve() / Path(path).expanduser()).resolve()
 
 
-def _known(value: str, names: Iterable[str]) -> str:
+def _known(value: str, names: Iterable[str], more: str = "") -> str:
     if value not in names:
-        raise ValueError(_nearest(value, names))
+        hint = _nearest(value, names)
+        raise ValueError("; ".join(filter(None, [hint, "" if "did you" in hint else more])))
     return value
 
 

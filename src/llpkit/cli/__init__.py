@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llpkit.cli._experiments import report, reproduce
+from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli._options import OF_NEW_DATA, SETTINGS, takes
 from llpkit.cli._printing import (
     demo_progress,
@@ -91,12 +91,24 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
+    ctx: typer.Context,
+    version: Annotated[  # noqa: ARG001
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A file or module with methods of your own, before the command; repeat.",
+            metavar="FILE.py",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if plugin:
+        from llpkit import plugins
+
+        ctx.meta[PLUGINS] = plugins.load(plugin)
 
 
 @app.command()

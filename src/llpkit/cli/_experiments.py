@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llpkit.experiments import Outcome, Place, Settings, Store
 
 FAILED = 1
+PLUGINS = "plugins"
 WHICH, HOW, WHERE = "What to run", "How to train", "Where and how long"
 
 
@@ -146,6 +147,7 @@ def reproduce(
       llpkit reproduce convergence --dataset cifar10 --device cuda --jobs 6
       llpkit reproduce convergence --dataset cifar10 --folds 0-4 --dry-run
       llpkit reproduce bag-size --dataset cifar10 --methods mle,direct --folds 3
+      llpkit --plugin mine.py reproduce convergence --methods mine,mle,dllp
       llpkit reproduce check llpkit-results/records/convergence/*.json
       llpkit report llpkit-results
     """
@@ -167,7 +169,16 @@ def reproduce(
         raise LLPError("check takes the files of records, and nothing else does")
     store = Store(out or [Path("llpkit-results")])
     ends, command = deadline(time_limit), _command(ctx.obj or [])
-    place = Place(tuple(store.folders), device, compiled, jobs, data_dir, ends, command=command)
+    place = Place(
+        tuple(store.folders),
+        device,
+        compiled,
+        jobs,
+        data_dir,
+        ends,
+        command=command,
+        plugins=tuple(ctx.meta.get(PLUGINS, ())),
+    )
     if experiment == "check":
         _check(records or [], place)
         return

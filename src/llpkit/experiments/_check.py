@@ -11,6 +11,7 @@ import torch
 from llpkit.errors import LLPError
 from llpkit.experiments._run import Record, Run, parsed
 from llpkit.experiments._work import Place, again
+from llpkit.methods import METHODS
 
 TOLERANCE = 0.02
 """How far apart two last accuracies on a GPU may lie.
@@ -86,6 +87,11 @@ def check(path: Path, place: Place) -> Check:
         raise LLPError(f"{path} is no file; give records, RESULTS/records/convergence/*.json say")
     then = parsed(path)
     run = Run.of(then)
+    if run.method not in METHODS:
+        raise LLPError(
+            f"{path} is of method {run.method!r}, which is not known here; load it with "
+            "llpkit --plugin FILE.py reproduce check …"
+        )
     place = replace(place, compile=then["compiled"], jobs=1)
     with _threads(then):
         now = json.loads(json.dumps(again(run, place)))

@@ -14,6 +14,7 @@ from llpkit.experiments._groups import (
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import REFERENCE
 from llpkit.experiments._tables import counted
+from llpkit.methods import METHODS
 
 _MIXED: dict[str, Callable[[Record], str]] = {
     "source code": lambda record: record["code"],
@@ -40,6 +41,12 @@ def doubts(store: Store, groups: Sequence[Group]) -> list[str]:
             f"In several folders with different results: {counted(len(different), 'record')} "
             f"({', '.join(different[:3])}{', …' * (len(different) > 3)}). The first folder's are "
             "shown."
+        )
+    unknown = {r["run"]["method"] for r in store.read("grid")} - METHODS.keys()
+    if unknown:
+        told.append(
+            f"The choice of hyper-parameters of {', '.join(sorted(unknown))} is not shown: load "
+            "the method with llpkit --plugin FILE.py report …"
         )
     failed = sum(
         not (record["run"]["experiment"] == "grid" and record.get("diverged"))

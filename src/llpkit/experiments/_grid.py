@@ -23,11 +23,12 @@ from llpkit.experiments._plan import (
     PROTOCOLS,
     Choice,
     Settings,
+    brings_network,
     choices_without_grid,
     default_lr,
     folds_of,
+    in_order,
     make,
-    names,
     wanted_by,
 )
 from llpkit.experiments._run import VARIANTS, Record, Run, Store, write_json
@@ -283,10 +284,10 @@ def grids(store: Store, dataset: str) -> list[Record]:
     found: dict[str, tuple[Settings, dict[str, set[int]]]] = {}
     for record in known.records.values():
         run = Run.of(record)
-        if run.dataset != dataset:
+        if run.dataset != dataset or run.method not in METHODS:
             continue
         protocol, network = PROTOCOLS[dataset], run.network
-        if METHODS[run.method].network_name is not None:  # it tells nothing of the others'
+        if brings_network(record):  # it tells nothing of the others'
             network = protocol.network if run.flat == protocol.flat else "small-cnn"
         settings = Settings(
             dataset,
@@ -303,7 +304,7 @@ def grids(store: Store, dataset: str) -> list[Record]:
 def _grid(settings: Settings, folds: Mapping[str, set[int]], known: Known) -> Record:
     methods: Record = {}
     run = make("grid", settings, "supervised", Choice(1.0), 0, settings.protocol.bag_size)
-    for name in sorted(folds, key=names().index):
+    for name in in_order(folds):
         its = search(name, replace(settings, folds=sorted(folds[name])), known)
         chosen = None
         if its.choice is not None:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from llpkit.experiments._plan import names, stated
+from llpkit.experiments._plan import brings_network, in_order, stated
 from llpkit.experiments._run import VARIANTS, Record, Run
-from llpkit.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def groups(records: Iterable[Record], experiment: str) -> list[Group]:
         if run.experiment != experiment:
             continue
         key = _setting(record)
-        if METHODS[run.method].network_name is not None:
+        if brings_network(record):
             brought.append((key, record))  # compared whatever the network of the others
             continue
         text = json.dumps(key, sort_keys=True)
@@ -217,7 +216,7 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     by_name: dict[str, list[Record]] = {}
     for record in records:
         by_name.setdefault(Run.of(record).name, []).append(record)
-    for name in sorted(by_name, key=names().index):
+    for name in in_order(by_name):
         variants: dict[str, list[Record]] = {}
         for record in by_name[name]:
             variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)

@@ -13,7 +13,7 @@ import torch
 from llpkit import methods, networks
 from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
-from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Run
+from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS
 from llpkit.networks import NETWORKS
 
@@ -91,7 +91,7 @@ class Settings:
     def __post_init__(self) -> None:
         known("dataset", self.dataset, PROTOCOLS)
         for name in (*self.methods, *self.method_options):
-            known("method", name, names())
+            known("method", name, names(), methods.OWN)
         for name, options in self.method_options.items():
             method, own = VARIANTS.get(name, (name, {}))
             methods.make(method, {**own, **options})
@@ -235,6 +235,22 @@ def names() -> list[str]:
     ]
 
 
+def in_order(some: Iterable[str]) -> list[str]:
+    """Names of methods in their usual order; those that are not known here come last.
+
+    >>> in_order(["mine", "dllp", "mle"])
+    ['mle', 'dllp', 'mine']
+    """
+    order = names()
+    return sorted(some, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def brings_network(record: Record) -> bool:
+    """Whether the method of a record has networks of its own, known here or not."""
+    method = METHODS.get(record["run"]["method"])
+    return bool(record.get("own_network", method is not None and method.network_name is not None))
+
+
 def wanted_by(experiment: str, settings: Settings) -> Sequence[str]:
     """The methods of an experiment, by name."""
     return settings.methods or (list(METHODS) if experiment == "bag-size" else names())
@@ -303,7 +319,7 @@ def stated(name: str) -> dict[str, Any]:
     'pass'
     """
     method, options = VARIANTS.get(name, (name, {}))
-    return _resolved(method, options)
+    return _resolved(method, options) if method in METHODS else {}
 
 
 def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,11 +348,12 @@ def epochs_of(experiment: str, settings: Settings) -> int:
     return protocol.quick_epochs if settings.quick else protocol.epochs
 
 
-def known(what: str, value: str, names: Iterable[str]) -> None:
-    """An error that names the nearest, for a word that is none of some."""
+def known(what: str, value: str, names: Iterable[str], more: str = "") -> None:
+    """An error that names the nearest, or all and what ``more`` says, for a word not of some."""
     if value not in (every := list(names)):
         near = difflib.get_close_matches(value, every, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(every)}"
+        hint += f"; {more}" if more and not near else ""
         raise LLPError(f"{what} = {value!r}; {hint}")
 
 

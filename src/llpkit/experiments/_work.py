@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import inspect
 import json
 import math
 import time
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import llpkit
-from llpkit import datasets, evaluation
+from llpkit import datasets, evaluation, plugins
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.datasets._files import atomic
@@ -32,6 +33,7 @@ from llpkit.training import Callback, Feed, fit
 
 # Parts of the package that no result depends on: they plan, draw, print or learn otherwise.
 _ASIDE = {"experiments", "report", "runs", "cli", "estimators", "config.py", "demo.py"}
+_ASIDE |= {"plugins.py"}
 _EXAMPLE = range(4, 9)
 _STATUS_EVERY = 0.5
 
@@ -51,6 +53,7 @@ class Place:
         command: What the user typed, for the record.
         chosen_by: For each method by name, where its hyper-parameters come from, for the record.
         quick: Whether the runs are part of a quick look, for the record.
+        plugins: Files that make methods known, as :func:`llpkit.plugins.load` takes them.
     """
 
     folders: tuple[Path, ...]
@@ -63,6 +66,7 @@ class Place:
     command: str = ""
     chosen_by: dict[str, str] | None = None
     quick: bool = False
+    plugins: tuple[str, ...] = ()
 
 
 def carry_out(run: Run, place: Place) -> str:
@@ -82,9 +86,10 @@ def carry_out(run: Run, place: Place) -> str:
 
 
 def _carry_out(run: Run, place: Place, store: Store) -> str:
+    plugins.load(place.plugins)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     about: Record = {"started": started, "command": place.command, "jobs": place.jobs}
-    about |= {"quick": place.quick, "compiled": place.compile, "code": code()}
+    about |= {"quick": place.quick, "compiled": place.compile, "code": _code(run)}
     about["chosen_by"] = (place.chosen_by or {}).get(run.name, "defaults")
     try:
         with _threads(run, place), _noted(run, place.status) as note:
@@ -103,7 +108,7 @@ def _carry_out(run: Run, place: Place, store: Store) -> str:
 def again(run: Run, place: Place) -> Record:
     """The record of a run without its circumstances, not written anywhere."""
     with _threads(run, place):
-        return {"code": code(), **_record(run, place, Callback())}
+        return {"code": _code(run), **_record(run, place, Callback())}
 
 
 @contextmanager
@@ -180,6 +185,7 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
             "instances": [train.num_instances, test.num_instances],
         },
         "network": model.network_name,
+        "own_network": method.network_name is not None,
         "parameters": sum(p.numel() for p in model.network.parameters()),
         "device": next(model.network.parameters()).device.type,
         "final": _at(model.history[-1]),
@@ -206,6 +212,15 @@ def code(package: Path = Path(llpkit.__file__).parent) -> str:
         if name.parts[0] not in _ASIDE or name == Path("experiments", "_work.py"):
             total.update(repr((name.as_posix(), path.read_bytes())).encode())
     return total.hexdigest()[:12]
+
+
+def _code(run: Run) -> str:
+    """The same with the file of a method that is not part of the package."""
+    module = METHODS[run.method].__module__
+    if module.partition(".")[0] == "llpkit":
+        return code()
+    source = Path(inspect.getfile(METHODS[run.method])).read_bytes()
+    return hashlib.sha256(code().encode() + source).hexdigest()[:12]
 
 
 class Watch(Callback):

@@ -21,6 +21,7 @@ from llpkit.methods.mle import MLE
 from llpkit.methods.supervised import Supervised
 
 METHODS: dict[str, type[Method]] = {}
+OWN = "one of your own has to be registered, on the command line by llpkit --plugin FILE.py"
 
 
 def register(method: type[Method]) -> type[Method]:
@@ -47,7 +48,8 @@ def make(method: "str | Method", options: dict[str, Any] | None = None) -> Metho
         return method
     if method not in METHODS:
         near = difflib.get_close_matches(str(method), METHODS, 1)
-        hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(METHODS)}"
+        known = f"known are {', '.join(METHODS)}; {OWN}"
+        hint = f'did you mean "{near[0]}"?' if near else known
         raise LLPError(f"method = {method!r}; {hint}")
     try:
         return METHODS[method](**(options or {}))

@@ -1,0 +1,62 @@
+"""Methods of your own for the command line: files of Python that register them."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from llpkit.errors import LLPError
+
+_loaded: dict[Path, ModuleType] = {}
+
+
+def load(sources: Iterable[str]) -> list[str]:
+    """Import files or modules; what a worker on the same machine has to load to know the same.
+
+    Args:
+        sources: Paths that end in ``.py``, or names of modules.
+
+    Returns:
+        The same, paths made absolute.
+    """
+    return [_load(source) for source in sources]
+
+
+def _load(source: str) -> str:
+    try:
+        if not source.endswith(".py"):
+            importlib.import_module(source)
+            return source
+        path = Path(source).resolve()
+        if not path.is_file():
+            raise LLPError(f"there is no file {source}; give a plugin's path, or a module's name")
+        if path not in _loaded:
+            _loaded[path] = _imported(path)
+        return str(path)
+    except LLPError:
+        raise
+    except Exception as error:  # whatever a user's file may do
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise LLPError(
+            f"plugin {source} cannot be loaded: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}, line {where.lineno})"
+        ) from error
+
+
+def _imported(path: Path) -> ModuleType:
+    if path.stem in sys.modules:
+        raise LLPError(f"there is a module {path.stem} already; give {path.name} another name")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module

@@ -24,7 +24,7 @@ def main() -> dict[str, torch.Tensor]:
     print(f"The posteriors sum to the count: {posterior.sum():.3f}")
 
     # The definition: add up all label combinations with that count. The engine gets there in
-    # O(n^1.5) for n instances instead of 2^n.
+    # O(n) for n instances instead of O(2^n).
     total = torch.zeros((), dtype=torch.float64)
     for labels in product([0, 1], repeat=3):
         if sum(labels) == 1:

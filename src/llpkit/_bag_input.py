@@ -214,6 +214,16 @@ class Speech:
     ids: Sequence[Hashable]
     keyed: bool = False  # the input is a mapping
 
+    @property
+    def remedy(self) -> str:
+        """What to do about an entry that is no count."""
+        return "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
+
+    @property
+    def of_size(self) -> str:
+        """What to do about a count that a bag of its size cannot have."""
+        return "if these are proportions use Bags.from_proportions"
+
     def bag(self, b: int) -> str:
         own = self.ids[b]
         return f"bag {b}" if type(own) is int and own == b else f"bag {b} (id {own!r})"
@@ -294,12 +304,11 @@ def checked_evidence(counts: Any, sizes: Array, speech: Speech) -> Evidence:
         evidence = counts
         check_shape(evidence.low.cpu().numpy(), len(sizes), "evidence")
     else:
-        remedy = "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
-        y = _whole(counts, "counts", remedy, speech.entry_of_bag)
+        y = _whole(counts, "counts", speech.remedy, speech.entry_of_bag)
         check_shape(y, len(sizes), "counts")
         _refuse(
             y < 0,
-            lambda *i: f"{speech.entry_of_bag('counts', y[i], *i)} is negative; {remedy}",
+            lambda *i: f"{speech.entry_of_bag('counts', y[i], *i)} is negative; {speech.remedy}",
         )
         evidence = Evidence.exact(torch.tensor(y))
     check_support(evidence, sizes, speech)
@@ -324,14 +333,15 @@ def check_support(evidence: Evidence, sizes: Array, speech: Speech) -> None:
 
     _refuse(
         (low > n) | (high < 0),
-        lambda *i: (
-            f"{known(*i)} but {has(i[0])}; if these are proportions use Bags.from_proportions"
-        ),
+        lambda *i: f"{known(*i)} but {has(i[0])}; {speech.of_size}",
     )
     if low.ndim == 2:
         _refuse(
             (low.sum(1) > sizes) | (np.minimum(high, n).sum(1) < sizes),
-            lambda b: f"{known(b)} but {has(b)}; the counts of all classes must sum to that",
+            lambda b: (
+                f"{known(b)} but {has(b)}; the counts of all classes must sum to that; "
+                f"{speech.of_size}"
+            ),
         )
     if len(evidence.table):
         weighted = evidence.table_offsets.diff().cpu().numpy().reshape(low.shape) > 0

@@ -260,19 +260,19 @@ BAD = {
     ),
     "a count above the size": (
         lambda d: (d.X, np.where(d.groups == 5, 9, d.y), d.groups),
-        r"counts\[\d+\] = 9 but bag \d+ \(id 5\) has 3 instances",
+        r"y\[11\] = 9 but bag 5 has 3 instances; if these rows are a part of a table",
     ),
     "a negative count": (
         lambda d: (d.X, np.where(d.groups == 5, -1, d.y), d.groups),
-        r"= -1 of bag \d+ \(id 5\) is negative",
+        r"y\[11\] = -1 of bag 5 is negative",
     ),
     "half a count": (
         lambda d: (d.X, d.y / 2, d.groups),
-        r"counts\[\d+\] = [01].5 of bag .* is not a whole number",
+        r"y\[\d+\] = [01].5 of bag \d+ is not a whole number; y is a count; for proportions",
     ),
     "a missing count": (
         lambda d: (d.X, np.where(d.groups == 5, np.nan, d.y), d.groups),
-        r"counts\[\d+\] = nan of bag \d+ \(id 5\) is not a whole number",
+        r"y\[11\] = nan of bag 5 is not a whole number",
     ),
     "text": (lambda d: (d.X, d.y.astype(str), d.groups), r"'\d'\)? of bag .* is not a number"),
     "groups of another length": (
@@ -289,6 +289,10 @@ BAD = {
     "class counts short of the bag": (
         lambda d: (d.X, np.stack([d.y, d.y], 1), d.groups),
         "the counts of all classes must sum to that",
+    ),
+    "bags": (
+        lambda d: (d.X, Bags.from_groups(d.groups, dict(zip(d.groups, d.y, strict=True)))),
+        "y is Bags; give y = bags.evidence",
     ),
     "evidence of other bags": (
         lambda d: (d.X, Evidence.exact([1, 2]), d.groups),

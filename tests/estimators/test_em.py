@@ -148,6 +148,16 @@ def test_labels_make_it_the_classifier_itself():
 # Classifiers that learn by heart
 
 
+def test_two_bags_are_not_divided_into_folds():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    truth = rng.random(400) < 1 / (1 + np.exp(-4 * X[:, 0]))
+    groups = (X[:, 0] > 0).astype(int)  # a fit to one of them knows nothing of the other
+    y = np.bincount(groups, truth).astype(int)[groups]
+    model = LLPClassifier(HistGradientBoostingClassifier(max_iter=20), random_state=0)
+    assert (model.fit(X, y, groups).predict(X) == truth).mean() > 0.75
+
+
 def test_in_sample_posteriors_freeze_and_out_of_fold_ones_do_not():
     data, fresh = moons(), moons(seed=1)
     found = {}

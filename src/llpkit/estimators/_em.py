@@ -57,7 +57,8 @@ class LLPClassifier(BaseLLP):
             5e-3 for all others.
         annealing: Inverse temperature of the first E-step; it rises by half every iteration, to
             one. Below one the first posteriors are softer.
-        out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes.
+        out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
+            at least two bags a fold.
         n_folds: Parts that the bags are divided into for that.
         method: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that.
         random_state: For folds and restarts, and for what the classifier leaves open.
@@ -126,7 +127,9 @@ class LLPClassifier(BaseLLP):
             self._keep(_Run([], proportion, model, None, converged=True), _TINY)
             return
 
-        wanted = may_interpolate(base) if self.out_of_fold == "auto" else self.out_of_fold
+        wanted = self.out_of_fold
+        if wanted == "auto":  # of fewer bags too few are left to fit to
+            wanted = may_interpolate(base) and len(bags) >= 2 * self.n_folds
         folds = None
         if wanted and len(bags) > 1:
             folds = fold_of_rows(bags, min(self.n_folds, len(bags)), random)

@@ -1,5 +1,6 @@
 """Bags from what scikit-learn hands on: ``y`` and ``groups``, row by row."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,35 @@ from llpkit.likelihood._problem import _of_second
 from llpkit.likelihood._ragged import to_offsets
 
 Array = NDArray[Any]
+
+_AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
+
+
+@dataclass(frozen=True)
+class _Rows(Speech):
+    """Messages that name the first row ``(B,)`` of a bag, as a user of ``y`` and ``groups`` can."""
+
+    rows: Array = field(kw_only=True)
+
+    @property
+    def remedy(self) -> str:
+        return f"y is a count; for proportions give {_AS_EVIDENCE}, for a missing count Evidence"
+
+    @property
+    def of_size(self) -> str:
+        return (
+            "if these rows are a part of a table, chosen by a splitter or drawn with replacement, "
+            f"choose whole bags, as GroupKFold does; for proportions give {_AS_EVIDENCE}"
+        )
+
+    def bag(self, b: int) -> str:
+        return f"bag {self.ids[b]!r}"
+
+    def entry(self, name: str, value: object, *index: int) -> str:
+        del name  # it is y, whatever it is called further on
+        where = "".join(f"[{k}]" for k in (int(self.rows[index[0]]), *index[1:]))
+        return f"y{where} = {value}"
+
 
 ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 
@@ -49,6 +79,8 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
         )
     if isinstance(y, list | tuple) and y and isinstance(y[0], Evidence):
         y = Evidence.concat(list(y))
+    if isinstance(y, Bags):
+        raise LLPError("y is Bags; give y = bags.evidence, and the bag of every row as groups")
     if not isinstance(y, Evidence):
         y = _read(y, "y")
         if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
@@ -103,13 +135,7 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
     per_bag = isinstance(y, Evidence) and len(y) == len(sizes)
     if not per_bag:
         y = _of_bags(y, rows.numpy(), offsets.numpy(), ids)
-    try:
-        evidence = checked_evidence(y, sizes, Speech(ids))
-    except LLPError as error:
-        raise LLPError(
-            f"{error}; if these rows are a part of a table, chosen by a splitter or drawn with "
-            "replacement, choose whole bags, as GroupKFold does"
-        ) from error
+    evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows.numpy()[offsets[:-1].numpy()]))
     return Bags._make(offsets, rows, evidence, ids, len(rows))
 
 

@@ -78,7 +78,8 @@ def time_to_accuracy(
         "below its own last accuracy, and the first at which the reference is at the same. "
         "Intervals are bootstrapped over folds. A mean of redrawn folds is noisier than that of "
         "all, and a noisy curve is first above a target earlier: the intervals lean towards few "
-        "epochs. The median over folds takes each fold's curve by itself and leans so too. "
+        "epochs. The median over folds takes each fold's curve by itself and leans so too. A ratio "
+        "of 0 at the end of an interval is a draw in which the reference never gets there. "
         "Learning rates fall towards the end of every run, so that epochs depend on the length of "
         f"the schedule. {_on_seconds(group, timed)}",
         present([renamed(time_curves(clocked, tables.look), f"{prefix}-accuracy-time")]),
@@ -110,7 +111,7 @@ def _table(group: Group, seconds: Mapping[str, float], reference: str, tables: T
     columns = [
         Column("Target", "one point below its own last accuracy"),
         Column("Epochs", f"it takes, {LEVEL:.0%} interval"),
-        Column("Epochs", "median over folds, each to its own target"),
+        Column("Of a fold", "median of its epochs to its own target"),
         Column(f"{reference}", "epochs to the same"),
         Column("Ratio", f"of epochs, {LEVEL:.0%} interval"),
     ]

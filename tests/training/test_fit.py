@@ -378,12 +378,45 @@ def test_refusals(options, message):
         quick(**options)
 
 
+def test_held_out_bags_are_of_the_same_table_and_share_no_row_with_the_others():
+    x, truth, bags = toy()
+    part, rest = bags.split(0.7, generator=0)
+    model = llpkit.fit("mlp", part, x, held_out=rest, epochs=1, progress=False)
+    assert "held_out_log_likelihood" in model.history[0]
+    three = llpkit.Bags([0, 2], [[1, 1, 0]], rows=rest.rows[:2], num_rows=200)
+    for held_out, message in [
+        (llpkit.random_bags(truth[:60], 3, generator=0), "held_out is of a table with 60 rows but"),
+        (llpkit.Bags([0, 1], [1], rows=[200]), "held_out is of a table with 201 rows but inputs"),
+        (llpkit.Bags([0, 0], [0], num_rows=200), "held_out holds no instances"),
+        (three, "held_out has counts of 3 classes but bags has binary counts"),
+        (
+            part[[3, 4]],
+            rf"row {int(part[3].rows[0])} is in bags and in held_out "
+            rf"\({part[[3, 4]].num_instances} such rows",
+        ),
+    ]:
+        with pytest.raises(LLPError, match=message):
+            llpkit.fit("mlp", part, x, held_out=held_out, epochs=1, progress=False)
+
+
+def test_the_share_held_out_is_any_number_between_0_and_1():
+    model = quick(held_out=np.float32(0.25))
+    assert "held_out_log_likelihood" in model.history[0]
+    for held_out in (0, 1, 0.0, 1.5, True, float("nan"), "a"):
+        with pytest.raises(LLPError, match=rf"held_out = {held_out!r}; give Bags, or the share"):
+            quick(held_out=held_out)
+    with pytest.raises(LLPError, match=r"held_out = 0\.001 of \d+ bags leaves a part without"):
+        quick(held_out=0.001)
+
+
 def test_inputs_must_match_the_table():
     x, _, bags = toy()
     with pytest.raises(LLPError, match="table with 200 rows but inputs has 150"):
         llpkit.fit("mlp", bags, x[:150], progress=False)
     with pytest.raises(LLPError, match=r"inputs has shape \(200,\)"):
         llpkit.fit("mlp", bags, x[:, 0], progress=False)
+    with pytest.raises(LLPError, match=r"bags is a Tensor; pass llpkit\.Bags"):
+        llpkit.fit("mlp", x, x, progress=False)
     with pytest.raises(LLPError, match="inputs is a str"):
         llpkit.fit("mlp", bags, "x", progress=False)
     with pytest.raises(LLPError, match="this model takes"):

@@ -17,6 +17,7 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
+from llpkit.training._check import check_table, divide
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
 from llpkit.training._loop import Session
 from llpkit.training._model import Fitted
@@ -72,8 +73,8 @@ def fit(
         schedule: ``"tail"`` (constant, then a cosine to zero over the last half), ``"cosine"``,
             ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
         augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
-        held_out: Bags kept from training (or the share of bags to keep): the weights of the epoch
-            with their best exact log-likelihood are returned.
+        held_out: Other bags of the same table, kept from training (or the share of ``bags`` to
+            keep): the weights of the epoch with their best exact log-likelihood are returned.
         patience: Stop when that has not improved for so many epochs.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
@@ -106,19 +107,14 @@ def fit(
     _check_numbers(epochs=epochs, batch_size=batch_size, patience=patience, seed=seed)
     how = methods.make(method, method_options)
     data = as_inputs(inputs)
-    if bags.num_rows != len(data):
-        raise LLPError(
-            f"the bags are of a table with {bags.num_rows} rows but inputs has {len(data)}; "
-            "pass the inputs of all rows, in the table's order"
-        )
+    check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
     if patience is not None and held_out is None:
         raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
-    if isinstance(held_out, float):
-        bags, held_out = bags.split(1 - held_out, seed)
+    bags, judges = divide(bags, held_out, seed)
     where = _device(device)
     task = _task(bags, data, how, labels, batch_size, where, lr)
 
@@ -164,7 +160,7 @@ def fit(
         _augment(augment),
         epochs,
         seed,
-        None if held_out is None else held_out.to(where),
+        None if judges is None else judges.to(where),
         patience,
         ([Progress(how.key)] if progress else []) + list(callbacks),
         None if run_dir is None else Path(run_dir) / CHECKPOINT,

@@ -1,0 +1,59 @@
+"""What users pass to training, checked against each other before the first step."""
+
+from numbers import Real
+from typing import Any
+
+import torch
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+
+
+def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
+    """That bags speak of the table whose inputs are there."""
+    if not isinstance(bags, Bags):
+        raise LLPError(f"{name} is a {type(bags).__name__}; pass llpkit.Bags")
+    if bags.num_rows != num_rows:
+        raise LLPError(
+            f"{name} is of a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
+            "inputs of all rows, in the table's order (num_rows= of Bags is the table's length)"
+        )
+
+
+def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
+    """Bags to train on and bags to judge by, which share no row."""
+    if held_out is None:
+        return bags, None
+    if isinstance(held_out, Bags):
+        check_table(held_out, bags.num_rows, "held_out")
+        _check_apart(bags, held_out)
+        return bags, held_out
+    if not isinstance(held_out, Real) or not 0 < held_out < 1:
+        raise LLPError(
+            f"held_out = {held_out!r}; give Bags, or the share of the bags to keep from training, "
+            "between 0 and 1"
+        )
+    share = float(held_out)
+    if round((1 - share) * len(bags)) in (0, len(bags)):
+        raise LLPError(f"held_out = {share:g} of {len(bags)} bags leaves a part without bags")
+    return bags.split(1 - share, seed)
+
+
+def _check_apart(bags: Bags, held_out: Bags) -> None:
+    if held_out.num_instances == 0:
+        raise LLPError("held_out holds no instances; there is nothing to judge by")
+    if held_out.num_classes != bags.num_classes:
+        kinds = [
+            "binary counts" if k is None else f"counts of {k} classes"
+            for k in (held_out.num_classes, bags.num_classes)
+        ]
+        raise LLPError(f"held_out has {kinds[0]} but bags has {kinds[1]}; give both the same")
+    used = torch.zeros(bags.num_rows, dtype=torch.bool)
+    used[bags.rows.cpu()] = True
+    rows = held_out.rows.cpu()
+    shared = rows[used[rows]]
+    if len(shared):
+        raise LLPError(
+            f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
+            "keep them apart, as bags.split does"
+        )

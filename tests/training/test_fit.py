@@ -301,6 +301,81 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         quick(run_dir=tmp_path, resume=True, seed=7)
 
 
+def other_schedule(optimizer):
+    return torch.optim.lr_scheduler.ConstantLR(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosine"}, "schedule = 'tail', this one has 'cosine'"),
+        ({"schedule": other_schedule}, r"schedule = 'tail', this one has '.*\.other_schedule'"),
+        ({"optimizer": "sgd"}, "optimizer = 'adam', this one has 'sgd'"),
+        ({"weight_decay": 0.1}, r"weight_decay = 0\.0, this one has 0\.1"),
+        ({"augment": abs}, r"augment = None, this one has 'builtins\.abs'"),
+        ({"held_out": 0.3}, r"held_out = 0\.2, this one has 0\.3"),
+    ],
+)
+def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
+    quick(run_dir=tmp_path, epochs=1, held_out=0.2)
+    with pytest.raises(LLPError, match=f"{message}; use another run directory"):
+        quick(run_dir=tmp_path, resume=True, **{"epochs": 1, "held_out": 0.2, **options})
+
+
+def test_a_run_is_resumed_with_its_own_data(tmp_path):
+    x, truth, whole = toy()
+    bags, held_out = whole.split(0.7, generator=0)
+
+    def run(bags=bags, x=x, held_out=held_out, labels=truth):
+        return llpkit.fit(
+            "mlp", bags, x, "supervised", held_out=held_out, labels=labels, epochs=1,
+            run_dir=tmp_path, resume=True, progress=False,
+        )  # fmt: skip
+
+    changed = x.clone()
+    changed[17] += 1
+    first = run()
+    assert torch.equal(weights(run()), weights(first))
+    turned = llpkit.Bags(bags.offsets, bags.sizes - bags.counts, rows=bags.rows, num_rows=200)
+    for options, name in [
+        ({"x": changed}, "inputs"),
+        ({"labels": 1 - truth}, "labels"),
+        ({"bags": turned}, "bags"),
+        ({"held_out": held_out[1:]}, "held-out bags"),
+    ]:
+        with pytest.raises(LLPError, match=f"a run with other {name}; use another run directory"):
+            run(**options)
+    state = torch.load(tmp_path / "checkpoint.pt")
+    torch.save({**state, "data": {}}, tmp_path / "checkpoint.pt")  # as older versions wrote it
+    run(x=changed)
+
+
+def test_large_inputs_and_files_are_told_apart_at_little_cost(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from llpkit.datasets import ImageFiles
+    from llpkit.training._fingerprint import of_inputs
+
+    monkeypatch.setattr("llpkit.training._fingerprint.MOST_BYTES", 120)
+    x = torch.randn(100, 3)
+    first = of_inputs(x)
+    assert of_inputs(x.clone()) == first
+    assert of_inputs(x + 1) != first
+    assert of_inputs(x[:99]) != first
+
+    def picture(name, value, side=4):
+        Image.new("RGB", (side, side), (value,) * 3).save(tmp_path / name)
+        return tmp_path / name
+
+    paths = [picture(f"{i}.bmp", i) for i in range(3)]
+    files = ImageFiles(paths)
+    first = of_inputs(files)
+    assert of_inputs(ImageFiles(paths)) == first
+    assert of_inputs(ImageFiles(paths[::-1])) != first
+    picture("1.bmp", 1, side=5)
+    assert of_inputs(files) != first
+
+
 def test_a_broken_checkpoint_is_named(tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(b"not one")
     with pytest.raises(LLPError, match=r"checkpoint\.pt is not a checkpoint that can be read"):

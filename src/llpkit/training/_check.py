@@ -28,7 +28,7 @@ def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
         check_table(held_out, bags.num_rows, "held_out")
         _check_apart(bags, held_out)
         return bags, held_out
-    if not isinstance(held_out, Real) or not 0 < held_out < 1:
+    if not isinstance(held_out, Real) or not 0 < float(held_out) < 1:
         raise LLPError(
             f"held_out = {held_out!r}; give Bags, or the share of the bags to keep from training, "
             "between 0 and 1"

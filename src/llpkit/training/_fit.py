@@ -19,6 +19,7 @@ from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
 from llpkit.training._check import check_table, divide
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
+from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
 from llpkit.training._loop import Session
 from llpkit.training._model import Fitted
 
@@ -84,7 +85,8 @@ def fit(
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
         run_dir: Where a checkpoint is written after every epoch.
-        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop.
+        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
+            data and settings must be those of the run.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
         cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is
@@ -137,6 +139,7 @@ def fit(
         wrapped, chosen = fabric.setup(plain, chosen)
         compiled = fabric.setup_module(_compiled(plain)) if compile else None
 
+    augmentation = _augment(augment)
     settings = {
         "method": how.key,
         "method_options": {k: repr(v) for k, v in (method_options or {}).items()},
@@ -144,6 +147,12 @@ def fit(
         "batch_size": batch_size,
         "lr": task.lr,
         "seed": seed,
+        "optimizer": name_of(optimizer),
+        "weight_decay": name_of(weight_decay),
+        "schedule": name_of(schedule),
+        "augment": name_of(augmentation),
+        "held_out": name_of(held_out),
+        "patience": patience,
         "instances": bags.num_instances,
         "bags": len(bags),
         "precision": str(precision),
@@ -157,7 +166,7 @@ def fit(
         task,
         feed,
         preprocess,
-        _augment(augment),
+        augmentation,
         epochs,
         seed,
         None if judges is None else judges.to(where),
@@ -168,6 +177,7 @@ def fit(
         fixed,
         False,
         compiled,
+        None if run_dir is None else _checksums(bags, judges, data, task.labels),
     )
     if resume:
         if run_dir is None:
@@ -354,6 +364,17 @@ def _schedule(schedule: Any, optimizer: torch.optim.Optimizer, epochs: int) -> A
         return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _checksums(
+    bags: Bags, held_out: Bags | None, inputs: Inputs, labels: Tensor | None
+) -> dict[str, str]:
+    return {
+        "inputs": of_inputs(inputs),
+        "labels": of_tensors(labels),
+        "bags": of_bags(bags),
+        "held-out bags": of_bags(held_out),
+    }
 
 
 def _augment(augment: Any) -> Any:

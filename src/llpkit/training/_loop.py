@@ -61,6 +61,8 @@ class Session:
     """Whether steps are recorded and replayed; see :mod:`._replay`."""
     compiled: nn.Module | None = None
     """The same network, compiled for the steps."""
+    data: dict[str, str] | None = None
+    """Checksums of what is learned from, for the checkpoint; see :mod:`._fingerprint`."""
 
     def __post_init__(self) -> None:
         self.history: list[Row] = []
@@ -76,7 +78,7 @@ class Session:
         """Take up the checkpoint, if there is one."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
-        state = load_checkpoint(self.checkpoint, self.settings or {})
+        state = load_checkpoint(self.checkpoint, self.settings or {}, self.data or {})
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
@@ -298,6 +300,7 @@ class Session:
     def _state(self) -> dict[str, Any]:
         return {
             "settings": self.settings or {},
+            "data": self.data or {},
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),

@@ -14,6 +14,7 @@ from torch import nn
 
 import llpkit
 from llpkit import LLPError
+from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
 
 
@@ -72,6 +73,20 @@ def test_the_posterior_of_rows_agrees_with_the_counts():
     phi = model.posterior(x, bags)
     for bag in bags:
         assert float(phi[bag.rows].sum()) == pytest.approx(bag.count, abs=1e-4)
+
+
+def test_the_posterior_takes_the_inputs_of_the_whole_table():
+    x, _, bags = toy()
+    _, test = bags.split(0.8, generator=0)
+    with pytest.raises(LLPError, match=rf"table with 200 rows but inputs has {len(test.rows)}"):
+        quick().posterior(x[test.rows], test)
+
+
+def test_measures_of_bags_take_the_instances_of_the_bags():
+    _, _, bags = toy()
+    for measure in (bag_log_likelihood, proportion_error):
+        with pytest.raises(LLPError, match=r"150 .* the bags hold 200 .*those of bags\.rows"):
+            measure(torch.zeros(150), bags)
 
 
 def test_rows_in_any_order_give_the_same_bags():

@@ -12,6 +12,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of
 from llpkit.likelihood import posterior
+from llpkit.training._check import check_table
 from llpkit.training._checkpoint import write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
@@ -61,8 +62,11 @@ class Fitted:
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
         """Label probabilities given the bags' counts, one row an input row.
 
-        Rows in no bag keep the probability that the network alone gives them.
+        ``inputs`` are those of the whole table that the bags speak of. Rows in no bag keep the
+        probability that the network alone gives them.
         """
+        inputs = as_inputs(inputs)
+        check_table(bags, len(inputs))
         logits = self.logits(inputs)
         result = probabilities(logits)
         bags = bags.to("cpu")

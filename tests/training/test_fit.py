@@ -138,6 +138,36 @@ def test_a_callback_may_look_on_and_stop():
     assert 0 < model.history[0]["mine"] < 1
 
 
+def test_one_callback_needs_no_list_and_its_labels_no_tensor():
+    x, truth, _ = toy()
+    model = quick(callbacks=TestMetrics(x, truth.tolist()))
+    assert 0 <= model.history[0]["test_accuracy"] <= 1
+    with pytest.raises(LLPError, match=r"truth has shape \(150,\) but inputs has 200 rows"):
+        TestMetrics(x, truth[:150])
+    with pytest.raises(LLPError, match="every = 0; give a whole number from 1"):
+        TestMetrics(x, truth, every=0)
+
+
+def test_what_a_callback_writes_can_be_saved(tmp_path):
+    class Write(Callback):
+        def __init__(self, value):
+            self.value = value
+
+        def on_epoch(self, session, row):  # noqa: ARG002
+            row["mine"] = self.value
+
+    for value in (torch.tensor(0.5), np.float32(0.5), np.array(0.5), 0.5):
+        model = quick(callbacks=[Write(value)], run_dir=tmp_path / str(type(value)))
+        assert type(model.history[0]["mine"]) is float
+        assert llpkit.load(model.save(tmp_path / "model")).history == model.history
+    with pytest.raises(LLPError, match=r"wrote a Tensor into row\['mine'\], which cannot be"):
+        quick(callbacks=[Write(torch.zeros(3))])
+
+
+def test_whole_numbers_of_any_kind_will_do():
+    assert torch.equal(weights(quick(seed=np.int64(3))), weights(quick(seed=3)))
+
+
 def test_mixed_precision_trains():
     model = quick(precision="bf16-mixed", epochs=3)
     assert np.isfinite(model.history[-1]["loss"])
@@ -316,6 +346,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         quick(run_dir=tmp_path, resume=True, seed=7)
 
 
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    x, _, bags = toy()
+    run = {"epochs": 1, "run_dir": tmp_path, "resume": True, "progress": False}
+    llpkit.fit(nn.Linear(3, 1), bags, x, **run)
+    with pytest.raises(LLPError, match=r"checkpoint\.pt do not fit this network: Error"):
+        llpkit.fit(nn.Linear(3, 2), bags, x, **run)
+
+
 def other_schedule(optimizer):
     return torch.optim.lr_scheduler.ConstantLR(optimizer)
 
@@ -453,6 +491,13 @@ def test_what_is_no_model_is_refused(tmp_path):
         ({"epochs": 0}, "epochs = 0; give a whole number from 1"),
         ({"batch_size": 2.5}, "batch_size = 2.5"),
         ({"seed": -1}, "seed = -1; give a whole number from 0"),
+        ({"seed": None}, "seed = None; give a whole number from 0"),
+        ({"patience": 0, "held_out": 0.2}, "patience = 0; give a whole number from 1"),
+        ({"precision": "x"}, 'precision = \'x\'; give "auto", "32-true"'),
+        ({"weight_decay": -1}, "weight_decay = -1; give a number from 0"),
+        ({"weight_decay": "a"}, "weight_decay = 'a'; give a number from 0"),
+        ({"callbacks": [TestMetrics]}, r"callbacks\[0\] is the class TestMetrics; pass objects"),
+        ({"callbacks": [print]}, r"callbacks\[0\] is a builtin_function_or_method; pass objects"),
         ({"lr": -1.0}, "lr = -1.0; give a positive number"),
         ({"optimizer": "adamm"}, "optimizer = 'adamm'; known are adam and sgd"),
         ({"schedule": "up"}, "schedule = 'up'; known are tail, cosine, constant"),

@@ -1,12 +1,19 @@
 """What users pass to training, checked against each other before the first step."""
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of any kind, as an int."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+    return int(value)
 
 
 def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:

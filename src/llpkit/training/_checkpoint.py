@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from llpkit.errors import LLPError
 
@@ -33,6 +34,14 @@ def _umask() -> int:
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write the state of a run."""
     write_atomically(path, lambda temporary: torch.save(state, temporary))
+
+
+def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
+    """Give a network the weights that were read from ``path``."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise LLPError(f"the weights in {path} do not fit this network: {error}") from error
 
 
 def load_checkpoint(path: Path, settings: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import check_table, divide
+from llpkit.training._check import check_table, divide, whole
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
 from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
 from llpkit.training._loop import Session
@@ -48,7 +49,7 @@ def fit(
     precision: Any = "auto",
     device: str = "auto",
     seed: int = 0,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     run_dir: str | Path | None = None,
     resume: bool = False,
     resident: bool | str = "auto",
@@ -106,7 +107,12 @@ def fit(
     >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
     True
     """
-    _check_numbers(epochs=epochs, batch_size=batch_size, patience=patience, seed=seed)
+    epochs, batch_size = whole("epochs", epochs), whole("batch_size", batch_size)
+    patience = None if patience is None else whole("patience", patience)
+    seed = whole("seed", seed, least=0)
+    if not (isinstance(weight_decay, Real) and 0 <= float(weight_decay) < math.inf):
+        raise LLPError(f"weight_decay = {weight_decay!r}; give a number from 0")
+    watchers = _callbacks(callbacks)
     how = methods.make(method, method_options)
     data = as_inputs(inputs)
     check_table(bags, len(data))
@@ -122,8 +128,13 @@ def fit(
 
     precision = _precision(precision, where)
     devices: Any = 1 if where.index is None else [where.index]
-    with _quiet():
-        fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
+    try:
+        with _quiet():
+            fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
+    except ValueError as error:
+        raise LLPError(
+            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
+        ) from error
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(seed, 0))
         module, name = _network(network, how, task)
@@ -171,7 +182,7 @@ def fit(
         seed,
         None if judges is None else judges.to(where),
         patience,
-        ([Progress(how.key)] if progress else []) + list(callbacks),
+        ([Progress(how.key)] if progress else []) + watchers,
         None if run_dir is None else Path(run_dir) / CHECKPOINT,
         settings,
         fixed,
@@ -203,11 +214,18 @@ def fit(
     )
 
 
-def _check_numbers(**values: int | None) -> None:
-    for name, value in values.items():
-        least = 0 if name == "seed" else 1
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+def _callbacks(callbacks: Any) -> list[Callback]:
+    """One callback or several, as a list."""
+    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    for i, one in enumerate(given):
+        if not isinstance(one, Callback):
+            kind = (
+                f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
+            )
+            raise LLPError(
+                f"callbacks[{i}] is {kind}; pass objects of subclasses of llpkit.training.Callback"
+            )
+    return given
 
 
 def _device(device: str) -> torch.device:

@@ -19,8 +19,8 @@ from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
-from llpkit.training._callbacks import Callback, Row
-from llpkit.training._checkpoint import load_checkpoint, save_checkpoint
+from llpkit.training._callbacks import Callback, Row, plain_row
+from llpkit.training._checkpoint import load_checkpoint, load_weights, save_checkpoint
 from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
 from llpkit.training._fixed import plan_bags, plan_instances, send
 from llpkit.training._replay import Replay
@@ -79,7 +79,7 @@ class Session:
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
         state = load_checkpoint(self.checkpoint, self.settings or {}, self.data or {})
-        self.network.load_state_dict(state["network"])
+        load_weights(self.network, state["network"], self.checkpoint)
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -155,7 +155,7 @@ class Session:
         self._keep_best(row)
         for callback in self.callbacks:
             callback.on_epoch(self, row)
-        self.history.append(row)
+        self.history.append(plain_row(row))
         if self.checkpoint is not None:
             save_checkpoint(self.checkpoint, self._state())
 

@@ -13,7 +13,7 @@ from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of
 from llpkit.likelihood import posterior
 from llpkit.training._check import check_table
-from llpkit.training._checkpoint import write_atomically
+from llpkit.training._checkpoint import load_weights, write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
 
@@ -128,10 +128,7 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
     preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
     prefix = "network."
     weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise LLPError(f"the weights in {folder} do not fit this network: {error}") from error
+    load_weights(network, weights, folder)
     network.eval()
     return Fitted(
         network,

@@ -9,7 +9,7 @@ import llpkit
 from llpkit import LLPError, methods
 from llpkit.evaluation import bag_log_likelihood
 from llpkit.likelihood import log_prob, posterior
-from llpkit.methods import METHODS, Method
+from llpkit.methods import METHODS, BagMethod, Method
 
 
 def linear_toy(rows=300, seed=0):
@@ -165,6 +165,19 @@ def test_a_method_of_ones_own_joins_the_registry_once():
             methods.register(clone)
     finally:
         METHODS.pop("mine-alone", None)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(validate):
+    class Mine(BagMethod):
+        key = "mine"
+
+        def bag_loss(self, logits, evidence, offsets):
+            return log_prob(logits, evidence, offsets, validate=validate) * float("nan")
+
+    x, _, bags = linear_toy()
+    with pytest.raises(LLPError, match=r"epoch 1: the loss is nan.* by zero in the loss of Mine"):
+        llpkit.fit("mlp", bags, x, Mine(), epochs=1, batch_size=32, progress=False)
 
 
 def test_llp_gan_refuses_a_network_without_features():

@@ -560,11 +560,30 @@ def test_inputs_must_match_the_table():
         llpkit.fit(nn.Identity(), bags, x, progress=False)
 
 
+def test_inputs_must_be_numbers():
+    x, truth, bags = toy()
+    bags = bags[:-1]
+    inside, outside = int(bags.rows[5]), int(toy()[2][-1].rows[0])
+    for value in ("nan", "inf", "-inf"):
+        bad = x.clone()
+        bad[outside, 1] = float(value)
+        model = llpkit.fit("mlp", bags, bad, epochs=1, progress=False)  # is in no bag
+        bad[inside, 0] = float(value)
+        with pytest.raises(LLPError, match=rf"inputs\[{inside}\] has the value {value} \(1 such"):
+            llpkit.fit("mlp", bags, bad, epochs=1, progress=False)
+        first = min(inside, outside)
+        for use in (model.predict, lambda x, m=model: m.posterior(x, bags)):
+            with pytest.raises(LLPError, match=rf"inputs\[{first}\] has the value {value} \(2 su"):
+                use(bad)
+        with pytest.raises(LLPError, match=rf"inputs\[{first}\] has the value"):
+            quick(callbacks=[TestMetrics(bad, truth)])
+
+
 def test_a_diverging_run_says_what_to_do():
-    x, _, bags = toy()
-    x[0, 0] = float("nan")
-    with pytest.raises(LLPError, match="extreme values in the inputs"):
-        llpkit.fit("linear", bags, x, epochs=2, progress=False)
+    with pytest.raises(
+        LLPError, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
+    ):
+        quick(lr=1e30, optimizer="sgd")
 
 
 def test_the_package_stays_light():

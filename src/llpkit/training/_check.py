@@ -4,9 +4,11 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.training._feed import Inputs
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
@@ -63,4 +65,26 @@ def _check_apart(bags: Bags, held_out: Bags) -> None:
         raise LLPError(
             f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
             "keep them apart, as bags.split does"
+        )
+
+
+def check_finite(inputs: Inputs, *rows: Tensor) -> None:
+    """That the inputs of these rows, or of all, are numbers; files hold nothing else."""
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.numel() == 0:
+        return
+    if all(bool(end.isfinite()) for end in inputs.aminmax()):  # NaN is the least and the largest
+        return
+    fine = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
+    bad = ~torch.cat(fine).cpu()
+    if rows:
+        used = torch.zeros_like(bad)
+        for some in rows:
+            used[some.cpu()] = True
+        bad &= used
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        values = inputs[first].flatten()
+        raise LLPError(
+            f"inputs[{first}] has the value {float(values[~values.isfinite()][0])} "
+            f"({int(bad.sum())} such rows in all); drop these rows, or fill in their values"
         )

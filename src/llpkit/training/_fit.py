@@ -18,7 +18,7 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import check_table, divide, whole
+from llpkit.training._check import check_finite, check_table, divide, whole
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
 from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
 from llpkit.training._loop import Session
@@ -123,6 +123,7 @@ def fit(
     if patience is not None and held_out is None:
         raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
     bags, judges = divide(bags, held_out, seed)
+    check_finite(data, *(part.rows for part in (bags, judges) if part is not None))
     where = _device(device)
     task = _task(bags, data, how, labels, batch_size, where, lr)
 

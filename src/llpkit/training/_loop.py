@@ -20,6 +20,7 @@ from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
 from llpkit.training._callbacks import Callback, Row, plain_row
+from llpkit.training._check import check_finite
 from llpkit.training._checkpoint import load_checkpoint, load_weights, save_checkpoint
 from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
 from llpkit.training._fixed import plan_bags, plan_instances, send
@@ -143,10 +144,8 @@ class Session:
         row["seconds"] = time.perf_counter() - start
         row.update(self._bag_metrics(logits, self.task.bags, ""))
         if not all(map(_finite, (row["loss"], row["log_likelihood"]))):
-            raise LLPError(
-                f"epoch {epoch}: the loss is {row['loss']} and the bag log-likelihood is "
-                f"{row['log_likelihood']}; lower the learning rate (now {row['lr']:g}) or look for "
-                "extreme values in the inputs"
+            raise self._diverged(
+                row["loss"], f" and the bag log-likelihood {row['log_likelihood']}"
             )
         if self.held_out is not None:
             row.update(self._bag_metrics(self._logits(self.held_out), self.held_out, "held_out_"))
@@ -169,14 +168,30 @@ class Session:
         seen = torch.zeros(shape, device=self.task.device)
         total = torch.zeros((), device=self.task.device)
         for batch in self._batches():
-            if isinstance(batch, LargeBag):
-                method = cast(BagMethod, self.method)
-                loss, logits = method.large_step(batch, self._trainer, classes)
-            else:
-                loss, logits = self.method.step(batch, self._trainer, classes)
+            try:
+                if isinstance(batch, LargeBag):
+                    method = cast(BagMethod, self.method)
+                    loss, logits = method.large_step(batch, self._trainer, classes)
+                else:
+                    loss, logits = self.method.step(batch, self._trainer, classes)
+            except LLPError as error:
+                # Weights follow a loss that is not a number, so the next step blames the network.
+                if not _finite(float(total)):
+                    raise self._diverged(float(total)) from error
+                raise
             seen[batch.positions] = logits.to(seen.dtype)
             total += loss * len(batch.positions)
         return total / bags.num_instances, seen
+
+    def _diverged(self, loss: float, more: str = "") -> LLPError:
+        own = not type(self.method).__module__.startswith("llpkit.")
+        name = type(self.method).__name__
+        zeros = f"a logarithm of zero or a division by zero in the loss of {name}"
+        return LLPError(
+            f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
+            f"(now {float(self.optimizer.param_groups[0]['lr']):g}) or look for "
+            f"{zeros if own else 'extreme values in the inputs'}"
+        )
 
     def _train_fixed(self) -> tuple[Tensor, Tensor]:
         """The same in steps of one shape, with nothing that waits for the device between them."""
@@ -272,7 +287,9 @@ class Session:
         """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
         feed = inputs
         if not isinstance(inputs, Feed):
-            feed = Feed(as_inputs(inputs), self.task.device, resident=False)
+            given = as_inputs(inputs)
+            check_finite(given)
+            feed = Feed(given, self.task.device, resident=False)
         rows = list(torch.arange(len(feed), device=feed.device).split(512))
         return forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
 

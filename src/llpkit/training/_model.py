@@ -12,7 +12,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of
 from llpkit.likelihood import posterior
-from llpkit.training._check import check_table
+from llpkit.training._check import check_finite, check_table
 from llpkit.training._checkpoint import load_weights, write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
@@ -46,6 +46,7 @@ class Fitted:
                 f"inputs has shape {tuple(rows.shape)}; this model takes "
                 f"(rows, {', '.join(map(str, self.input_shape))})"
             )
+        check_finite(rows)
         device = next(self.network.parameters()).device
         feed = Feed(rows, device, resident=False)
         batches = list(torch.arange(len(feed)).split(512))

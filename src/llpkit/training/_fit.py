@@ -33,7 +33,7 @@ def fit(
     network: str | nn.Module | None,
     bags: Bags,
     inputs: Any,
-    method: str | Method = "mle",
+    method: str | Method | type[Method] = "mle",
     *,
     epochs: int = 30,
     batch_size: int = 128,

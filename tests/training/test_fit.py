@@ -450,13 +450,25 @@ def test_no_half_written_file_is_left(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
+    class Fill(Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            if row["epoch"] == 2:
+                self.before = (tmp_path / "checkpoint.pt").read_bytes()
+                monkeypatch.setattr(torch, "save", fail)
+
+    disk = Fill()
+    with pytest.raises(OSError, match="disk full"):
+        quick(run_dir=tmp_path, callbacks=disk)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == disk.before
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_checkpoint_is_not_overwritten(tmp_path):
     quick(run_dir=tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
-    monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
-        quick(run_dir=tmp_path)
+    with pytest.raises(LLPError, match="holds the checkpoint of a run; go on with resume=True"):
+        quick(run_dir=tmp_path, seed=1)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
 # Saving

@@ -85,7 +85,8 @@ def fit(
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
-        run_dir: Where a checkpoint is written after every epoch.
+        run_dir: Where a checkpoint is written after every epoch; one that is there already is
+            never overwritten unless the run resumes from it.
         resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
             data and settings must be those of the run.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
@@ -113,6 +114,7 @@ def fit(
     if not (isinstance(weight_decay, Real) and 0 <= float(weight_decay) < math.inf):
         raise LLPError(f"weight_decay = {weight_decay!r}; give a number from 0")
     watchers = _callbacks(callbacks)
+    checkpoint = _checkpoint(run_dir, resume)
     how = methods.make(method, method_options)
     data = as_inputs(inputs)
     check_table(bags, len(data))
@@ -184,16 +186,14 @@ def fit(
         None if judges is None else judges.to(where),
         patience,
         ([Progress(how.key)] if progress else []) + watchers,
-        None if run_dir is None else Path(run_dir) / CHECKPOINT,
+        checkpoint,
         settings,
         fixed,
         False,
         compiled,
-        None if run_dir is None else _checksums(bags, judges, data, task.labels),
+        None if checkpoint is None else _checksums(bags, judges, data, task.labels),
     )
     if resume:
-        if run_dir is None:
-            raise LLPError("resume needs the run_dir that holds the checkpoint")
         session.resume()
     session.record = fixed and cuda_graph and _recordable(chosen, precision)
     session.run()
@@ -213,6 +213,20 @@ def fit(
         name,
         {"settings": settings},
     )
+
+
+def _checkpoint(run_dir: str | Path | None, resume: bool) -> Path | None:
+    if run_dir is None:
+        if resume:
+            raise LLPError("resume needs the run_dir that holds the checkpoint")
+        return None
+    checkpoint = Path(run_dir) / CHECKPOINT
+    if checkpoint.exists() and not resume:
+        raise LLPError(
+            f"run_dir = {str(run_dir)!r} holds the checkpoint of a run; go on with resume=True, "
+            "remove it, or use another directory"
+        )
+    return checkpoint
 
 
 def _callbacks(callbacks: Any) -> list[Callback]:

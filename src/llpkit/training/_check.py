@@ -1,5 +1,6 @@
 """What users pass to training, checked against each other before the first step."""
 
+import math
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,6 +17,13 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
     return int(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A finite number from 0, as a float."""
+    if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise LLPError(f"{name} = {value!r}; give a number from 0")
+    return float(value)
 
 
 def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:

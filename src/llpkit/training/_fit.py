@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import check_finite, check_table, divide, whole
+from llpkit.training._check import check_finite, check_table, divide, not_negative, whole
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
 from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
 from llpkit.training._loop import Session
@@ -111,8 +110,7 @@ def fit(
     epochs, batch_size = whole("epochs", epochs), whole("batch_size", batch_size)
     patience = None if patience is None else whole("patience", patience)
     seed = whole("seed", seed, least=0)
-    if not (isinstance(weight_decay, Real) and 0 <= float(weight_decay) < math.inf):
-        raise LLPError(f"weight_decay = {weight_decay!r}; give a number from 0")
+    weight_decay = not_negative("weight_decay", weight_decay)
     watchers = _callbacks(callbacks)
     checkpoint = _checkpoint(run_dir, resume)
     how = methods.make(method, method_options)
@@ -162,7 +160,7 @@ def fit(
         "lr": task.lr,
         "seed": seed,
         "optimizer": name_of(optimizer),
-        "weight_decay": name_of(weight_decay),
+        "weight_decay": weight_decay,
         "schedule": name_of(schedule),
         "augment": name_of(augmentation),
         "held_out": name_of(held_out),

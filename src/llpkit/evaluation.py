@@ -112,6 +112,7 @@ def bag_log_likelihood(logits: Tensor, bags: Bags) -> Tensor:
 
     The one measure of fit that needs no instance label: use it to select and to stop.
     """
+    _check_bags("logits", logits, bags)
     return log_prob(logits, bags.evidence, bags.offsets, validate=False)
 
 
@@ -120,6 +121,7 @@ def proportion_error(probability: Tensor, bags: Bags) -> float:
 
     A bag whose count is a range errs by its distance from the range. Empty bags are left out.
     """
+    _check_bags("probabilities", probability, bags)
     n = bags.sizes.clamp(min=1).to(probability.dtype)
     low, high = bags.evidence.low, bags.evidence.high
     if probability.dim() == 2:
@@ -128,6 +130,14 @@ def proportion_error(probability: Tensor, bags: Bags) -> float:
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
     kept = bags.sizes > 0
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
+
+
+def _check_bags(name: str, values: Tensor, bags: Bags) -> None:
+    if len(values) != bags.num_instances:
+        raise LLPError(
+            f"there are {len(values)} {name} but the bags hold {bags.num_instances} instances; "
+            "pass those of bags.rows, in that order"
+        )
 
 
 def _of_truth(probability: Tensor, truth: Tensor) -> Tensor:

@@ -346,7 +346,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--method", "mlee"], "--method = 'mlee'; did you mean mle?"),
         (["--method-option", "refresh"], "'refresh' is not KEY=VALUE"),
         (["--method-option", "refresh=now"], "refresh = 'now'"),
-        (["--method-option", "speed=3"], "does not take these options"),
+        (["--method-option", "speed=3"], "has no option 'speed'; known are refresh, step"),
         (["--network", "small-cnn"], "takes images"),
         (["--epochs", "ten"], "--epochs = 'ten' should be a valid integer"),
         (["--device", "cuda:77"], "cuda"),

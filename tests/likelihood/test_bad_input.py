@@ -180,7 +180,7 @@ def test_bad_numbers_of_samples(value):
         likelihood.sample(Z, [1, 1], OFFSETS, num_samples=value)
 
 
-@pytest.mark.parametrize("value", ["seed", 1.5, np.random.default_rng(0)])
+@pytest.mark.parametrize("value", ["seed", 1.5, -1, 2**63, np.random.default_rng(0)])
 def test_bad_generators(value):
     with pytest.raises(LLPError, match="generator"):
         likelihood.sample(Z, [1, 1], OFFSETS, value)

@@ -140,6 +140,15 @@ def test_same_seed_same_labels():
     assert not torch.equal(first, likelihood.sample(*data, seeded(7)))
 
 
+def test_a_seed_is_as_good_as_a_generator():
+    data = batch([np.zeros(10), np.zeros(80)], Evidence.exact([4, 31]))
+    before = torch.get_rng_state()
+    for seed in (6, np.int64(6)):
+        drawn = likelihood.sample(*data, generator=seed)
+        assert torch.equal(drawn, likelihood.sample(*data, seeded(6)))
+    assert torch.equal(before, torch.get_rng_state())
+
+
 def test_the_global_generator_is_left_alone_when_one_is_passed():
     data = batch([np.zeros(10)], Evidence.exact([4]))
     before = torch.get_rng_state()

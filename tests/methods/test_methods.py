@@ -9,7 +9,7 @@ import llpkit
 from llpkit import LLPError, methods
 from llpkit.evaluation import bag_log_likelihood
 from llpkit.likelihood import log_prob, posterior
-from llpkit.methods import METHODS, Method
+from llpkit.methods import METHODS, BagMethod, Method
 
 
 def linear_toy(rows=300, seed=0):
@@ -140,8 +140,12 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make("amlee")
     with pytest.raises(LLPError, match="known are supervised, mle, direct, amle, dllp, llp-gan"):
         methods.make("???")
-    with pytest.raises(LLPError, match=r'"mle" does not take these options.*refesh'):
+    with pytest.raises(LLPError, match='"mle" has no option \'refesh\'; did you mean "refresh"'):
         methods.make("mle", {"refesh": "pass"})
+    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; known are refresh, step"):
+        methods.make("mle", {"foo": 1})
+    with pytest.raises(LLPError, match="\"direct\" has no option 'foo'; it takes none"):
+        methods.make("direct", {"foo": 1})
     with pytest.raises(LLPError, match="refresh = 'sometimes'; known are running, pass"):
         methods.make("mle", {"refresh": "sometimes"})
     with pytest.raises(LLPError, match=r"step = 3; give a number above 0, up to 2; 1 is EM"):
@@ -165,6 +169,65 @@ def test_a_method_of_ones_own_joins_the_registry_once():
             methods.register(clone)
     finally:
         METHODS.pop("mine-alone", None)
+
+
+def test_a_method_may_be_given_as_a_class():
+    assert methods.make(METHODS["mle"], {"refresh": "pass"}).wants_pass
+    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'"):
+        methods.make(METHODS["mle"], {"foo": 1})
+    with pytest.raises(LLPError, match="method = 3; give a key of"):
+        methods.make(3)
+
+
+def test_a_method_without_a_key_is_told_so():
+    class Mine(Method):
+        pass
+
+    for use in (methods.register, methods.make, lambda mine: methods.make(mine())):
+        with pytest.raises(LLPError, match='method Mine has no key; give the class one, key = "mi'):
+            use(Mine)
+
+
+@pytest.mark.parametrize("batch_size", [1000, 4])
+@pytest.mark.parametrize("shape", ["scalar", "instances", "float"])
+def test_a_bag_loss_has_one_value_a_bag(shape, batch_size):
+    class Mine(BagMethod):
+        key = "mine"
+
+        def bag_loss(self, logits, evidence, offsets):  # noqa: ARG002
+            return {"scalar": logits.mean(), "instances": logits, "float": 0.0}[shape]
+
+    gave = {"scalar": r"\(\)", "instances": r"\(10,\)", "float": "float"}[shape]
+    bags = llpkit.Bags([0, 10], [5])
+    with pytest.raises(
+        LLPError, match=rf"bag_loss of Mine gave {gave}; return one value a bag, sh"
+    ):
+        llpkit.fit("mlp", bags, torch.randn(10, 3), Mine(), batch_size=batch_size, progress=False)
+
+
+def test_a_loss_of_ones_own_is_a_scalar():
+    class Mine(Method):
+        key = "mine"
+
+        def loss(self, logits, batch):  # noqa: ARG002
+            return logits
+
+    x, _, bags = linear_toy()
+    with pytest.raises(LLPError, match=r"^loss of Mine gave \(128,\); return a scalar"):
+        llpkit.fit("mlp", bags, x, Mine(), progress=False)
+
+
+@pytest.mark.parametrize("validate", [True, False])
+def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(validate):
+    class Mine(BagMethod):
+        key = "mine"
+
+        def bag_loss(self, logits, evidence, offsets):
+            return log_prob(logits, evidence, offsets, validate=validate) * float("nan")
+
+    x, _, bags = linear_toy()
+    with pytest.raises(LLPError, match=r"epoch 1: the loss is nan.* by zero in the loss of Mine"):
+        llpkit.fit("mlp", bags, x, Mine(), epochs=1, batch_size=32, progress=False)
 
 
 def test_llp_gan_refuses_a_network_without_features():

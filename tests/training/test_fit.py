@@ -14,6 +14,7 @@ from torch import nn
 
 import llpkit
 from llpkit import LLPError
+from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
 
 
@@ -74,6 +75,20 @@ def test_the_posterior_of_rows_agrees_with_the_counts():
         assert float(phi[bag.rows].sum()) == pytest.approx(bag.count, abs=1e-4)
 
 
+def test_the_posterior_takes_the_inputs_of_the_whole_table():
+    x, _, bags = toy()
+    _, test = bags.split(0.8, generator=0)
+    with pytest.raises(LLPError, match=rf"table with 200 rows but inputs has {len(test.rows)}"):
+        quick().posterior(x[test.rows], test)
+
+
+def test_measures_of_bags_take_the_instances_of_the_bags():
+    _, _, bags = toy()
+    for measure in (bag_log_likelihood, proportion_error):
+        with pytest.raises(LLPError, match=r"150 .* the bags hold 200 .*those of bags\.rows"):
+            measure(torch.zeros(150), bags)
+
+
 def test_rows_in_any_order_give_the_same_bags():
     """The permutation that Bags keeps puts each row beside its bag-mates."""
     x, truth, _ = toy()
@@ -121,6 +136,36 @@ def test_a_callback_may_look_on_and_stop():
     model = quick(epochs=9, callbacks=[Stop()])
     assert len(model.history) == 2
     assert 0 < model.history[0]["mine"] < 1
+
+
+def test_one_callback_needs_no_list_and_its_labels_no_tensor():
+    x, truth, _ = toy()
+    model = quick(callbacks=TestMetrics(x, truth.tolist()))
+    assert 0 <= model.history[0]["test_accuracy"] <= 1
+    with pytest.raises(LLPError, match=r"truth has shape \(150,\) but inputs has 200 rows"):
+        TestMetrics(x, truth[:150])
+    with pytest.raises(LLPError, match="every = 0; give a whole number from 1"):
+        TestMetrics(x, truth, every=0)
+
+
+def test_what_a_callback_writes_can_be_saved(tmp_path):
+    class Write(Callback):
+        def __init__(self, value):
+            self.value = value
+
+        def on_epoch(self, session, row):  # noqa: ARG002
+            row["mine"] = self.value
+
+    for value in (torch.tensor(0.5), np.float32(0.5), np.array(0.5), 0.5):
+        model = quick(callbacks=[Write(value)], run_dir=tmp_path / str(type(value)))
+        assert type(model.history[0]["mine"]) is float
+        assert llpkit.load(model.save(tmp_path / "model")).history == model.history
+    with pytest.raises(LLPError, match=r"wrote a Tensor into row\['mine'\], which cannot be"):
+        quick(callbacks=[Write(torch.zeros(3))])
+
+
+def test_whole_numbers_of_any_kind_will_do():
+    assert torch.equal(weights(quick(seed=np.int64(3))), weights(quick(seed=3)))
 
 
 def test_mixed_precision_trains():
@@ -301,6 +346,89 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         quick(run_dir=tmp_path, resume=True, seed=7)
 
 
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    x, _, bags = toy()
+    run = {"epochs": 1, "run_dir": tmp_path, "resume": True, "progress": False}
+    llpkit.fit(nn.Linear(3, 1), bags, x, **run)
+    with pytest.raises(LLPError, match=r"checkpoint\.pt do not fit this network: Error"):
+        llpkit.fit(nn.Linear(3, 2), bags, x, **run)
+
+
+def other_schedule(optimizer):
+    return torch.optim.lr_scheduler.ConstantLR(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedule": "cosine"}, "schedule = 'tail', this one has 'cosine'"),
+        ({"schedule": other_schedule}, r"schedule = 'tail', this one has '.*\.other_schedule'"),
+        ({"optimizer": "sgd"}, "optimizer = 'adam', this one has 'sgd'"),
+        ({"weight_decay": 0.1}, r"weight_decay = 0\.0, this one has 0\.1"),
+        ({"augment": abs}, r"augment = None, this one has 'builtins\.abs'"),
+        ({"held_out": 0.3}, r"held_out = 0\.2, this one has 0\.3"),
+    ],
+)
+def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
+    quick(run_dir=tmp_path, epochs=1, held_out=0.2)
+    with pytest.raises(LLPError, match=f"{message}; use another run directory"):
+        quick(run_dir=tmp_path, resume=True, **{"epochs": 1, "held_out": 0.2, **options})
+
+
+def test_a_run_is_resumed_with_its_own_data(tmp_path):
+    x, truth, whole = toy()
+    bags, held_out = whole.split(0.7, generator=0)
+
+    def run(bags=bags, x=x, held_out=held_out, labels=truth):
+        return llpkit.fit(
+            "mlp", bags, x, "supervised", held_out=held_out, labels=labels, epochs=1,
+            run_dir=tmp_path, resume=True, progress=False,
+        )  # fmt: skip
+
+    changed = x.clone()
+    changed[17] += 1
+    first = run()
+    assert torch.equal(weights(run()), weights(first))
+    turned = llpkit.Bags(bags.offsets, bags.sizes - bags.counts, rows=bags.rows, num_rows=200)
+    for options, name in [
+        ({"x": changed}, "inputs"),
+        ({"labels": 1 - truth}, "labels"),
+        ({"bags": turned}, "bags"),
+        ({"held_out": held_out[1:]}, "held-out bags"),
+    ]:
+        with pytest.raises(LLPError, match=f"a run with other {name}; use another run directory"):
+            run(**options)
+    state = torch.load(tmp_path / "checkpoint.pt")
+    torch.save({**state, "data": {}}, tmp_path / "checkpoint.pt")  # as older versions wrote it
+    run(x=changed)
+
+
+def test_large_inputs_and_files_are_told_apart_at_little_cost(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from llpkit.datasets import ImageFiles
+    from llpkit.training._fingerprint import of_inputs
+
+    monkeypatch.setattr("llpkit.training._fingerprint.MOST_BYTES", 120)
+    x = torch.randn(100, 3)
+    first = of_inputs(x)
+    assert of_inputs(x.clone()) == first
+    assert of_inputs(x + 1) != first
+    assert of_inputs(x[:99]) != first
+
+    def picture(name, value, side=4):
+        Image.new("RGB", (side, side), (value,) * 3).save(tmp_path / name)
+        return tmp_path / name
+
+    paths = [picture(f"{i}.bmp", i) for i in range(3)]
+    files = ImageFiles(paths)
+    first = of_inputs(files)
+    assert of_inputs(ImageFiles(paths)) == first
+    assert of_inputs(ImageFiles(paths[::-1])) != first
+    picture("1.bmp", 1, side=5)
+    assert of_inputs(files) != first
+
+
 def test_a_broken_checkpoint_is_named(tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(b"not one")
     with pytest.raises(LLPError, match=r"checkpoint\.pt is not a checkpoint that can be read"):
@@ -322,13 +450,25 @@ def test_no_half_written_file_is_left(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
+    class Fill(Callback):
+        def on_epoch(self, session, row):  # noqa: ARG002
+            if row["epoch"] == 2:
+                self.before = (tmp_path / "checkpoint.pt").read_bytes()
+                monkeypatch.setattr(torch, "save", fail)
+
+    disk = Fill()
+    with pytest.raises(OSError, match="disk full"):
+        quick(run_dir=tmp_path, callbacks=disk)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == disk.before
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_checkpoint_is_not_overwritten(tmp_path):
     quick(run_dir=tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
-    monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
-        quick(run_dir=tmp_path)
+    with pytest.raises(LLPError, match="holds the checkpoint of a run; go on with resume=True"):
+        quick(run_dir=tmp_path, seed=1)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
 # Saving
@@ -363,6 +503,13 @@ def test_what_is_no_model_is_refused(tmp_path):
         ({"epochs": 0}, "epochs = 0; give a whole number from 1"),
         ({"batch_size": 2.5}, "batch_size = 2.5"),
         ({"seed": -1}, "seed = -1; give a whole number from 0"),
+        ({"seed": None}, "seed = None; give a whole number from 0"),
+        ({"patience": 0, "held_out": 0.2}, "patience = 0; give a whole number from 1"),
+        ({"precision": "x"}, 'precision = \'x\'; give "auto", "32-true"'),
+        ({"weight_decay": -1}, "weight_decay = -1; give a number from 0"),
+        ({"weight_decay": "a"}, "weight_decay = 'a'; give a number from 0"),
+        ({"callbacks": [TestMetrics]}, r"callbacks\[0\] is the class TestMetrics; pass objects"),
+        ({"callbacks": [print]}, r"callbacks\[0\] is a builtin_function_or_method; pass objects"),
         ({"lr": -1.0}, "lr = -1.0; give a positive number"),
         ({"optimizer": "adamm"}, "optimizer = 'adamm'; known are adam and sgd"),
         ({"schedule": "up"}, "schedule = 'up'; known are tail, cosine, constant"),
@@ -378,12 +525,45 @@ def test_refusals(options, message):
         quick(**options)
 
 
+def test_held_out_bags_are_of_the_same_table_and_share_no_row_with_the_others():
+    x, truth, bags = toy()
+    part, rest = bags.split(0.7, generator=0)
+    model = llpkit.fit("mlp", part, x, held_out=rest, epochs=1, progress=False)
+    assert "held_out_log_likelihood" in model.history[0]
+    three = llpkit.Bags([0, 2], [[1, 1, 0]], rows=rest.rows[:2], num_rows=200)
+    for held_out, message in [
+        (llpkit.random_bags(truth[:60], 3, generator=0), "held_out is of a table with 60 rows but"),
+        (llpkit.Bags([0, 1], [1], rows=[200]), "held_out is of a table with 201 rows but inputs"),
+        (llpkit.Bags([0, 0], [0], num_rows=200), "held_out holds no instances"),
+        (three, "held_out has counts of 3 classes but bags has binary counts"),
+        (
+            part[[3, 4]],
+            rf"row {int(part[3].rows[0])} is in bags and in held_out "
+            rf"\({part[[3, 4]].num_instances} such rows",
+        ),
+    ]:
+        with pytest.raises(LLPError, match=message):
+            llpkit.fit("mlp", part, x, held_out=held_out, epochs=1, progress=False)
+
+
+def test_the_share_held_out_is_any_number_between_0_and_1():
+    model = quick(held_out=np.float32(0.25))
+    assert "held_out_log_likelihood" in model.history[0]
+    for held_out in (0, 1, 0.0, 1.5, True, float("nan"), "a"):
+        with pytest.raises(LLPError, match=rf"held_out = {held_out!r}; give Bags, or the share"):
+            quick(held_out=held_out)
+    with pytest.raises(LLPError, match=r"held_out = 0\.001 of \d+ bags leaves a part without"):
+        quick(held_out=0.001)
+
+
 def test_inputs_must_match_the_table():
     x, _, bags = toy()
     with pytest.raises(LLPError, match="table with 200 rows but inputs has 150"):
         llpkit.fit("mlp", bags, x[:150], progress=False)
     with pytest.raises(LLPError, match=r"inputs has shape \(200,\)"):
         llpkit.fit("mlp", bags, x[:, 0], progress=False)
+    with pytest.raises(LLPError, match=r"bags is a Tensor; pass llpkit\.Bags"):
+        llpkit.fit("mlp", x, x, progress=False)
     with pytest.raises(LLPError, match="inputs is a str"):
         llpkit.fit("mlp", bags, "x", progress=False)
     with pytest.raises(LLPError, match="this model takes"):
@@ -392,11 +572,30 @@ def test_inputs_must_match_the_table():
         llpkit.fit(nn.Identity(), bags, x, progress=False)
 
 
+def test_inputs_must_be_numbers():
+    x, truth, bags = toy()
+    bags = bags[:-1]
+    inside, outside = int(bags.rows[5]), int(toy()[2][-1].rows[0])
+    for value in ("nan", "inf", "-inf"):
+        bad = x.clone()
+        bad[outside, 1] = float(value)
+        model = llpkit.fit("mlp", bags, bad, epochs=1, progress=False)  # is in no bag
+        bad[inside, 0] = float(value)
+        with pytest.raises(LLPError, match=rf"inputs\[{inside}\] has the value {value} \(1 such"):
+            llpkit.fit("mlp", bags, bad, epochs=1, progress=False)
+        first = min(inside, outside)
+        for use in (model.predict, lambda x, m=model: m.posterior(x, bags)):
+            with pytest.raises(LLPError, match=rf"inputs\[{first}\] has the value {value} \(2 su"):
+                use(bad)
+        with pytest.raises(LLPError, match=rf"inputs\[{first}\] has the value"):
+            quick(callbacks=[TestMetrics(bad, truth)])
+
+
 def test_a_diverging_run_says_what_to_do():
-    x, _, bags = toy()
-    x[0, 0] = float("nan")
-    with pytest.raises(LLPError, match="extreme values in the inputs"):
-        llpkit.fit("linear", bags, x, epochs=2, progress=False)
+    with pytest.raises(
+        LLPError, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
+    ):
+        quick(lr=1e30, optimizer="sgd")
 
 
 def test_the_package_stays_light():

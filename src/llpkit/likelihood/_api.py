@@ -160,7 +160,7 @@ def sample(
     logits: Tensor,
     counts: Any,
     offsets: Any,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     *,
     num_samples: int | None = None,
     max_states: int = MAX_STATES,
@@ -168,27 +168,22 @@ def sample(
 ) -> Tensor:
     """Label combinations drawn exactly from the posterior given what is known of the counts.
 
+    Randomness comes from ``generator``, a generator or a seed, or from torch's global state.
+
     Returns:
         int64 labels ``(N,)`` (0 or 1, or the class), or ``(num_samples, N)``. The counts of every
         draw agree with the evidence.
 
     >>> import torch
-    >>> g = torch.Generator().manual_seed(0)
-    >>> sample(torch.zeros(6), [2], [0, 6], g, num_samples=5).sum(1)
+    >>> sample(torch.zeros(6), [2], [0, 6], generator=0, num_samples=5).sum(1)
     tensor([2, 2, 2, 2, 2])
     """
     if num_samples is not None and (not isinstance(num_samples, Integral) or num_samples < 1):
         raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise LLPError(f"generator is a {type(generator).__name__}; pass a torch.Generator")
-    if generator is not None and generator.device.type != check_logits(logits).device.type:
-        raise LLPError(
-            f"generator is on {generator.device} but logits is on {logits.device}; make one there "
-            "with torch.Generator(device)"
-        )
+    source = _generator(generator, check_logits(logits).device)
     z, problem = state(logits, counts, offsets, "torch", max_states, validate)
     problem.refuse_impossible(z.detach())
-    labels = problem.sample(z.detach(), generator, int(num_samples or 1))
+    labels = problem.sample(z.detach(), source, int(num_samples or 1))
     return labels[0] if num_samples is None else labels
 
 
@@ -209,6 +204,24 @@ def mode(
     z, problem = state(logits, counts, offsets, "torch", max_states, validate)
     problem.refuse_impossible(z.detach())
     return problem.mode(z.detach())
+
+
+def _generator(generator: Any, device: torch.device) -> torch.Generator | None:
+    """A generator on this device, made from a seed where one is given."""
+    if generator is None:
+        return None
+    if isinstance(generator, torch.Generator):
+        if generator.device.type != device.type:
+            raise LLPError(
+                f"generator is on {generator.device} but logits is on {device}; make one there "
+                "with torch.Generator(device), or pass a seed"
+            )
+        return generator
+    if isinstance(generator, Integral) and 0 <= int(generator) < 2**63:
+        return torch.Generator(device).manual_seed(int(generator))
+    raise LLPError(
+        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
+    )
 
 
 def _solve(

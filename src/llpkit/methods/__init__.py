@@ -1,6 +1,8 @@
 """The methods, one file each, behind one protocol."""
 
 import difflib
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from llpkit.errors import LLPError
@@ -26,18 +28,26 @@ OWN = "one of your own has to be registered, on the command line by llpkit --plu
 
 def register(method: type[Method]) -> type[Method]:
     """Make a method known under its key; usable as a decorator."""
+    _check_key(method)
     if METHODS.get(method.key, method) is not method:
         raise LLPError(f'there is a method "{method.key}" already; choose another key')
     METHODS[method.key] = method
     return method
 
 
+def _check_key(method: type[Method]) -> None:
+    key = getattr(method, "key", None)
+    if not isinstance(key, str) or not key:
+        name = method.__name__
+        raise LLPError(f'method {name} has no key; give the class one, key = "{name.lower()}"')
+
+
 for _method in (Supervised, MLE, Direct, AMLE, DLLP, LLPGAN):
     register(_method)
 
 
-def make(method: "str | Method", options: dict[str, Any] | None = None) -> Method:
-    """A method by its key and options; a method itself is passed through.
+def make(method: "str | Method | type[Method]", options: dict[str, Any] | None = None) -> Method:
+    """A method by its key or class, and options; a method itself is passed through.
 
     >>> make("mle", {"refresh": "pass"}).wants_pass
     True
@@ -45,16 +55,40 @@ def make(method: "str | Method", options: dict[str, Any] | None = None) -> Metho
     if isinstance(method, Method):
         if options:
             raise LLPError("method_options go with a method's key; this method is made already")
+        _check_key(type(method))
         return method
+    if isinstance(method, type) and issubclass(method, Method):
+        _check_key(method)
+        return _build(method, options or {})
+    if not isinstance(method, str):
+        raise LLPError(
+            f"method = {method!r}; give a key of llpkit.methods.METHODS, or a subclass of "
+            "llpkit.methods.Method"
+        )
     if method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, 1)
-        known = f"known are {', '.join(METHODS)}; {OWN}"
-        hint = f'did you mean "{near[0]}"?' if near else known
+        hint = _nearest(method, METHODS)
+        hint += f"; {OWN}" if hint.startswith("known") else ""
         raise LLPError(f"method = {method!r}; {hint}")
+    return _build(METHODS[method], options or {})
+
+
+def _build(method: type[Method], options: dict[str, Any]) -> Method:
+    parameters = inspect.signature(method).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        for option in options:
+            if option not in parameters:
+                hint = _nearest(option, parameters) if parameters else "it takes none"
+                raise LLPError(f'method "{method.key}" has no option {option!r}; {hint}')
     try:
-        return METHODS[method](**(options or {}))
+        return method(**options)
     except TypeError as error:
-        raise LLPError(f'method "{method}" does not take these options: {error}') from error
+        raise LLPError(f'method "{method.key}" does not take these options: {error}') from error
+
+
+def _nearest(name: object, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(str(name), names, 1)
+    return f'did you mean "{near[0]}"?' if near else f"known are {', '.join(names)}"
 
 
 __all__ = [

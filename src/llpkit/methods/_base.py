@@ -107,10 +107,16 @@ class Method:
         """One optimiser step; the detached loss and logits."""
         logits = as_logits(trainer.network(batch.inputs), num_classes)
         loss = self.loss(logits, batch)
+        self._check_shape("loss", loss, (), "a scalar, the mean over the batch")
         trainer.optimizer.zero_grad(set_to_none=True)
         trainer.backward(loss)
         trainer.optimizer.step()
         return loss.detach(), logits.detach()
+
+    def _check_shape(self, name: str, value: Any, shape: tuple[int, ...], words: str) -> None:
+        if not isinstance(value, Tensor) or value.shape != shape:
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise LLPError(f"{name} of {type(self).__name__} gave {got}; return {words}")
 
     def end_epoch(self, logits: Tensor) -> None:
         """After an epoch: the training logits ``(N,)`` or ``(N, K)`` in engine order."""
@@ -135,8 +141,13 @@ class BagMethod(Method):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         assert batch.evidence is not None
         assert batch.offsets is not None
-        losses = self.bag_loss(logits, batch.evidence, batch.offsets)  # (B,)
+        losses = self._bag_losses(logits, batch.evidence, batch.offsets)  # (B,)
         return weighted_mean(losses, batch.weights)
+
+    def _bag_losses(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        losses, number = self.bag_loss(logits, evidence, offsets), len(offsets) - 1
+        self._check_shape("bag_loss", losses, (number,), f"one value a bag, shape ({number},)")
+        return losses
 
     def large_step(
         self, bag: LargeBag, trainer: Trainer, num_classes: int | None
@@ -160,7 +171,7 @@ class BagMethod(Method):
             for name, buffer in trainer.network.named_buffers():
                 buffer.copy_(kept[name])
         logits = torch.cat(parts).float().requires_grad_()
-        loss = self.bag_loss(logits, bag.evidence, bag.offsets).mean()
+        loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 
         trainer.optimizer.zero_grad(set_to_none=True)

@@ -1,13 +1,33 @@
 """What may look on while a network is trained."""
 
+import json
 import sys
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
+from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc, log_loss
+from llpkit.training._check import whole
 
 Row = dict[str, Any]
+
+
+def plain_row(row: Row) -> Row:
+    """A row that can be written: tensors and NumPy numbers of one value as Python's numbers."""
+    kinds = (Tensor, np.ndarray, np.generic)
+    plain = {k: v.item() if isinstance(v, kinds) and v.ndim == 0 else v for k, v in row.items()}
+    for key, value in plain.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise LLPError(
+                f"a callback wrote a {type(value).__name__} into row[{key!r}], which cannot be "
+                "saved; write a number or text"
+            ) from error
+    return plain
 
 
 class Callback:
@@ -38,8 +58,14 @@ class TestMetrics(Callback):
 
     __test__ = False  # not a test class, whatever its name
 
-    def __init__(self, inputs: Any, truth: Tensor, every: int = 1) -> None:
-        self.inputs, self.truth, self.every = inputs, truth.cpu(), every
+    def __init__(self, inputs: Any, truth: Any, every: int = 1) -> None:
+        self.inputs, self.every = inputs, whole("every", every)
+        self.truth = torch.as_tensor(truth).cpu()
+        if self.truth.shape != (len(inputs),):
+            raise LLPError(
+                f"truth has shape {tuple(self.truth.shape)} but inputs has {len(inputs)} rows; "
+                "give one label for every row"
+            )
 
     def on_epoch(self, session: Any, row: Row) -> None:
         if row["epoch"] % self.every and row["epoch"] != session.epochs:

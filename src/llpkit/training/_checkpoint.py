@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from llpkit.errors import LLPError
 
@@ -35,19 +36,37 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     write_atomically(path, lambda temporary: torch.save(state, temporary))
 
 
-def load_checkpoint(path: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Read it back, refusing one of another run."""
+def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
+    """Give a network the weights that were read from ``path``."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise LLPError(f"the weights in {path} do not fit this network: {error}") from error
+
+
+def load_checkpoint(path: Path, settings: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:
+    """Read it back, refusing one of another run.
+
+    What the checkpoint says nothing of, because an older version wrote it, is not compared.
+    """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        before, known = state["settings"], state.get("data", {})
     except Exception as error:
         raise LLPError(
             f"{path} is not a checkpoint that can be read ({type(error).__name__}); remove it to "
             "start afresh"
         ) from error
     for name, value in settings.items():
-        if state["settings"].get(name) != value:
+        if name in before and before[name] != value:
             raise LLPError(
-                f"{path} is of a run with {name} = {state['settings'].get(name)!r}, this one has "
+                f"{path} is of a run with {name} = {before[name]!r}, this one has "
                 f"{value!r}; use another run directory, or the same settings"
+            )
+    for name, checksum in data.items():
+        if name in known and known[name] != checksum:
+            raise LLPError(
+                f"{path} is of a run with other {name}; use another run directory, or the same "
+                f"{name}"
             )
     return state

@@ -17,7 +17,9 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
+from llpkit.training._check import check_finite, check_table, divide, not_negative, whole
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
+from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
 from llpkit.training._loop import Session
 from llpkit.training._model import Fitted
 
@@ -30,7 +32,7 @@ def fit(
     network: str | nn.Module | None,
     bags: Bags,
     inputs: Any,
-    method: str | Method = "mle",
+    method: str | Method | type[Method] = "mle",
     *,
     epochs: int = 30,
     batch_size: int = 128,
@@ -46,7 +48,7 @@ def fit(
     precision: Any = "auto",
     device: str = "auto",
     seed: int = 0,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     run_dir: str | Path | None = None,
     resume: bool = False,
     resident: bool | str = "auto",
@@ -72,8 +74,8 @@ def fit(
         schedule: ``"tail"`` (constant, then a cosine to zero over the last half), ``"cosine"``,
             ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
         augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
-        held_out: Bags kept from training (or the share of bags to keep): the weights of the epoch
-            with their best exact log-likelihood are returned.
+        held_out: Other bags of the same table, kept from training (or the share of ``bags`` to
+            keep): the weights of the epoch with their best exact log-likelihood are returned.
         patience: Stop when that has not improved for so many epochs.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
@@ -82,8 +84,10 @@ def fit(
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
-        run_dir: Where a checkpoint is written after every epoch.
-        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop.
+        run_dir: Where a checkpoint is written after every epoch; one that is there already is
+            never overwritten unless the run resumes from it.
+        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
+            data and settings must be those of the run.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
         cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is
@@ -103,29 +107,35 @@ def fit(
     >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
     True
     """
-    _check_numbers(epochs=epochs, batch_size=batch_size, patience=patience, seed=seed)
+    epochs, batch_size = whole("epochs", epochs), whole("batch_size", batch_size)
+    patience = None if patience is None else whole("patience", patience)
+    seed = whole("seed", seed, least=0)
+    weight_decay = not_negative("weight_decay", weight_decay)
+    watchers = _callbacks(callbacks)
+    checkpoint = _checkpoint(run_dir, resume)
     how = methods.make(method, method_options)
     data = as_inputs(inputs)
-    if bags.num_rows != len(data):
-        raise LLPError(
-            f"the bags are of a table with {bags.num_rows} rows but inputs has {len(data)}; "
-            "pass the inputs of all rows, in the table's order"
-        )
+    check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
     if patience is not None and held_out is None:
         raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
-    if isinstance(held_out, float):
-        bags, held_out = bags.split(1 - held_out, seed)
+    bags, judges = divide(bags, held_out, seed)
+    check_finite(data, *(part.rows for part in (bags, judges) if part is not None))
     where = _device(device)
     task = _task(bags, data, how, labels, batch_size, where, lr)
 
     precision = _precision(precision, where)
     devices: Any = 1 if where.index is None else [where.index]
-    with _quiet():
-        fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
+    try:
+        with _quiet():
+            fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
+    except ValueError as error:
+        raise LLPError(
+            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
+        ) from error
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(seed, 0))
         module, name = _network(network, how, task)
@@ -141,6 +151,7 @@ def fit(
         wrapped, chosen = fabric.setup(plain, chosen)
         compiled = fabric.setup_module(_compiled(plain)) if compile else None
 
+    augmentation = _augment(augment)
     settings = {
         "method": how.key,
         "method_options": {k: repr(v) for k, v in (method_options or {}).items()},
@@ -148,6 +159,12 @@ def fit(
         "batch_size": batch_size,
         "lr": task.lr,
         "seed": seed,
+        "optimizer": name_of(optimizer),
+        "weight_decay": weight_decay,
+        "schedule": name_of(schedule),
+        "augment": name_of(augmentation),
+        "held_out": name_of(held_out),
+        "patience": patience,
         "instances": bags.num_instances,
         "bags": len(bags),
         "precision": str(precision),
@@ -161,21 +178,20 @@ def fit(
         task,
         feed,
         preprocess,
-        _augment(augment),
+        augmentation,
         epochs,
         seed,
-        None if held_out is None else held_out.to(where),
+        None if judges is None else judges.to(where),
         patience,
-        ([Progress(how.key)] if progress else []) + list(callbacks),
-        None if run_dir is None else Path(run_dir) / CHECKPOINT,
+        ([Progress(how.key)] if progress else []) + watchers,
+        checkpoint,
         settings,
         fixed,
         False,
         compiled,
+        None if checkpoint is None else _checksums(bags, judges, data, task.labels),
     )
     if resume:
-        if run_dir is None:
-            raise LLPError("resume needs the run_dir that holds the checkpoint")
         session.resume()
     session.record = fixed and cuda_graph and _recordable(chosen, precision)
     session.run()
@@ -197,11 +213,32 @@ def fit(
     )
 
 
-def _check_numbers(**values: int | None) -> None:
-    for name, value in values.items():
-        least = 0 if name == "seed" else 1
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+def _checkpoint(run_dir: str | Path | None, resume: bool) -> Path | None:
+    if run_dir is None:
+        if resume:
+            raise LLPError("resume needs the run_dir that holds the checkpoint")
+        return None
+    checkpoint = Path(run_dir) / CHECKPOINT
+    if checkpoint.exists() and not resume:
+        raise LLPError(
+            f"run_dir = {str(run_dir)!r} holds the checkpoint of a run; go on with resume=True, "
+            "remove it, or use another directory"
+        )
+    return checkpoint
+
+
+def _callbacks(callbacks: Any) -> list[Callback]:
+    """One callback or several, as a list."""
+    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    for i, one in enumerate(given):
+        if not isinstance(one, Callback):
+            kind = (
+                f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
+            )
+            raise LLPError(
+                f"callbacks[{i}] is {kind}; pass objects of subclasses of llpkit.training.Callback"
+            )
+    return given
 
 
 def _device(device: str) -> torch.device:
@@ -358,6 +395,17 @@ def _schedule(schedule: Any, optimizer: torch.optim.Optimizer, epochs: int) -> A
         return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _checksums(
+    bags: Bags, held_out: Bags | None, inputs: Inputs, labels: Tensor | None
+) -> dict[str, str]:
+    return {
+        "inputs": of_inputs(inputs),
+        "labels": of_tensors(labels),
+        "bags": of_bags(bags),
+        "held-out bags": of_bags(held_out),
+    }
 
 
 def _augment(augment: Any) -> Any:

@@ -19,8 +19,9 @@ from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
-from llpkit.training._callbacks import Callback, Row
-from llpkit.training._checkpoint import load_checkpoint, save_checkpoint
+from llpkit.training._callbacks import Callback, Row, plain_row
+from llpkit.training._check import check_finite
+from llpkit.training._checkpoint import load_checkpoint, load_weights, save_checkpoint
 from llpkit.training._feed import Feed, Preprocess, as_inputs, to_float
 from llpkit.training._fixed import plan_bags, plan_instances, send
 from llpkit.training._replay import Replay
@@ -61,6 +62,8 @@ class Session:
     """Whether steps are recorded and replayed; see :mod:`._replay`."""
     compiled: nn.Module | None = None
     """The same network, compiled for the steps."""
+    data: dict[str, str] | None = None
+    """Checksums of what is learned from, for the checkpoint; see :mod:`._fingerprint`."""
 
     def __post_init__(self) -> None:
         self.history: list[Row] = []
@@ -76,8 +79,8 @@ class Session:
         """Take up the checkpoint, if there is one."""
         if self.checkpoint is None or not self.checkpoint.exists():
             return False
-        state = load_checkpoint(self.checkpoint, self.settings or {})
-        self.network.load_state_dict(state["network"])
+        state = load_checkpoint(self.checkpoint, self.settings or {}, self.data or {})
+        load_weights(self.network, state["network"], self.checkpoint)
         self.optimizer.load_state_dict(state["optimizer"])
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -141,10 +144,8 @@ class Session:
         row["seconds"] = time.perf_counter() - start
         row.update(self._bag_metrics(logits, self.task.bags, ""))
         if not all(map(_finite, (row["loss"], row["log_likelihood"]))):
-            raise LLPError(
-                f"epoch {epoch}: the loss is {row['loss']} and the bag log-likelihood is "
-                f"{row['log_likelihood']}; lower the learning rate (now {row['lr']:g}) or look for "
-                "extreme values in the inputs"
+            raise self._diverged(
+                row["loss"], f" and the bag log-likelihood {row['log_likelihood']}"
             )
         if self.held_out is not None:
             row.update(self._bag_metrics(self._logits(self.held_out), self.held_out, "held_out_"))
@@ -153,7 +154,7 @@ class Session:
         self._keep_best(row)
         for callback in self.callbacks:
             callback.on_epoch(self, row)
-        self.history.append(row)
+        self.history.append(plain_row(row))
         if self.checkpoint is not None:
             save_checkpoint(self.checkpoint, self._state())
 
@@ -167,14 +168,30 @@ class Session:
         seen = torch.zeros(shape, device=self.task.device)
         total = torch.zeros((), device=self.task.device)
         for batch in self._batches():
-            if isinstance(batch, LargeBag):
-                method = cast(BagMethod, self.method)
-                loss, logits = method.large_step(batch, self._trainer, classes)
-            else:
-                loss, logits = self.method.step(batch, self._trainer, classes)
+            try:
+                if isinstance(batch, LargeBag):
+                    method = cast(BagMethod, self.method)
+                    loss, logits = method.large_step(batch, self._trainer, classes)
+                else:
+                    loss, logits = self.method.step(batch, self._trainer, classes)
+            except LLPError as error:
+                # Weights follow a loss that is not a number, so the next step blames the network.
+                if not _finite(float(total)):
+                    raise self._diverged(float(total)) from error
+                raise
             seen[batch.positions] = logits.to(seen.dtype)
             total += loss * len(batch.positions)
         return total / bags.num_instances, seen
+
+    def _diverged(self, loss: float, more: str = "") -> LLPError:
+        own = not type(self.method).__module__.startswith("llpkit.")
+        name = type(self.method).__name__
+        zeros = f"a logarithm of zero or a division by zero in the loss of {name}"
+        return LLPError(
+            f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
+            f"(now {float(self.optimizer.param_groups[0]['lr']):g}) or look for "
+            f"{zeros if own else 'extreme values in the inputs'}"
+        )
 
     def _train_fixed(self) -> tuple[Tensor, Tensor]:
         """The same in steps of one shape, with nothing that waits for the device between them."""
@@ -270,7 +287,9 @@ class Session:
         """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
         feed = inputs
         if not isinstance(inputs, Feed):
-            feed = Feed(as_inputs(inputs), self.task.device, resident=False)
+            given = as_inputs(inputs)
+            check_finite(given)
+            feed = Feed(given, self.task.device, resident=False)
         rows = list(torch.arange(len(feed), device=feed.device).split(512))
         return forward(self.network, self.preprocess, feed, rows, self.task.num_classes)
 
@@ -298,6 +317,7 @@ class Session:
     def _state(self) -> dict[str, Any]:
         return {
             "settings": self.settings or {},
+            "data": self.data or {},
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),

@@ -12,7 +12,8 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of
 from llpkit.likelihood import posterior
-from llpkit.training._checkpoint import write_atomically
+from llpkit.training._check import check_finite, check_table
+from llpkit.training._checkpoint import load_weights, write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
 
@@ -45,6 +46,7 @@ class Fitted:
                 f"inputs has shape {tuple(rows.shape)}; this model takes "
                 f"(rows, {', '.join(map(str, self.input_shape))})"
             )
+        check_finite(rows)
         device = next(self.network.parameters()).device
         feed = Feed(rows, device, resident=False)
         batches = list(torch.arange(len(feed)).split(512))
@@ -61,8 +63,11 @@ class Fitted:
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
         """Label probabilities given the bags' counts, one row an input row.
 
-        Rows in no bag keep the probability that the network alone gives them.
+        ``inputs`` are those of the whole table that the bags speak of. Rows in no bag keep the
+        probability that the network alone gives them.
         """
+        inputs = as_inputs(inputs)
+        check_table(bags, len(inputs))
         logits = self.logits(inputs)
         result = probabilities(logits)
         bags = bags.to("cpu")
@@ -124,10 +129,7 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
     preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
     prefix = "network."
     weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise LLPError(f"the weights in {folder} do not fit this network: {error}") from error
+    load_weights(network, weights, folder)
     network.eval()
     return Fitted(
         network,

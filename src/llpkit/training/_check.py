@@ -1,0 +1,98 @@
+"""What users pass to training, checked against each other before the first step."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.training._feed import Inputs
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of any kind, as an int."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+    return int(value)
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A finite number from 0, as a float."""
+    if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise LLPError(f"{name} = {value!r}; give a number from 0")
+    return float(value)
+
+
+def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
+    """That bags speak of the table whose inputs are there."""
+    if not isinstance(bags, Bags):
+        raise LLPError(f"{name} is a {type(bags).__name__}; pass llpkit.Bags")
+    if bags.num_rows != num_rows:
+        raise LLPError(
+            f"{name} is of a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
+            "inputs of all rows, in the table's order (num_rows= of Bags is the table's length)"
+        )
+
+
+def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
+    """Bags to train on and bags to judge by, which share no row."""
+    if held_out is None:
+        return bags, None
+    if isinstance(held_out, Bags):
+        check_table(held_out, bags.num_rows, "held_out")
+        _check_apart(bags, held_out)
+        return bags, held_out
+    if not isinstance(held_out, Real) or not 0 < float(held_out) < 1:
+        raise LLPError(
+            f"held_out = {held_out!r}; give Bags, or the share of the bags to keep from training, "
+            "between 0 and 1"
+        )
+    share = float(held_out)
+    if round((1 - share) * len(bags)) in (0, len(bags)):
+        raise LLPError(f"held_out = {share:g} of {len(bags)} bags leaves a part without bags")
+    return bags.split(1 - share, seed)
+
+
+def _check_apart(bags: Bags, held_out: Bags) -> None:
+    if held_out.num_instances == 0:
+        raise LLPError("held_out holds no instances; there is nothing to judge by")
+    if held_out.num_classes != bags.num_classes:
+        kinds = [
+            "binary counts" if k is None else f"counts of {k} classes"
+            for k in (held_out.num_classes, bags.num_classes)
+        ]
+        raise LLPError(f"held_out has {kinds[0]} but bags has {kinds[1]}; give both the same")
+    used = torch.zeros(bags.num_rows, dtype=torch.bool)
+    used[bags.rows.cpu()] = True
+    rows = held_out.rows.cpu()
+    shared = rows[used[rows]]
+    if len(shared):
+        raise LLPError(
+            f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
+            "keep them apart, as bags.split does"
+        )
+
+
+def check_finite(inputs: Inputs, *rows: Tensor) -> None:
+    """That the inputs of these rows, or of all, are numbers; files hold nothing else."""
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.numel() == 0:
+        return
+    if all(bool(end.isfinite()) for end in inputs.aminmax()):  # NaN is the least and the largest
+        return
+    fine = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
+    bad = ~torch.cat(fine).cpu()
+    if rows:
+        used = torch.zeros_like(bad)
+        for some in rows:
+            used[some.cpu()] = True
+        bad &= used
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        values = inputs[first].flatten()
+        raise LLPError(
+            f"inputs[{first}] has the value {float(values[~values.isfinite()][0])} "
+            f"({int(bad.sum())} such rows in all); drop these rows, or fill in their values"
+        )

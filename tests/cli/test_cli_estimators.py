@@ -157,9 +157,9 @@ def test_a_configuration_names_an_estimator(llpkit, tmp_path):
     ("options", "message"),
     [
         (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean logistic?"),
-        (("--estimator", "logistic", "--epochs", "3"), "epochs goes with a network"),
-        (("--estimator", "logistic", "--network", "mlp"), "network goes with a network"),
-        (("--estimator-option", "C=1"), "estimator_options goes with an estimator; name one"),
+        (("--estimator", "logistic", "--epochs", "3"), "--epochs goes with a network"),
+        (("--estimator", "logistic", "--network", "mlp"), "--network goes with a network"),
+        (("--estimator-option", "C=1"), "--estimator-option goes with an estimator; name one"),
         (
             ("--estimator", "logistic", "--estimator-option", "c=1"),
             "logistic has no option 'c'; did you mean 'C'?",

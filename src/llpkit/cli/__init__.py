@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from llpkit.cli._experiments import report, reproduce
-from llpkit.cli._options import OF_NEW_DATA, SETTINGS, takes
+from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
     demo_progress,
     fit_progress,
@@ -77,7 +77,7 @@ def _named(error: OSError) -> str:
 def _fail(message: str) -> int:
     from rich.text import Text
 
-    terminal(stderr=True).print(Text(message, style="red"), soft_wrap=True)
+    terminal(stderr=True).print(Text(as_flags(message), style="red"), soft_wrap=True)
     return USER_ERROR
 
 

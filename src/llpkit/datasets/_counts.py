@@ -54,11 +54,11 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                "what is known of the counts? Name the columns of one of count, proportion, or "
-                f"count_low and count_high; {sum(kinds)} of them were given"
+                "what is known of the counts? Name the columns of one of `count`, `proportion`, or "
+                f"`count_low` and `count_high`; {sum(kinds)} of them were given"
             )
         if self.decimals is not None and self.proportion is None:
-            raise LLPError("decimals belongs to proportion; leave it out")
+            raise LLPError("`decimals` belongs to `proportion`; leave it out")
         codes, ids = table.groups(bag)
         given = _Given.of(table, bag, codes, ids, self.table)
         if self.count is not None:
@@ -168,22 +168,24 @@ class _Given:
             np.isnan(y),
             columns,
             lambda *_: (
-                "is empty; give the count, or for a bag whose count is not known name the "
-                "column in count_low instead"
+                "is empty; give the count. Where some are not known, use "
+                f"`count_low={columns!r}` `count_high={columns!r}` in place of `count`: an empty "
+                "cell is then no bound"
             ),
         )
         self._refuse(
             (y != np.floor(y)) | (y < 0) | (y > 2**53),
             columns,
             lambda *i: (
-                f"= {_said(y[i])} is not a count; {remedy} from 0 on, proportions go in proportion"
+                f"= {_said(y[i])} is not a count; {remedy} from 0 on, proportions go in "
+                "`proportion`"
             ),
         )
         return y.astype(np.int64)
 
     def bounds(self, low: Columns, high: Columns) -> tuple[Array, Array]:
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError("count_low and count_high name different numbers of columns")
+            raise LLPError("`count_low` and `count_high` name different numbers of columns")
         first = None if low is None else self.whole(low, "bound", np.zeros_like(self.sizes))
         last = None if high is None else self.whole(high, "bound", self.sizes)
         if first is None:
@@ -206,7 +208,7 @@ class _Given:
             columns,
             lambda *i: (
                 f"= {_said(p[i])} is not a proportion from 0 to 1; divide percentages by "
-                "100, counts go in count"
+                "100, counts go in `count`"
             ),
         )
         groups = np.repeat(np.arange(len(self.ids)), self.sizes)
@@ -227,7 +229,7 @@ class _Given:
                 lambda b: (
                     f"= {low[b]} but bag {self.ids[b]!r} has "
                     f"{several(int(self.sizes[b]), 'row')}; no count can pass that, proportions "
-                    "go in proportion"
+                    "go in `proportion`"
                 ),
             )
             return

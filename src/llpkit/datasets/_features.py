@@ -37,7 +37,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, table: Table, name: str) -> "NumberColumn":
         """Mean and scale of the values that are there."""
-        hint = "correct it, leave it empty, or name the column in categorical"
+        hint = f"correct it, leave it empty, or keep it a category: `categorical={name!r}`"
         values = table.numbers(name, hint)
         there = values[~np.isnan(values)]
         with np.errstate(all="ignore"):
@@ -138,12 +138,12 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} stands in numeric and in categorical; choose one"
+                f"column {both[0]!r} stands in `numeric` and in `categorical`; choose one"
                 if both
-                else f"column {stray[0]!r} stands in numeric or categorical but is not a feature"
+                else f"column {stray[0]!r} stands in `numeric` or `categorical` but is no feature"
             )
         if not names:
-            raise LLPError(f"{table.path} has no feature columns; name some with features")
+            raise LLPError(f"{table.path} has no feature columns; name some with `features`")
         return cls(
             tuple(
                 NumberColumn.fit(table, name)
@@ -211,8 +211,8 @@ def _is_numeric(table: Table, name: str) -> bool:
     if numbers > others:
         raise LLPError(
             f"{table.cell(row, name)} = {written!r} is not a number, but "
-            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or name "
-            "the column in categorical"
+            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
+            f"it a category: `categorical={name!r}`"
         )
     return False
 

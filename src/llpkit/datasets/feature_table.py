@@ -69,6 +69,6 @@ def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[st
         return tuple(classes)
     if isinstance(given, str) or len(given) != len(classes):
         raise LLPError(
-            f"class_names = {given!r}; give {len(classes)} names, in order of the labels"
+            f"`class_names` = {given!r}; give {len(classes)} names, in order of the labels"
         )
     return tuple(map(str, given))

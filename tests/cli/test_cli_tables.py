@@ -1,0 +1,82 @@
+"""Tables with slips, by the command line: each message names the place and an option that helps."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+COLUMNS = ("--bag", "district", "--count", "n_yes")
+LINEAR = ("--network", "linear", "--epochs", 1)
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def fit(llpkit):
+    """Fit a table given as text, with further options, into the folder ``run``."""
+
+    def run(text: str, *options: object, columns=COLUMNS):
+        Path("t.csv").write_text(text)
+        return llpkit("fit", "t.csv", *columns, *LINEAR, "--force", "--out", "run", *options)
+
+    return run
+
+
+# Options by their names here
+
+
+def test_an_empty_count_is_told_what_to_type(fit, llpkit):
+    table = "district,n_yes,age\na,1,30\na,1,40\nb,,50\nb,,60\n"
+    done = fit(table)
+    assert done.code == 2
+    assert "row 3 (header not counted), column 'n_yes' is empty; give the count" in done.err
+    advice = ("--count-low", "n_yes", "--count-high", "n_yes")
+    assert " ".join(advice) in done.err
+    assert fit(table, columns=("--bag", "district", *advice)).code == 0
+    assert llpkit("predict", "run", "t.csv", "--out", "p.csv").code == 0
+    known, unknown = rows_of("p.csv")[:2], rows_of("p.csv")[2:]
+    assert sum(float(row["posterior"]) for row in known) == pytest.approx(1, abs=1e-5)
+    for row in unknown:
+        assert float(row["posterior"]) == pytest.approx(float(row["probability"]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (["a,0.5,1", "a,0.5,2"], [], "proportions go in --proportion"),
+        (["a,0,1", "a,0,2", "a,0,x"], [], "or keep it a category: --categorical 'my age'"),
+        (["a,0,1"], ["--decimals", 2], "--decimals belongs to --proportion"),
+        (["a,0,1"], ["--count-low", "n_yes"], "--proportion, or --count-low and --count-high"),
+        (["a,0,1"], ["--skip-bad"], "--skip-bad goes with an image column"),
+        (["a,0,1"], ["--class-name", "no"], "--class-name = ['no']; give 2 names"),
+    ],
+)
+def test_options_in_messages_can_be_typed(fit, rows, options, message):
+    done = fit("\n".join(["district,n_yes,my age", *rows]), *options)
+    assert done.code == 2
+    assert message in done.err
+    assert "`" not in done.err
+
+
+def test_a_table_without_a_bag(llpkit, survey):
+    assert "its bag column; give --bag" in llpkit("fit", survey, "--count", "n_yes").err
+
+
+def test_images_that_are_missing_or_of_another_size(fit, llpkit):
+    for name, size in (("a", 8), ("b", 8), ("c", 9)):
+        Image.new("L", (size, 8)).save(f"{name}.png")
+    columns = ("--bag", "bag", "--count", "n", "--image", "file")
+    options = {"columns": columns}
+    gone = fit("bag,n,file\np,1,a.png\nq,0,b.png\nr,0,d.png\n", "--network", "mlp", **options)
+    assert "with --image-root, or leave its bag out with --skip-bad" in gone.err
+    rest = llpkit("fit", "t.csv", *columns, "--skip-bad", "--epochs", 1, "--out", "run")
+    assert rest.code == 0, rest.err
+    assert "d.png does not exist" in rest.err
+    assert "skip" not in rest.err
+    other = fit("bag,n,file\np,1,a.png\nq,0,c.png\n", "--network", "mlp", **options)
+    assert "c.png is 9 x 8 pixels but the first image is 8 x 8; give the one" in other.err
+    assert "resized to with --image-size" in other.err

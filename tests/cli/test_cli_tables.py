@@ -80,3 +80,25 @@ def test_images_that_are_missing_or_of_another_size(fit, llpkit):
     other = fit("bag,n,file\np,1,a.png\nq,0,c.png\n", "--network", "mlp", **options)
     assert "c.png is 9 x 8 pixels but the first image is 8 x 8; give the one" in other.err
     assert "resized to with --image-size" in other.err
+
+
+# What training never had
+
+
+@pytest.mark.parametrize("options", [(*LINEAR, "--lr", 0.1), ("--estimator", "logistic")])
+def test_values_that_training_never_had(llpkit, survey, options):
+    assert llpkit("fit", survey, *COLUMNS, *options, "--label", "answer", "--out", "run").code == 0
+    Path("new.csv").write_text("age,region\n40,north\n40,west\n40,east\n40,\n,north\n")
+    done = llpkit("predict", "run", "new.csv", "--out", "p.csv")
+    assert done.code == 0, done.err
+    place = "new.csv: row {} (header not counted), column"
+    assert f"{place.format(2)} 'region' = 'west', which training never had" in done.err
+    assert "(2 such rows in all)" in done.err
+    assert f"{place.format(4)} 'region' is empty, which training never had" in done.err
+    assert f"{place.format(5)} 'age' is empty, which training never had; the mean" in done.err
+    p = [float(row["probability"]) for row in rows_of("p.csv")]
+    assert p[1] == p[2] == p[3]  # no weight of their own
+    Path("labelled.csv").write_text("age,region,answer\n40,west,0\n80,north,1\n")
+    told = llpkit("evaluate", "run", "labelled.csv", "--json")
+    assert "column 'region' = 'west', which training never had" in told.err
+    assert told.out.startswith("{")

@@ -293,11 +293,14 @@ def evaluate(
 
     run = runs.open_run(run_dir, device)
     own = source is None and not {"data.options", "data.bag_size"} & given.keys()
-    measures = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
+    found = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
+    for line in found.notes:
+        note(line)
     if as_json:
-        typer.echo(json.dumps({"run": str(run_dir), "source": source, "parts": measures}, indent=1))
+        about = {"run": str(run_dir), "source": source, "parts": found.parts}
+        typer.echo(json.dumps(about, indent=1))
     else:
-        terminal().print(measure_table(measures))
+        terminal().print(measure_table(found.parts))
 
 
 @app.command("datasets")

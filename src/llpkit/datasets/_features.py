@@ -15,7 +15,9 @@ from llpkit.datasets._table import Table
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
+Array = NDArray[Any]
 _FORMAT = "llpkit features 1"
+_UNUSED = "the column tells nothing of such a row"
 _MAX_LEVELS = 64
 """Levels of a category that get a feature of their own; the rarer ones share one."""
 
@@ -58,25 +60,31 @@ class NumberColumn:
         out[:, 0] = np.where(gone, 0.0, scaled)
         out[:, 1:] = gone[:, None]
 
+    def notes(self, table: Table) -> list[str]:
+        """What the model never met: a value that is missing."""
+        gone = np.isnan(table.numbers(self.name))
+        return [] if self.missing else _never_met(table, self.name, gone, "the mean stands for it")
+
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One-hot over the levels; one more feature for all others, and one for missing if some were.
+    """One-hot over the levels; one more feature for rarer ones and one for missing if some were.
 
-    A value not seen before, and a missing one where none was missing before, count as other.
+    What none of these features stands for, a value not seen before say, is zero in all of them: a
+    feature that was zero in all rows would have a weight that nothing was learnt about.
     """
 
     name: str
     levels: tuple[str, ...]
     missing: bool
+    other: bool
 
     @property
     def feature_names(self) -> list[str]:
         """One name a feature."""
-        levels = [f"{self.name} = {level}" for level in self.levels]
-        return [*levels, f"{self.name} is other", f"{self.name} is missing"][
-            : len(levels) + 1 + self.missing
-        ]
+        names = [f"{self.name} = {level}" for level in self.levels]
+        names += [f"{self.name} is other"] * self.other
+        return names + [f"{self.name} is missing"] * self.missing
 
     @classmethod
     def fit(cls, table: Table, name: str) -> "CategoryColumn":
@@ -84,20 +92,47 @@ class CategoryColumn:
         text = table.words(name)
         levels = {level: count for level, count in _counts(text).items() if level is not None}
         kept = sorted(levels, key=lambda level: (-levels[level], level))[:_MAX_LEVELS]
-        return cls(name, tuple(kept), text.null_count > 0)
+        return cls(name, tuple(kept), text.null_count > 0, len(kept) < len(levels))
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
-        """Write the features ``(R, levels + 1 or 2)`` of a table."""
+        """Write the features ``(R, levels + 0, 1 or 2)`` of a table."""
+        codes, new, gone = self._codes(table)
+        known = np.flatnonzero(codes >= 0)
+        out[known, codes[known]] = 1.0
+        if self.other:
+            out[new, len(self.levels)] = 1.0
+        if self.missing:
+            out[gone, -1] = 1.0
+
+    def _codes(self, table: Table) -> tuple[Array, Array, Array]:
+        """Of every row its level (else -1), whether it has another value, whether it has none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         text = table.words(self.name)
-        other = len(self.levels)
         codes = pc.index_in(text, value_set=pa.array(self.levels, pa.large_string()))
-        codes = codes.fill_null(other).to_numpy(zero_copy_only=False)
-        if self.missing:
-            codes = np.where(text.is_null().to_numpy(zero_copy_only=False), other + 1, codes)
-        out[np.arange(len(codes)), codes] = 1.0
+        codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
+        gone = text.is_null().to_numpy(zero_copy_only=False)
+        return codes, (codes < 0) & ~gone, gone
+
+    def notes(self, table: Table) -> list[str]:
+        """What the model never met: a value that is new, or missing."""
+        _, new, gone = self._codes(table)
+        told = [] if self.other else _never_met(table, self.name, new, _UNUSED)
+        return told if self.missing else told + _never_met(table, self.name, gone, _UNUSED)
+
+
+def _never_met(table: Table, name: str, rows: Array, fate: str) -> list[str]:
+    """A note on values that training had none of, at these rows (a mask)."""
+    if not rows.any():
+        return []
+    row, number = int(rows.argmax()), int(rows.sum())
+    value = table.words(name)[row].as_py()
+    return [
+        f"{table.cell(row, name)} {'is empty' if value is None else f'= {value!r}'}, which "
+        f"training never had; {fate}"
+        + (f" ({several(number, 'such row')} in all)" if number > 1 else "")
+    ]
 
 
 Column = NumberColumn | CategoryColumn
@@ -108,7 +143,7 @@ class FeatureEncoder:
     """How the columns of a table become features; fitted once, kept as JSON, applied ever after.
 
     Numbers are standardised, with a missing one at the mean and a feature that says so. Categories
-    are one-hot, with a feature for what is rare or new.
+    are one-hot, with a feature for those that are rare.
     """
 
     columns: tuple[Column, ...]
@@ -163,6 +198,10 @@ class FeatureEncoder:
             start += width
         return torch.from_numpy(out)
 
+    def notes(self, table: Table) -> list[str]:
+        """What in a table the model never met in training, and how it is taken."""
+        return [note for column in self.columns for note in column.notes(table)]
+
     def to_json(self) -> str:
         """All there is to know, as JSON."""
         columns = [
@@ -190,7 +229,8 @@ def _column(entry: dict[str, Any]) -> Column:
     if entry["kind"] == "number":
         return NumberColumn(name, float(entry["mean"]), float(entry["scale"]), missing)
     if entry["kind"] == "category":
-        return CategoryColumn(name, tuple(map(str, entry["levels"])), missing)
+        levels = tuple(map(str, entry["levels"]))
+        return CategoryColumn(name, levels, missing, bool(entry.get("other", True)))
     raise LLPError(f"column {name!r} is of the unknown kind {entry['kind']!r}")
 
 

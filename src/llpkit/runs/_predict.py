@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -146,7 +146,8 @@ def _as_table(data: DataSet) -> Table:
 def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, list[str]]:
     """Inputs of the rows that can be read, which rows these are, and what to know."""
     if run.encoder is not None:
-        return run.encoder.apply(table), torch.arange(len(table)), []
+        features = run.encoder.apply(table)
+        return features, torch.arange(len(table)), run.encoder.notes(table)
     files = _images(run, data, table)
     bad = files.bad_rows() if data.skip_bad else {}
     good = torch.tensor([row for row in range(len(table)) if row not in bad], dtype=torch.int64)
@@ -231,27 +232,35 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
     found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
 
 
-def evaluate(
-    run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False
-) -> dict[str, Settings]:
+class Evaluated(NamedTuple):
+    """The measures of every part of some data, and what to know of them."""
+
+    parts: dict[str, Settings]
+    notes: tuple[str, ...]
+
+
+def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
     """Measures of a run on some data, or on each part that the run divided its own data into."""
     bags: Bags | None
     notes: list[str] = []
+    missing: list[str] = []
     if data.table is None or run.encoder is None:
         loaded = load_data(data, run.config.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
         table = Table.read(data.table)
         inputs, truth = run.encoder.apply(table), None
-        bags, notes = _table_bags(data, table)
+        notes = run.encoder.notes(table)
+        bags, missing = _table_bags(data, table)
         if data.label is not None:
             truth = torch.from_numpy(table.labels(data.label, run.class_names))
     if bags is None and truth is None:
-        raise LLPError(f"{notes[0]}; give the counts, or a column of labels with --label")
+        raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
     if by_part and bags is not None:
         parts: Mapping[str, Bags | None] = divide(bags, run.config)
     else:
         parts = {"all": bags}
-    return {
+    measures = {
         name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
     }
+    return Evaluated(measures, tuple(notes))

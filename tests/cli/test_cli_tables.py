@@ -102,3 +102,31 @@ def test_values_that_training_never_had(llpkit, survey, options):
     told = llpkit("evaluate", "run", "labelled.csv", "--json")
     assert "column 'region' = 'west', which training never had" in told.err
     assert told.out.startswith("{")
+
+
+# Numbers with commas
+
+
+def test_decimal_commas_of_a_spreadsheet(llpkit, survey, fitted):
+    lines = [line.replace(",", ";").split(";") for line in survey.read_text().splitlines()]
+    text = "\n".join(";".join([a, n, x if x == "age" else f"{x},5", *r]) for a, n, x, *r in lines)
+    Path("new.csv").write_text(text)
+    done = llpkit("predict", fitted, "new.csv", "--out", "p.csv")
+    assert done.code == 0, done.err
+    assert "column 'age' is read with decimal commas, " in done.err
+    Path("same.csv").write_text(text.replace(",5", ".5").replace(";", ","))
+    assert llpkit("predict", fitted, "same.csv", "--out", "q.csv").code == 0
+    assert [r["probability"] for r in rows_of("p.csv")] == [
+        r["probability"] for r in rows_of("q.csv")
+    ]
+
+
+def test_thousands_are_refused(fit, llpkit, fitted):
+    done = fit('district,n_yes,pay\na,1,"1,311"\na,1,"2,000"\n')
+    assert done.code == 2
+    assert "row 1 (header not counted), column 'pay' = '1,311' is a number with" in done.err
+    assert "keep the column a category: --categorical pay" in done.err
+    Path("new.csv").write_text('age,region\n"1,311",north\n')
+    done = llpkit("predict", fitted, "new.csv", "--out", "p.csv")
+    assert done.code == 2
+    assert "column 'age' = '1,311' is not a number; write 1311 or 30.5" in done.err

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit.datasets._table import Table
+from llpkit.datasets._table import PLAIN_NUMBERS, Table
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
@@ -61,9 +61,15 @@ class NumberColumn:
         out[:, 1:] = gone[:, None]
 
     def notes(self, table: Table) -> list[str]:
-        """What the model never met: a value that is missing."""
+        """Decimal commas, and what the model never met: a value that is missing."""
         gone = np.isnan(table.numbers(self.name))
-        return [] if self.missing else _never_met(table, self.name, gone, "the mean stands for it")
+        told = []
+        if (written := table.decimal_commas.get(self.name)) is not None:
+            read = written.replace(",", ".")
+            told = [f"column {self.name!r} is read with decimal commas, {written} as {read}"]
+        if self.missing:
+            return told
+        return told + _never_met(table, self.name, gone, "the mean stands for it")
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class FeatureEncoder:
         return torch.from_numpy(out)
 
     def notes(self, table: Table) -> list[str]:
-        """What in a table the model never met in training, and how it is taken."""
+        """How numbers were read, and what in a table the model never met in training."""
         return [note for column in self.columns for note in column.notes(table)]
 
     def to_json(self) -> str:
@@ -248,6 +254,12 @@ def _is_numeric(table: Table, name: str) -> bool:
         return True
     row, written, others = bad
     numbers = int((~np.isnan(values)).sum())
+    if _with_commas(table, name):
+        row = int(table.comma_numbers(name).argmax())
+        raise LLPError(
+            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
+            f"comma; {PLAIN_NUMBERS}, or keep the column a category: `categorical={name!r}`"
+        )
     if numbers > others:
         raise LLPError(
             f"{table.cell(row, name)} = {written!r} is not a number, but "
@@ -255,6 +267,14 @@ def _is_numeric(table: Table, name: str) -> bool:
             f"it a category: `categorical={name!r}`"
         )
     return False
+
+
+def _with_commas(table: Table, name: str) -> bool:
+    """Whether most values of a column are numbers and some of these have commas."""
+    values, bad = table.parse(name)
+    commas = int(table.comma_numbers(name).sum())
+    others = 0 if bad is None else bad[2]
+    return bool(commas > 0 and (~np.isnan(values)).sum() + commas > others - commas)
 
 
 def usable(
@@ -288,7 +308,7 @@ def _useless(table: Table, name: str) -> str | None:
         return str(error)
     if bad is None:
         return "it has no values" if np.isnan(values).all() else None
-    if (~np.isnan(values)).sum() > bad[2]:
+    if (~np.isnan(values)).sum() > bad[2] or _with_commas(table, name):
         return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(_MAX_LEVELS, len(table) // 2):

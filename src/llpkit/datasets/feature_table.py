@@ -58,6 +58,7 @@ def feature_table(
     else:
         chosen, notes = listed(features), []
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
+    notes += encoder.notes(data)
     inputs = encoder.apply(data)
     return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
 

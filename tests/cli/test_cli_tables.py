@@ -130,3 +130,31 @@ def test_thousands_are_refused(fit, llpkit, fitted):
     done = llpkit("predict", fitted, "new.csv", "--out", "p.csv")
     assert done.code == 2
     assert "column 'age' = '1,311' is not a number; write 1311 or 30.5" in done.err
+
+
+# Columns that are no features
+
+
+def test_a_column_that_tells_of_the_bag_is_noted(fit):
+    rows = [f"d{i // 3},{i // 3 % 2},{3 - i // 3 % 2},{i},{i % 2}" for i in range(30)]
+    text = "\n".join(["district,n_yes,n_no,age,sex", *rows])
+    done = fit(text)
+    assert done.code == 0, done.err
+    assert "column 'n_no' is the same in all rows of every bag: it tells of the bag" in done.err
+    assert "with --features" in done.err
+    assert "'age'" not in done.err
+    assert "'sex'" not in done.err
+    assert "n_no" not in fit(text, "--features", "age", "--features", "n_no").err
+    few = fit("\n".join(text.splitlines()[:7]))  # two bags: it may be chance
+    assert "n_no" not in few.err
+
+
+@pytest.mark.parametrize(
+    ("column", "what"),
+    [("district", "the bags"), ("n_yes", "the counts"), ("answer", "the labels")],
+)
+def test_what_is_to_be_learnt_is_no_feature(fit_survey, column, what):
+    done = fit_survey("--features", "age", "--features", column)
+    assert done.code == 2
+    assert f"column '{column}' holds {what}" in done.err
+    assert "leave it out of --features" in done.err

@@ -11,12 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit.bags import Bags
 from llpkit.datasets._table import PLAIN_NUMBERS, Table
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
 Array = NDArray[Any]
 _FORMAT = "llpkit features 1"
+_FEW_BAGS = 5
+"""Bags of two rows or more, below which a column may be the same within each by chance."""
 _UNUSED = "the column tells nothing of such a row"
 _MAX_LEVELS = 64
 """Levels of a category that get a feature of their own; the rarer ones share one."""
@@ -293,6 +296,18 @@ def usable(
         else:
             notes.append(f"column {name!r} is left out: {reason}")
     return kept, notes
+
+
+def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
+    """Whether a column differs between bags but never within one, of which there are a few."""
+    values, bad = table.parse(name)
+    if bad is not None:
+        encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
+        values = encoded.to_numpy(zero_copy_only=False)
+    values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # a missing one is like another
+    first = values[bags.offsets[:-1].numpy()][bags.bag_index.numpy()]
+    enough = int((bags.sizes > 1).sum()) >= _FEW_BAGS
+    return enough and bool((values == first).all() and (values != values[0]).any())
 
 
 def _useless(table: Table, name: str) -> str | None:

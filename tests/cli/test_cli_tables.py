@@ -158,3 +158,60 @@ def test_what_is_to_be_learnt_is_no_feature(fit_survey, column, what):
     assert done.code == 2
     assert f"column '{column}' holds {what}" in done.err
     assert "leave it out of --features" in done.err
+
+
+# Counts that do not fit, and labels by other names
+
+
+def test_shares_that_were_rounded(fit):
+    rows = ["a,0.5,1", "a,0.5,2", "b,0.33,3", "b,0.33,4", "b,0.33,5"]
+    columns = ("--bag", "district", "--proportion", "share")
+    text = "\n".join(["district,share,age", *rows])
+    done = fit(text, columns=columns)
+    assert done.code == 2
+    assert (
+        "row 3 (header not counted), column 'share' = 0.33 makes 0.99 of the 3 rows of bag 'b', "
+        "not a whole count; if it was rounded, use --decimals 2"
+    ) in done.err
+    assert fit(text, "--decimals", 2, columns=columns).code == 0
+    more = fit(text, "--decimals", 1, columns=columns)
+    assert "row 3 (header not counted), column 'share' = 0.33 has more decimals; use" in more.err
+    assert "--decimals 2" in more.err
+    none = fit(text.replace("0.33", "0.40"), "--decimals", 2, columns=columns)
+    assert "makes 1.2 of the 3 rows of bag 'b', not a whole count; check it" in none.err
+
+
+def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
+    lines = survey.read_text().splitlines()
+    rows = rows_of(str(survey))
+    row = next(i for i, r in enumerate(rows) if int(r["n_yes"]) > 1)
+    text = "\n".join([lines[0], lines[row + 1]])
+    Path("part.csv").write_text(text)
+    done = llpkit("predict", fitted, "part.csv", "--out", "p.csv")
+    assert done.code == 0, done.err
+    assert "no posterior: part.csv: row 1 (header not counted), column 'n_yes' = " in done.err
+    assert "has 1 row; it takes whole bags and their counts" in done.err
+    assert "probability" in rows_of("p.csv")[0]
+    assert "posterior" not in rows_of("p.csv")[0]
+    refused = fit(text)
+    assert refused.code == 2
+    assert "no count can pass that. Are rows of the bag missing?" in refused.err
+    assert llpkit("evaluate", fitted, "part.csv").code == 2
+
+
+def test_labels_in_words(fit, llpkit, survey, fitted):
+    text = "district,n_yes,age,vote\na,1,30,yes\na,1,40,no\n"
+    done = fit(text, "--label", "vote")
+    assert done.code == 2
+    advice = ("--class-name", "no", "--class-name", "yes")
+    assert " ".join(advice) in done.err
+    assert fit(text, "--label", "vote", *advice).code == 0
+    words = survey.read_text().replace(",0\n", ",no\n").replace(",1\n", ",yes\n")
+    Path("words.csv").write_text(words)
+    assert " ".join(advice) in llpkit("evaluate", fitted, "words.csv").err
+    named = llpkit("evaluate", fitted, "words.csv", *advice, "--json")
+    assert (
+        named.out.partition('"parts"')[2]
+        == (llpkit("evaluate", fitted, survey, "--json").out.partition('"parts"')[2])
+    )
+    assert llpkit("evaluate", fitted, "words.csv", *advice[:2]).code == 2

@@ -226,7 +226,7 @@ def fit(
 
 
 @app.command()
-@takes([path for path in OF_NEW_DATA if path != "data.label"])
+@takes([path for path in OF_NEW_DATA if path not in ("data.label", "data.class_names")])
 def predict(
     *,
     run_dir: RunDir,

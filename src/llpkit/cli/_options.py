@@ -156,6 +156,7 @@ OF_NEW_DATA = [
     "data.image_size",
     "data.skip_bad",
     "data.label",
+    "data.class_names",
 ]
 
 _LOADER_NAMES = {"root": "image_root", "size": "image_size", "counts": "counts_table"}

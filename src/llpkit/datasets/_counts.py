@@ -15,6 +15,7 @@ from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 
 Array = NDArray[Any]
+_DIGITS = 12  # decimals that a share can be told to have
 Columns = str | Sequence[str] | None
 """The name of one column, or of several."""
 
@@ -211,6 +212,8 @@ class _Given:
                 "100, counts go in `count`"
             ),
         )
+        if decimals is None or (isinstance(decimals, int) and 0 <= decimals <= _DIGITS):
+            self._check_rounding(p, columns, decimals)
         groups = np.repeat(np.arange(len(self.ids)), self.sizes)
         named = [self.ids[b] for b in groups.tolist()]
         try:
@@ -220,6 +223,30 @@ class _Given:
         except LLPError as error:
             raise LLPError(f"{self.table.path}: {error}") from error
 
+    def _check_rounding(self, p: Array, columns: Columns, decimals: int | None) -> None:
+        """Refuse shares that no whole count of the bag makes."""
+        n = self.sizes if p.ndim == 1 else self.sizes[:, None]
+        written = next(d for d in range(_DIGITS + 1) if d == _DIGITS or _has_decimals(p, d).all())
+        remedy = f"if it was rounded, use `decimals={written}`"
+        expected, reach = n * p, np.full(n.shape, 1e-3)
+        if decimals is not None:
+            self._refuse(
+                ~_has_decimals(p, decimals),
+                columns,
+                lambda *i: f"= {_said(p[i])} has more decimals; use `decimals={written}`",
+            )
+            expected, reach = n * np.round(p, decimals), n * 0.5 * 10.0**-decimals
+            remedy = "check it, and whether all rows of the bag are there"
+        self._refuse(
+            np.ceil(expected - reach - 1e-7) > np.floor(expected + reach + 1e-7),
+            columns,
+            lambda *i: (
+                f"= {_said(p[i])} makes {(n * p)[i]:.6g} of the "
+                f"{several(int(self.sizes[i[0]]), 'row')} of bag {self.ids[i[0]]!r}, not a whole "
+                f"count; {remedy}"
+            ),
+        )
+
     def check_sizes(self, low: Array, high: Array, columns: Columns) -> None:
         """Refuse counts that a bag of its size cannot have."""
         if low.ndim == 1:
@@ -228,8 +255,8 @@ class _Given:
                 columns,
                 lambda b: (
                     f"= {low[b]} but bag {self.ids[b]!r} has "
-                    f"{several(int(self.sizes[b]), 'row')}; no count can pass that, proportions "
-                    "go in `proportion`"
+                    f"{several(int(self.sizes[b]), 'row')}; no count can pass that. Are rows of "
+                    "the bag missing? Proportions go in `proportion`"
                 ),
             )
             return
@@ -239,7 +266,7 @@ class _Given:
             lambda b: (
                 f"and its neighbours: {', '.join(map(str, low[b]))} in all classes, but bag "
                 f"{self.ids[b]!r} has {several(int(self.sizes[b]), 'row')}; the counts must sum to "
-                "that"
+                "that. Are rows of the bag missing?"
             ),
         )
 
@@ -249,6 +276,12 @@ class _Given:
             index = tuple(map(int, np.unravel_index(int(bad.argmax()), bad.shape)))
             name = listed(columns)[index[1] if len(index) > 1 else 0]
             raise LLPError(f"{self.table.cell(int(self.rows[index[0]]), name)} {say(*index)}")
+
+
+def _has_decimals(p: Array, decimals: int) -> Array:
+    """Where a share has no more decimals than these; float32 is off by up to 1e-7."""
+    exact: Array = np.abs(p - np.round(p, decimals)) <= 0.01 * 10.0**-decimals + 1e-7
+    return exact
 
 
 def _said(value: Any) -> str:

@@ -216,9 +216,12 @@ class Table:
         found = pc.index_in(text, value_set=pa.array(list(codes), pa.large_string()))
         if found.null_count:
             row = pc.index(found.is_null(), True).as_py()
+            own = sorted(pc.unique(text.drop_null()).to_pylist())
+            names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
-                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}"
+                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or say what the "
+                f"classes are called, in their order: `class_names={names!r}`"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels

@@ -76,7 +76,8 @@ def _check_features(
     chosen: Sequence[str], bag: str, known: CountColumns, label: str | None
 ) -> None:
     """Refuse columns that hold what is to be learnt."""
-    kinds = {label: "the labels", **dict.fromkeys(known.names, "the counts"), bag: "the bags"}
+    kinds: dict[str | None, str] = dict.fromkeys(known.names, "the counts")
+    kinds |= {label: "the labels", bag: "the bags"}
     for name in chosen:
         if name in kinds:
             raise LLPError(

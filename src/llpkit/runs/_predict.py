@@ -122,7 +122,13 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         part = run.model.logits(inputs)
         logits = part.new_zeros((len(table), *part.shape[1:]))
         logits[good] = part
-        bags, missing = _table_bags(data, table)
+        try:
+            bags, missing = _table_bags(run, data, table)
+        except LLPError as error:
+            if data.counts_table is not None:
+                raise
+            fact = str(error).partition("; ")[0]  # remedies are those of fit
+            bags, missing = None, [f"no posterior: {fact}; it takes whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
@@ -175,7 +181,7 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     return files
 
 
-def _table_bags(data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table whose counts are given, or why there are none."""
     counts = CountColumns(
         data.count,
@@ -190,7 +196,10 @@ def _table_bags(data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     missing = [name for name in wanted if name not in table.names]
     if missing:
         names = ", ".join(repr(name) for name in missing)
-        return None, [f"no posterior: {table.path} has no column {names}"]
+        remedy = "; name the table that has it with --counts-table"
+        if run.config.data.counts_table is None or missing[0] == data.bag:
+            remedy = ""
+        return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
     return counts.bags(table, data.bag), []
 
 
@@ -251,9 +260,12 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         table = Table.read(data.table)
         inputs, truth = run.encoder.apply(table), None
         notes = run.encoder.notes(table)
-        bags, missing = _table_bags(data, table)
+        bags, missing = _table_bags(run, data, table)
         if data.label is not None:
-            truth = torch.from_numpy(table.labels(data.label, run.class_names))
+            names = data.class_names or run.class_names
+            if len(names) != len(run.class_names):
+                raise LLPError(f"--class-name was given {len(names)} times; give one a class")
+            truth = torch.from_numpy(table.labels(data.label, names))
     if bags is None and truth is None:
         raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
     if by_part and bags is not None:

@@ -137,18 +137,18 @@ class Data(_Section):
         if self.dataset is not None:
             wrong = sorted(given & set(TABLE_KEYS))
             if wrong:
-                raise ValueError(f"{wrong[0]} goes with a table, not with a dataset")
+                raise ValueError(f"`{wrong[0]}` goes with a table, not with a dataset")
             return self
         wrong = sorted(given & {"options", "data_dir", "bag_size"})
         if wrong:
-            raise ValueError(f"{wrong[0]} goes with a dataset, not with a table")
+            raise ValueError(f"`{wrong[0]}` goes with a dataset, not with a table")
         if self.bag is None:
-            raise ValueError("a table needs the name of its bag column; give bag")
+            raise ValueError("a table needs the name of its bag column; give `bag`")
         image, feature = ("image_root", "image_size", "grey", "skip_bad"), FEATURE_KEYS
         wrong = sorted(given & set(image if self.image is None else feature))
         if wrong:
             other = "an image column" if self.image is None else "a table of features, not images"
-            raise ValueError(f"{wrong[0]} goes with {other}")
+            raise ValueError(f"`{wrong[0]}` goes with {other}")
         return self
 
     def arguments(self) -> tuple[str, Settings]:
@@ -256,19 +256,19 @@ class Config(_Section):
     def _network_or_estimator(self) -> "Config":
         if self.estimator is None:
             if self.estimator_options:
-                raise ValueError("estimator_options goes with an estimator; name one")
+                raise ValueError("`estimator_options` goes with an estimator; name one")
             return self
         if self.data.image is not None:
             raise ValueError("an estimator takes tables of features, not images; choose a network")
         for key in NETWORK_KEYS:
             if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"{key} goes with a network, not with an estimator")
+                raise ValueError(f"`{key}` goes with a network, not with an estimator")
         return self
 
     @model_validator(mode="after")
     def _patience_has_bags(self) -> "Config":
         if self.patience is not None and self.held_out is None:
-            raise ValueError("patience is judged by held-out bags; give held_out, 0.1 say")
+            raise ValueError("patience is judged by held-out bags; give `held_out`, 0.1 say")
         return self
 
 

@@ -2,4 +2,8 @@
 
 
 class LLPError(ValueError):
-    """Bad input. The message names the value, where it stands and the remedy."""
+    """Bad input. The message names the value, where it stands and the remedy.
+
+    Options of the loaders and of the configuration stand in backticks, with a value or without:
+    the command line puts its own in their place.
+    """

@@ -33,23 +33,26 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "schedule": "linear"}, "schedule = 'linear' should be 'tail', 'cosine' or"),
         ({**DIGITS, "precision": "8"}, "precision = '8' should be 'auto'"),
         ({**DIGITS, "resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
-        ({**DIGITS, "patience": 3}, "patience is judged by held-out bags; give held_out"),
+        ({**DIGITS, "patience": 3}, "patience is judged by held-out bags; give `held_out`"),
         ({}, "what is there to learn from? Name a dataset or a table"),
         ({"data": {}}, "what is there to learn from? Name a dataset or a table"),
         ({"data": {"dataset": "digits", "table": "t.csv"}}, "name a dataset or a table, not both"),
-        ({"data": {"dataset": "digits", "bag": "b"}}, "bag goes with a table, not with a dataset"),
-        ({"data": {"table": "t.csv"}}, "a table needs the name of its bag column; give bag"),
+        (
+            {"data": {"dataset": "digits", "bag": "b"}},
+            "`bag` goes with a table, not with a dataset",
+        ),
+        ({"data": {"table": "t.csv"}}, "a table needs the name of its bag column; give `bag`"),
         (
             {"data": {"table": "t.csv", "bag": "b", "bag_size": 3}},
-            "bag_size goes with a dataset, not with a table",
+            "`bag_size` goes with a dataset, not with a table",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image_size": "9x9"}},
-            "image_size goes with an image column",
+            "`image_size` goes with an image column",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image": "i", "features": ["a"]}},
-            "features goes with a table of features, not images",
+            "`features` goes with a table of features, not images",
         ),
         (
             {"data": {"dataset": "digits", "bag_size": "12-1"}},

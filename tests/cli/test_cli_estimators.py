@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from llpkit import Bags
+from llpkit import Bags, estimators
 from llpkit.runs._table_model import bag_calibration, check_bags
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
@@ -71,6 +71,15 @@ def test_boosting_without_labels(llpkit, people, tmp_path):
     about = json.loads((run / "model.json").read_text())
     assert 1 <= len(about["history"]) <= 3
     assert (run / "figures" / "importances.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(("options", "jobs"), [((), 1), (("--estimator-option", "n_jobs=2"), 2)])
+def test_threads_are_handed_on(llpkit, people, tmp_path, options, jobs):
+    small = ("--estimator-option", "n_estimators=5", "--estimator-option", "max_iter=1")
+    chosen = ("--estimator", "random-forest", "--threads", 1, "--out", "run")
+    assert llpkit("fit", people, *COLUMNS, *chosen, *small, *options).code == 0
+    model = estimators.load(tmp_path / "run" / "estimator.skops")
+    assert model.estimator.n_jobs == jobs
 
 
 def test_labels_predictions_and_measures(llpkit, people, tmp_path):
@@ -157,9 +166,9 @@ def test_a_configuration_names_an_estimator(llpkit, tmp_path):
     ("options", "message"),
     [
         (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean logistic?"),
-        (("--estimator", "logistic", "--epochs", "3"), "epochs goes with a network"),
-        (("--estimator", "logistic", "--network", "mlp"), "network goes with a network"),
-        (("--estimator-option", "C=1"), "estimator_options goes with an estimator; name one"),
+        (("--estimator", "logistic", "--epochs", "3"), "--epochs goes with a network"),
+        (("--estimator", "logistic", "--network", "mlp"), "--network goes with a network"),
+        (("--estimator-option", "C=1"), "--estimator-option goes with an estimator; name one"),
         (
             ("--estimator", "logistic", "--estimator-option", "c=1"),
             "logistic has no option 'c'; did you mean 'C'?",

@@ -342,7 +342,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--count-low", "n_yes"], "what is known of the counts?"),
         (["--features", "salary"], "has no column 'salary'"),
         (["--label", "region"], "is not a class; give negative, positive or 0 to 1"),
-        (["--class-name", "a"], "class_names"),
+        (["--class-name", "a"], "--class-name = "),
         (["--method", "mlee"], "--method = 'mlee'; did you mean mle?"),
         (["--method-option", "refresh"], "'refresh' is not KEY=VALUE"),
         (["--method-option", "refresh=now"], "refresh = 'now'"),
@@ -354,7 +354,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--held-out", "0.001"], "leaves a part without bags"),
         (["--image", "region"], "there is no file"),
         (["--table", "other.csv"], "two tables"),
-        (["--bag-size", "3"], "bag_size goes with a dataset"),
+        (["--bag-size", "3"], "--bag-size goes with a dataset"),
     ],
 )
 def test_errors_of_a_table(fit_survey, options, message):

@@ -31,7 +31,9 @@ def test_new_tables(fitted, write):
     features = encoder.apply(new)
     assert features.shape == (3, len(names))
     assert features.isfinite().all()
-    assert features[:, names.index("job is other")].tolist() == [1, 1, 0]
+    assert features[:, names.index("job = clerk")].tolist() == [0, 0, 0]
+    assert features[:, names.index("job = nurse")].tolist() == [0, 0, 0]
+    assert "job is other" not in names  # its weight would be one that nothing was learnt about
     assert features[:, names.index("job is missing")].tolist() == [0, 0, 1]
     assert features[:, names.index("age is missing")].tolist() == [0, 1, 0]
     assert features[0, 0] == 0
@@ -40,9 +42,31 @@ def test_new_tables(fitted, write):
 def test_missing_for_the_first_time(write):
     full = Table.read(write("full.csv", ["age,job", "20,clerk", "30,nurse"]))
     encoder = FeatureEncoder.fit(full, ["age", "job"])
-    assert encoder.feature_names == ["age", "job = clerk", "job = nurse", "job is other"]
-    features = encoder.apply(Table.read(write("gaps.csv", ["age,job", ",", "20,clerk"])))
-    assert features.tolist() == [[0, 0, 0, 1], [-1, 1, 0, 0]]
+    assert encoder.feature_names == ["age", "job = clerk", "job = nurse"]
+    gaps = Table.read(write("gaps.csv", ["age,job", "20,clerk", ",", "30,pilot", "30,"]))
+    assert encoder.apply(gaps).tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0]]
+    assert [note.partition("(header not counted), ")[2] for note in encoder.notes(gaps)] == [
+        "column 'age' is empty, which training never had; the mean stands for it",
+        "column 'job' = 'pilot', which training never had; the column tells nothing of such a row",
+        "column 'job' is empty, which training never had; the column tells nothing of such a "
+        "row (2 such rows in all)",
+    ]
+    assert encoder.notes(full) == []
+
+
+def test_rare_levels_share_a_feature_that_new_ones_have_too(write):
+    rows = ["job", *(f"j{i}" for i in range(70))]
+    encoder = FeatureEncoder.fit(Table.read(write("t.csv", rows)), ["job"])
+    new = Table.read(write("new.csv", ["job", "pilot"]))
+    assert encoder.feature_names[-1] == "job is other"
+    assert encoder.apply(new)[0].nonzero().tolist() == [[64]]
+    assert encoder.notes(new) == []
+
+
+def test_an_encoder_that_always_had_a_feature_for_others_keeps_it():
+    column = {"kind": "category", "name": "job", "levels": ["a"], "missing": False}
+    text = json.dumps({"format": "llpkit features 1", "columns": [column]})
+    assert FeatureEncoder.from_json(text).feature_names == ["job = a", "job is other"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_options(folder, tmp_path):
     ("options", "message"),
     [
         ({"image": "flie"}, "has no column 'flie'; did you mean 'file'?"),
-        ({"size": 3}, "size = 3; give width and height"),
+        ({"size": 3}, "`size` = 3; give width and height"),
         ({"size": (0, 0)}, "size = (0, 0)"),
         ({"channels": 2}, "channels = 2"),
         ({"root": "/nowhere"}, "row 1 (header not counted), column 'file': there is no file"),
@@ -70,7 +70,9 @@ def test_a_missing_image(folder):
     with pytest.raises(LLPError) as error:
         images(folder)
     assert "row 3 (header not counted), column 'file': there is no file" in str(error.value)
-    assert "c.jpg; correct it, set root, or use skip_bad" in str(error.value)
+    assert "c.jpg; correct it, name the folder that paths start from with `root`" in str(
+        error.value
+    )
 
 
 def test_an_empty_path(folder, write):

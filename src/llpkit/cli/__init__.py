@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from llpkit.cli._experiments import PLUGINS, report, reproduce
-from llpkit.cli._options import OF_NEW_DATA, SETTINGS, takes
+from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
     demo_progress,
     fit_progress,
@@ -77,7 +77,7 @@ def _named(error: OSError) -> str:
 def _fail(message: str) -> int:
     from rich.text import Text
 
-    terminal(stderr=True).print(Text(message, style="red"), soft_wrap=True)
+    terminal(stderr=True).print(Text(as_flags(message), style="red"), soft_wrap=True)
     return USER_ERROR
 
 
@@ -238,7 +238,7 @@ def fit(
 
 
 @app.command()
-@takes([path for path in OF_NEW_DATA if path != "data.label"])
+@takes([path for path in OF_NEW_DATA if path not in ("data.label", "data.class_names")])
 def predict(
     *,
     run_dir: RunDir,
@@ -305,11 +305,14 @@ def evaluate(
 
     run = runs.open_run(run_dir, device)
     own = source is None and not {"data.options", "data.bag_size"} & given.keys()
-    measures = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
+    found = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
+    for line in found.notes:
+        note(line)
     if as_json:
-        typer.echo(json.dumps({"run": str(run_dir), "source": source, "parts": measures}, indent=1))
+        about = {"run": str(run_dir), "source": source, "parts": found.parts}
+        typer.echo(json.dumps(about, indent=1))
     else:
-        terminal().print(measure_table(measures))
+        terminal().print(measure_table(found.parts))
 
 
 @app.command("datasets")

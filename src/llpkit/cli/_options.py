@@ -1,7 +1,10 @@
 """The settings of a configuration as options of the commands."""
 
+import ast
 import functools
 import inspect
+import re
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -153,7 +156,11 @@ OF_NEW_DATA = [
     "data.image_size",
     "data.skip_bad",
     "data.label",
+    "data.class_names",
 ]
+
+_LOADER_NAMES = {"root": "image_root", "size": "image_size", "counts": "counts_table"}
+"""What the loaders call an option that has a longer name here."""
 
 Command = Callable[..., None]
 
@@ -182,6 +189,31 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
         return wrapped
 
     return wrap
+
+
+def as_flags(text: str) -> str:
+    """A message with the options it names in backticks as they are typed here.
+
+    >>> as_flags("`bag` = 3; keep it a category: `categorical='zip code'`")
+    "--bag = 3; keep it a category: --categorical 'zip code'"
+    """
+    flags = {setting.path.removeprefix("data."): setting.name for setting in SETTINGS}
+    flags |= {short: flags[name] for short, name in _LOADER_NAMES.items()}
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in flags:
+            return found[0]
+        if value is None:
+            return flags[name]
+        try:
+            given = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            return found[0]
+        values = given if isinstance(given, list | tuple) else [given]
+        return " ".join(f"{flags[name]} {shlex.quote(str(each))}" for each in values)
+
+    return re.sub(r"`([a-z_]+)(?:=([^`]+))?`", typed, text)
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:

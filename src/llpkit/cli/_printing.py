@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from llpkit.cli._options import as_flags
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,7 +21,7 @@ def note(text: str) -> None:
     """Print a note beside the output."""
     from rich.text import Text
 
-    terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
+    terminal(stderr=True).print(Text(as_flags(text), style="yellow"), soft_wrap=True)
 
 
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:

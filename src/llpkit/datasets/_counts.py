@@ -15,6 +15,7 @@ from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 
 Array = NDArray[Any]
+_DIGITS = 12  # decimals that a share can be told to have
 Columns = str | Sequence[str] | None
 """The name of one column, or of several."""
 
@@ -54,11 +55,11 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                "what is known of the counts? Name the columns of one of count, proportion, or "
-                f"count_low and count_high; {sum(kinds)} of them were given"
+                "what is known of the counts? Name the columns of one of `count`, `proportion`, or "
+                f"`count_low` and `count_high`; {sum(kinds)} of them were given"
             )
         if self.decimals is not None and self.proportion is None:
-            raise LLPError("decimals belongs to proportion; leave it out")
+            raise LLPError("`decimals` belongs to `proportion`; leave it out")
         codes, ids = table.groups(bag)
         given = _Given.of(table, bag, codes, ids, self.table)
         if self.count is not None:
@@ -168,22 +169,24 @@ class _Given:
             np.isnan(y),
             columns,
             lambda *_: (
-                "is empty; give the count, or for a bag whose count is not known name the "
-                "column in count_low instead"
+                "is empty; give the count. Where some are not known, use "
+                f"`count_low={columns!r}` `count_high={columns!r}` in place of `count`: an empty "
+                "cell is then no bound"
             ),
         )
         self._refuse(
             (y != np.floor(y)) | (y < 0) | (y > 2**53),
             columns,
             lambda *i: (
-                f"= {_said(y[i])} is not a count; {remedy} from 0 on, proportions go in proportion"
+                f"= {_said(y[i])} is not a count; {remedy} from 0 on, proportions go in "
+                "`proportion`"
             ),
         )
         return y.astype(np.int64)
 
     def bounds(self, low: Columns, high: Columns) -> tuple[Array, Array]:
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError("count_low and count_high name different numbers of columns")
+            raise LLPError("`count_low` and `count_high` name different numbers of columns")
         first = None if low is None else self.whole(low, "bound", np.zeros_like(self.sizes))
         last = None if high is None else self.whole(high, "bound", self.sizes)
         if first is None:
@@ -206,9 +209,11 @@ class _Given:
             columns,
             lambda *i: (
                 f"= {_said(p[i])} is not a proportion from 0 to 1; divide percentages by "
-                "100, counts go in count"
+                "100, counts go in `count`"
             ),
         )
+        if decimals is None or (isinstance(decimals, int) and 0 <= decimals <= _DIGITS):
+            self._check_rounding(p, columns, decimals)
         groups = np.repeat(np.arange(len(self.ids)), self.sizes)
         named = [self.ids[b] for b in groups.tolist()]
         try:
@@ -218,6 +223,30 @@ class _Given:
         except LLPError as error:
             raise LLPError(f"{self.table.path}: {error}") from error
 
+    def _check_rounding(self, p: Array, columns: Columns, decimals: int | None) -> None:
+        """Refuse shares that no whole count of the bag makes."""
+        n = self.sizes if p.ndim == 1 else self.sizes[:, None]
+        written = next(d for d in range(_DIGITS + 1) if d == _DIGITS or _has_decimals(p, d).all())
+        remedy = f"if it was rounded, use `decimals={written}`"
+        expected, reach = n * p, np.full(n.shape, 1e-3)
+        if decimals is not None:
+            self._refuse(
+                ~_has_decimals(p, decimals),
+                columns,
+                lambda *i: f"= {_said(p[i])} has more decimals; use `decimals={written}`",
+            )
+            expected, reach = n * np.round(p, decimals), n * 0.5 * 10.0**-decimals
+            remedy = "check it, and whether all rows of the bag are there"
+        self._refuse(
+            np.ceil(expected - reach - 1e-7) > np.floor(expected + reach + 1e-7),
+            columns,
+            lambda *i: (
+                f"= {_said(p[i])} makes {(n * p)[i]:.6g} of the "
+                f"{several(int(self.sizes[i[0]]), 'row')} of bag {self.ids[i[0]]!r}, not a whole "
+                f"count; {remedy}"
+            ),
+        )
+
     def check_sizes(self, low: Array, high: Array, columns: Columns) -> None:
         """Refuse counts that a bag of its size cannot have."""
         if low.ndim == 1:
@@ -226,8 +255,8 @@ class _Given:
                 columns,
                 lambda b: (
                     f"= {low[b]} but bag {self.ids[b]!r} has "
-                    f"{several(int(self.sizes[b]), 'row')}; no count can pass that, proportions "
-                    "go in proportion"
+                    f"{several(int(self.sizes[b]), 'row')}; no count can pass that. Are rows of "
+                    "the bag missing? Proportions go in `proportion`"
                 ),
             )
             return
@@ -237,7 +266,7 @@ class _Given:
             lambda b: (
                 f"and its neighbours: {', '.join(map(str, low[b]))} in all classes, but bag "
                 f"{self.ids[b]!r} has {several(int(self.sizes[b]), 'row')}; the counts must sum to "
-                "that"
+                "that. Are rows of the bag missing?"
             ),
         )
 
@@ -247,6 +276,12 @@ class _Given:
             index = tuple(map(int, np.unravel_index(int(bad.argmax()), bad.shape)))
             name = listed(columns)[index[1] if len(index) > 1 else 0]
             raise LLPError(f"{self.table.cell(int(self.rows[index[0]]), name)} {say(*index)}")
+
+
+def _has_decimals(p: Array, decimals: int) -> Array:
+    """Where a share has no more decimals than these; float32 is off by up to 1e-7."""
+    exact: Array = np.abs(p - np.round(p, decimals)) <= 0.01 * 10.0**-decimals + 1e-7
+    return exact
 
 
 def _said(value: Any) -> str:

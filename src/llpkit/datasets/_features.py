@@ -11,11 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit.datasets._table import Table
+from llpkit.bags import Bags
+from llpkit.datasets._table import PLAIN_NUMBERS, Table
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
+Array = NDArray[Any]
 _FORMAT = "llpkit features 1"
+_FEW_BAGS = 5
+"""Bags of two rows or more, below which a column may be the same within each by chance."""
+_UNUSED = "the column tells nothing of such a row"
 _MAX_LEVELS = 64
 """Levels of a category that get a feature of their own; the rarer ones share one."""
 
@@ -37,7 +42,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, table: Table, name: str) -> "NumberColumn":
         """Mean and scale of the values that are there."""
-        hint = "correct it, leave it empty, or name the column in categorical"
+        hint = f"correct it, leave it empty, or keep it a category: `categorical={name!r}`"
         values = table.numbers(name, hint)
         there = values[~np.isnan(values)]
         with np.errstate(all="ignore"):
@@ -58,25 +63,37 @@ class NumberColumn:
         out[:, 0] = np.where(gone, 0.0, scaled)
         out[:, 1:] = gone[:, None]
 
+    def notes(self, table: Table) -> list[str]:
+        """Decimal commas, and what the model never met: a value that is missing."""
+        gone = np.isnan(table.numbers(self.name))
+        told = []
+        if (written := table.decimal_commas.get(self.name)) is not None:
+            read = written.replace(",", ".")
+            told = [f"column {self.name!r} is read with decimal commas, {written} as {read}"]
+        if self.missing:
+            return told
+        return told + _never_met(table, self.name, gone, "the mean stands for it")
+
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """One-hot over the levels; one more feature for all others, and one for missing if some were.
+    """One-hot over the levels; one more feature for rarer ones and one for missing if some were.
 
-    A value not seen before, and a missing one where none was missing before, count as other.
+    What none of these features stands for, a value not seen before say, is zero in all of them: a
+    feature that was zero in all rows would have a weight that nothing was learnt about.
     """
 
     name: str
     levels: tuple[str, ...]
     missing: bool
+    other: bool
 
     @property
     def feature_names(self) -> list[str]:
         """One name a feature."""
-        levels = [f"{self.name} = {level}" for level in self.levels]
-        return [*levels, f"{self.name} is other", f"{self.name} is missing"][
-            : len(levels) + 1 + self.missing
-        ]
+        names = [f"{self.name} = {level}" for level in self.levels]
+        names += [f"{self.name} is other"] * self.other
+        return names + [f"{self.name} is missing"] * self.missing
 
     @classmethod
     def fit(cls, table: Table, name: str) -> "CategoryColumn":
@@ -84,20 +101,47 @@ class CategoryColumn:
         text = table.words(name)
         levels = {level: count for level, count in _counts(text).items() if level is not None}
         kept = sorted(levels, key=lambda level: (-levels[level], level))[:_MAX_LEVELS]
-        return cls(name, tuple(kept), text.null_count > 0)
+        return cls(name, tuple(kept), text.null_count > 0, len(kept) < len(levels))
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
-        """Write the features ``(R, levels + 1 or 2)`` of a table."""
+        """Write the features ``(R, levels + 0, 1 or 2)`` of a table."""
+        codes, new, gone = self._codes(table)
+        known = np.flatnonzero(codes >= 0)
+        out[known, codes[known]] = 1.0
+        if self.other:
+            out[new, len(self.levels)] = 1.0
+        if self.missing:
+            out[gone, -1] = 1.0
+
+    def _codes(self, table: Table) -> tuple[Array, Array, Array]:
+        """Of every row its level (else -1), whether it has another value, whether it has none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         text = table.words(self.name)
-        other = len(self.levels)
         codes = pc.index_in(text, value_set=pa.array(self.levels, pa.large_string()))
-        codes = codes.fill_null(other).to_numpy(zero_copy_only=False)
-        if self.missing:
-            codes = np.where(text.is_null().to_numpy(zero_copy_only=False), other + 1, codes)
-        out[np.arange(len(codes)), codes] = 1.0
+        codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
+        gone = text.is_null().to_numpy(zero_copy_only=False)
+        return codes, (codes < 0) & ~gone, gone
+
+    def notes(self, table: Table) -> list[str]:
+        """What the model never met: a value that is new, or missing."""
+        _, new, gone = self._codes(table)
+        told = [] if self.other else _never_met(table, self.name, new, _UNUSED)
+        return told if self.missing else told + _never_met(table, self.name, gone, _UNUSED)
+
+
+def _never_met(table: Table, name: str, rows: Array, fate: str) -> list[str]:
+    """A note on values that training had none of, at these rows (a mask)."""
+    if not rows.any():
+        return []
+    row, number = int(rows.argmax()), int(rows.sum())
+    value = table.words(name)[row].as_py()
+    return [
+        f"{table.cell(row, name)} {'is empty' if value is None else f'= {value!r}'}, which "
+        f"training never had; {fate}"
+        + (f" ({several(number, 'such row')} in all)" if number > 1 else "")
+    ]
 
 
 Column = NumberColumn | CategoryColumn
@@ -108,7 +152,7 @@ class FeatureEncoder:
     """How the columns of a table become features; fitted once, kept as JSON, applied ever after.
 
     Numbers are standardised, with a missing one at the mean and a feature that says so. Categories
-    are one-hot, with a feature for what is rare or new.
+    are one-hot, with a feature for those that are rare.
     """
 
     columns: tuple[Column, ...]
@@ -138,12 +182,12 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} stands in numeric and in categorical; choose one"
+                f"column {both[0]!r} stands in `numeric` and in `categorical`; choose one"
                 if both
-                else f"column {stray[0]!r} stands in numeric or categorical but is not a feature"
+                else f"column {stray[0]!r} stands in `numeric` or `categorical` but is no feature"
             )
         if not names:
-            raise LLPError(f"{table.path} has no feature columns; name some with features")
+            raise LLPError(f"{table.path} has no feature columns; name some with `features`")
         return cls(
             tuple(
                 NumberColumn.fit(table, name)
@@ -162,6 +206,10 @@ class FeatureEncoder:
             column.fill(table, out[:, start : start + width])
             start += width
         return torch.from_numpy(out)
+
+    def notes(self, table: Table) -> list[str]:
+        """How numbers were read, and what in a table the model never met in training."""
+        return [note for column in self.columns for note in column.notes(table)]
 
     def to_json(self) -> str:
         """All there is to know, as JSON."""
@@ -190,7 +238,8 @@ def _column(entry: dict[str, Any]) -> Column:
     if entry["kind"] == "number":
         return NumberColumn(name, float(entry["mean"]), float(entry["scale"]), missing)
     if entry["kind"] == "category":
-        return CategoryColumn(name, tuple(map(str, entry["levels"])), missing)
+        levels = tuple(map(str, entry["levels"]))
+        return CategoryColumn(name, levels, missing, bool(entry.get("other", True)))
     raise LLPError(f"column {name!r} is of the unknown kind {entry['kind']!r}")
 
 
@@ -208,13 +257,27 @@ def _is_numeric(table: Table, name: str) -> bool:
         return True
     row, written, others = bad
     numbers = int((~np.isnan(values)).sum())
+    if _with_commas(table, name):
+        row = int(table.comma_numbers(name).argmax())
+        raise LLPError(
+            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
+            f"comma; {PLAIN_NUMBERS}, or keep the column a category: `categorical={name!r}`"
+        )
     if numbers > others:
         raise LLPError(
             f"{table.cell(row, name)} = {written!r} is not a number, but "
-            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or name "
-            "the column in categorical"
+            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
+            f"it a category: `categorical={name!r}`"
         )
     return False
+
+
+def _with_commas(table: Table, name: str) -> bool:
+    """Whether most values of a column are numbers and some of these have commas."""
+    values, bad = table.parse(name)
+    commas = int(table.comma_numbers(name).sum())
+    others = 0 if bad is None else bad[2]
+    return bool(commas > 0 and (~np.isnan(values)).sum() + commas > others - commas)
 
 
 def usable(
@@ -235,6 +298,18 @@ def usable(
     return kept, notes
 
 
+def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
+    """Whether a column differs between bags but never within one, of which there are a few."""
+    values, bad = table.parse(name)
+    if bad is not None:
+        encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
+        values = encoded.to_numpy(zero_copy_only=False)
+    values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # a missing one is like another
+    first = values[bags.offsets[:-1].numpy()][bags.bag_index.numpy()]
+    enough = int((bags.sizes > 1).sum()) >= _FEW_BAGS
+    return enough and bool((values == first).all() and (values != values[0]).any())
+
+
 def _useless(table: Table, name: str) -> str | None:
     import pyarrow.compute as pc
 
@@ -248,7 +323,7 @@ def _useless(table: Table, name: str) -> str | None:
         return str(error)
     if bad is None:
         return "it has no values" if np.isnan(values).all() else None
-    if (~np.isnan(values)).sum() > bad[2]:
+    if (~np.isnan(values)).sum() > bad[2] or _with_commas(table, name):
         return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(_MAX_LEVELS, len(table) // 2):

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 # Pillow's other formats include one that hands the file to an interpreter (EPS).
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _CHUNK = 64
-_REMEDY = "put the right file there, or use skip_bad to leave its bag out"
+_REMEDY = "put the right file there, or leave its bag out with `skip_bad`"
 
 
 class BadImage(LLPError):
@@ -105,7 +105,7 @@ class ImageFiles:
                 try:
                     self._read(row, self.size)
                 except BadImage as error:
-                    bad[row] = str(error)
+                    bad[row] = str(error).removesuffix(f"; {_REMEDY}")
 
         self._over_all(check, progress)
         return dict(sorted(bad.items()))
@@ -149,7 +149,7 @@ class ImageFiles:
         if size is not None and image.shape[1:] != size:
             raise LLPError(
                 f"{name} is {_by(image.shape[1:])} pixels but the first image is {_by(size)}; "
-                "give a size and every image is resized to it"
+                "give the one that all are resized to with `size`"
             )
         return image
 

@@ -2,12 +2,13 @@
 
 A CSV is read as text and only what is asked for is converted, so that a message can show the value
 as it was written and a table can be written back unchanged. Rows in messages are counted from 1,
-without the header and blank lines.
+without the header and blank lines; where the line of the file is not the next number, it is told.
 """
 
 import contextlib
 import csv
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit.datasets._csv import line_of, read_csv
 from llpkit.datasets._files import atomic
 from llpkit.datasets._words import did_you_mean, several
 from llpkit.errors import LLPError
@@ -25,7 +27,11 @@ _Parsed = tuple[Array, tuple[int, str, int] | None]
 
 _MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_BLOCK = 2**25
+_DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+_COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}})+,\d+$"
+PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311 or 30,5"
+"""The remedy for numbers with commas."""
 _PARQUET = (".parquet", ".pq")
 
 
@@ -35,11 +41,15 @@ class Table:
     A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
     either case. As the name of a bag or of an image only an empty value is missing.
 
-    Use :meth:`read`; ``path`` stands in messages, ``data`` is a ``pyarrow.Table``.
+    Use :meth:`read`; ``path`` stands in messages, ``data`` is a ``pyarrow.Table``, ``delimiter``
+    is the separator of a CSV. Where that is no comma, a column of numbers such as 30,5 is numeric.
     """
 
-    def __init__(self, path: Path, data: Any) -> None:
+    def __init__(self, path: Path, data: Any, delimiter: str | None = None) -> None:
         self.path = path
+        self.delimiter = delimiter
+        self.decimal_commas: dict[str, str] = {}
+        """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
         self._data = data
         self._parsed: dict[str, _Parsed] = {}
@@ -52,23 +62,20 @@ class Table:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Table":
         """Read a file: Parquet by its name or its first bytes, else CSV (may be compressed)."""
-        import pyarrow as pa
-
         if not isinstance(path, str | os.PathLike):
             raise LLPError(f"table = {path!r}; give the path of a CSV or Parquet file")
         file = Path(os.path.expanduser(path))
         if os.path.isdir(file):
             raise LLPError(f"{file} is a folder; give a CSV or Parquet file")
         try:
-            with pa.input_stream(str(file), compression="detect") as stream:
-                content = stream.read()
+            content = _content(file)
         except FileNotFoundError as error:
             raise LLPError(f"{file} does not exist; check the path of the table") from error
         except (OSError, ValueError) as error:
             raise LLPError(f"{file} cannot be read: {error}") from error
         if content[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
             return cls(file, _parquet(file, content))
-        return cls(file, _csv(file, content))
+        return cls(file, *read_csv(file, content))
 
     def __len__(self) -> int:
         return len(self._data)
@@ -80,7 +87,12 @@ class Table:
 
     def cell(self, row: int, column: str) -> str:
         """How messages call a cell."""
-        return f"{self.path}: row {row + 1} (header not counted), column {column!r}"
+        line = None
+        if self.delimiter is not None:
+            with contextlib.suppress(OSError, ValueError):  # the file may be gone by now
+                line = line_of(_content(self.path), self.delimiter, row)
+        more = "" if line in (None, row + 2) else f", line {line} of the file"
+        return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
 
     def _column(self, name: str) -> Any:
         """The column as one pyarrow array, categories replaced by their values."""
@@ -121,6 +133,7 @@ class Table:
         values, bad = self.parse(name)
         if bad is not None:
             row, written, _ = bad
+            remedy = PLAIN_NUMBERS if re.match(_COMMAS, written) else remedy
             raise LLPError(f"{self.cell(row, name)} = {written!r} is not a number; {remedy}")
         return values
 
@@ -148,11 +161,22 @@ class Table:
         try:
             numbers = text.cast(pa.float64())
         except pa.ArrowInvalid:
+            if self.delimiter in (";", "\t") and (example := _decimal_comma(text)) is not None:
+                self.decimal_commas[name] = example
+                text = pc.replace_substring(text, ",", ".")
             numeric = pc.match_substring_regex(text, _NUMBER)
             numbers = pc.if_else(numeric, text, None).cast(pa.float64())
         values = numbers.to_numpy(zero_copy_only=False)
         given = text.is_valid().to_numpy(zero_copy_only=False)
         return self._finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
+
+    def comma_numbers(self, name: str) -> Array:
+        """Which rows hold a number with commas, bool ``(R,)``."""
+        import pyarrow.compute as pc
+
+        found = pc.match_substring_regex(self.words(name), _COMMAS).fill_null(False)
+        mask: Array = found.to_numpy(zero_copy_only=False)
+        return mask
 
     @staticmethod
     def _finite(values: Array, bad: Array, written: Callable[[int], str]) -> _Parsed:
@@ -192,9 +216,12 @@ class Table:
         found = pc.index_in(text, value_set=pa.array(list(codes), pa.large_string()))
         if found.null_count:
             row = pc.index(found.is_null(), True).as_py()
+            own = sorted(pc.unique(text.drop_null()).to_pylist())
+            names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
-                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}"
+                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or say what the "
+                f"classes are called, in their order: `class_names={names!r}`"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels
@@ -220,6 +247,26 @@ class Table:
             raise LLPError(f"{file} cannot be written: {error}") from error
 
 
+def _content(file: Path) -> bytes:
+    import pyarrow as pa
+
+    with pa.input_stream(str(file), compression="detect") as stream:
+        content: bytes = stream.read()
+    return content
+
+
+def _decimal_comma(text: Any) -> str | None:
+    """The first value that can only be a decimal comma, if all values can be read with one."""
+    import pyarrow.compute as pc
+
+    if not pc.all(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py():
+        return None
+    comma = pc.match_substring(text, ",")
+    sure = pc.and_not(comma, pc.match_substring_regex(text, _THOUSANDS)).fill_null(False)
+    row = pc.index(sure, True).as_py()
+    return None if row < 0 else text[row].as_py()
+
+
 def _write_csv(data: Any, path: Path) -> None:
     """As pyarrow writes it, but with quotation marks only where they are needed."""
     import pyarrow as pa
@@ -243,80 +290,3 @@ def _parquet(path: Path, content: bytes) -> Any:
         return table
     except (pa.ArrowException, OSError, ValueError) as error:
         raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error
-
-
-def _csv(path: Path, content: bytes) -> Any:
-    """A pyarrow table of text columns."""
-    import pyarrow as pa
-
-    start = content[:4096]
-    if not start.strip() and not content.strip():
-        raise LLPError(f"{path} is empty; give a header line and one row an instance")
-    if b"\0" in start:
-        raise LLPError(
-            f"{path} is not a CSV: it starts with {content[:8]!r}; save the table as CSV in UTF-8 "
-            "or as Parquet"
-        )
-    if not content.endswith((b"\n", b"\r")):
-        content += b"\n"  # a header alone is read only as a whole line
-    first_line = start.strip(b" \r\n").splitlines()[0]
-    commas, semicolons, tabs = (first_line.count(mark) for mark in (b",", b";", b"\t"))
-    delimiter = "," if commas or not semicolons + tabs else ";" if semicolons > tabs else "\t"
-    try:
-        table = _text_columns(content, delimiter)
-    except (pa.ArrowException, ValueError) as error:
-        _check_encoding(path, content)
-        _check_widths(path, content, delimiter)
-        raise LLPError(f"{path} cannot be read as a CSV: {error}") from error
-    last_row = [column[-1].as_py() for column in table.columns if len(table)]
-    if content.count(b'"') % 2 and any("\n" in value for value in last_row):
-        raise LLPError(f"{path}: a quotation mark is opened and never closed; close it")
-    return table
-
-
-def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
-    """``wrong`` is called with a row that has too many values or too few."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    threads = wrong is None  # with several threads rows are not numbered
-    parsing = arrow_csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong
-    )
-    reading = arrow_csv.ReadOptions(use_threads=threads)
-    with arrow_csv.open_csv(pa.BufferReader(content), reading, parsing) as stream:
-        names = stream.schema.names
-    reading = arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK)
-    converting = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    return arrow_csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
-
-
-def _check_encoding(path: Path, content: bytes) -> None:
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise LLPError(
-            f"{path} is not UTF-8: byte 0x{content[error.start]:02x} in line {line}; save the "
-            "table as UTF-8"
-        ) from error
-
-
-def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
-    import pyarrow as pa
-
-    wrong: list[Any] = []
-
-    def stop(row: Any) -> str:
-        wrong.append(row)
-        return "error"
-
-    with contextlib.suppress(pa.ArrowException, ValueError):
-        _text_columns(content, delimiter, stop)
-    if wrong:
-        row = wrong[0]
-        raise LLPError(
-            f"{path}: row {row.number - 1} (header not counted) has "
-            f"{several(row.actual_columns, 'value')} but the header has "
-            f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
-        )

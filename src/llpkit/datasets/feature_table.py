@@ -7,7 +7,7 @@ import torch
 
 from llpkit.datasets._base import DataSet
 from llpkit.datasets._counts import Columns, CountColumns, listed
-from llpkit.datasets._features import FeatureEncoder, usable
+from llpkit.datasets._features import FeatureEncoder, same_in_bags, usable
 from llpkit.datasets._table import Table
 from llpkit.errors import LLPError
 
@@ -55,11 +55,35 @@ def feature_table(
         taken = {bag, label, *known.names}
         rest = [name for name in data.names if name not in taken]
         chosen, notes = usable(data, rest, wanted={*numbers, *categories})
+        notes += [_of_the_bag(name) for name in chosen if same_in_bags(data, name, bags)]
     else:
         chosen, notes = listed(features), []
+        _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
+    notes += encoder.notes(data)
     inputs = encoder.apply(data)
     return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
+
+
+def _of_the_bag(name: str) -> str:
+    return (
+        f"column {name!r} is the same in all rows of every bag: it tells of the bag, not of the "
+        "instance; to leave it out, name the columns to learn from with `features`"
+    )
+
+
+def _check_features(
+    chosen: Sequence[str], bag: str, known: CountColumns, label: str | None
+) -> None:
+    """Refuse columns that hold what is to be learnt."""
+    kinds: dict[str | None, str] = dict.fromkeys(known.names, "the counts")
+    kinds |= {label: "the labels", bag: "the bags"}
+    for name in chosen:
+        if name in kinds:
+            raise LLPError(
+                f"column {name!r} holds {kinds[name]}, which tell nothing of the rows of another "
+                "table; leave it out of `features`"
+            )
 
 
 def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[str, ...]:
@@ -69,6 +93,6 @@ def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[st
         return tuple(classes)
     if isinstance(given, str) or len(given) != len(classes):
         raise LLPError(
-            f"class_names = {given!r}; give {len(classes)} names, in order of the labels"
+            f"`class_names` = {given!r}; give {len(classes)} names, in order of the labels"
         )
     return tuple(map(str, given))

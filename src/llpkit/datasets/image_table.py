@@ -91,11 +91,11 @@ def image_files(
     for row, path in enumerate(paths):
         if check and not os.path.isfile(path):
             raise BadImage(
-                f"{table.cell(row, column)}: there is no file {path}; correct it, set root, or use "
-                "skip_bad to leave its bag out"
+                f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
+                "that paths start from with `root`, or leave its bag out with `skip_bad`"
             )
     if size is not None and not (isinstance(size, Sequence) and len(size) == 2):
-        raise LLPError(f"size = {size!r}; give width and height")
+        raise LLPError(f"`size` = {size!r}; give width and height")
     height_and_width = None if size is None else (size[1], size[0])
     return ImageFiles(paths, size=height_and_width, channels=channels)
 

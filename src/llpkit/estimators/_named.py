@@ -70,7 +70,7 @@ ESTIMATORS = {
 """All that :func:`make` knows."""
 
 
-def make(name: str, options: Mapping[str, Any], seed: int) -> BaseLLP:
+def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None = None) -> BaseLLP:
     """An estimator by name.
 
     Args:
@@ -78,6 +78,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> BaseLLP:
         options: Parameters, by the names of ``get_params``; those of a classifier within EM also
             without their ``estimator__``.
         seed: For its random state.
+        threads: For its ``n_jobs`` and that of a classifier within EM, where ``options`` has none.
 
     >>> make("hist-gradient-boosting", {"max_leaf_nodes": 8, "tol": 0.01}, seed=0).tol
     0.01
@@ -94,4 +95,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> BaseLLP:
         estimator.set_params(**{full: value})
     if "random_state" in known and "random_state" not in options:
         estimator.set_params(random_state=seed)
+    if threads is not None and not {"n_jobs", "estimator__n_jobs"} & options.keys():
+        jobs = [key for key in ("n_jobs", "estimator__n_jobs") if key in known]
+        estimator.set_params(**dict.fromkeys(jobs, threads))
     return estimator

@@ -157,8 +157,14 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> Fitted:
     if config.estimator is not None:
-        options = config.estimator_options
-        return train_table(config.estimator, options, data, parts["training"], config.seed)
+        return train_table(
+            config.estimator,
+            config.estimator_options,
+            data,
+            parts["training"],
+            config.seed,
+            config.threads,
+        )
     labels = None
     if METHODS[config.method].needs_labels:
         if data.truth is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -122,7 +122,13 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         part = run.model.logits(inputs)
         logits = part.new_zeros((len(table), *part.shape[1:]))
         logits[good] = part
-        bags, missing = _table_bags(data, table)
+        try:
+            bags, missing = _table_bags(run, data, table)
+        except LLPError as error:
+            if data.counts_table is not None:
+                raise
+            fact = str(error).partition("; ")[0]  # remedies are those of fit
+            bags, missing = None, [f"no posterior: {fact}; it takes whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
@@ -146,7 +152,8 @@ def _as_table(data: DataSet) -> Table:
 def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, list[str]]:
     """Inputs of the rows that can be read, which rows these are, and what to know."""
     if run.encoder is not None:
-        return run.encoder.apply(table), torch.arange(len(table)), []
+        features = run.encoder.apply(table)
+        return features, torch.arange(len(table)), run.encoder.notes(table)
     files = _images(run, data, table)
     bad = files.bad_rows() if data.skip_bad else {}
     good = torch.tensor([row for row in range(len(table)) if row not in bad], dtype=torch.int64)
@@ -174,7 +181,7 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     return files
 
 
-def _table_bags(data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table whose counts are given, or why there are none."""
     counts = CountColumns(
         data.count,
@@ -189,7 +196,10 @@ def _table_bags(data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     missing = [name for name in wanted if name not in table.names]
     if missing:
         names = ", ".join(repr(name) for name in missing)
-        return None, [f"no posterior: {table.path} has no column {names}"]
+        remedy = "; name the table that has it with --counts-table"
+        if run.config.data.counts_table is None or missing[0] == data.bag:
+            remedy = ""
+        return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
     return counts.bags(table, data.bag), []
 
 
@@ -231,27 +241,38 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
     found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
 
 
-def evaluate(
-    run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False
-) -> dict[str, Settings]:
+class Evaluated(NamedTuple):
+    """The measures of every part of some data, and what to know of them."""
+
+    parts: dict[str, Settings]
+    notes: tuple[str, ...]
+
+
+def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
     """Measures of a run on some data, or on each part that the run divided its own data into."""
     bags: Bags | None
     notes: list[str] = []
+    missing: list[str] = []
     if data.table is None or run.encoder is None:
         loaded = load_data(data, run.config.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
         table = Table.read(data.table)
         inputs, truth = run.encoder.apply(table), None
-        bags, notes = _table_bags(data, table)
+        notes = run.encoder.notes(table)
+        bags, missing = _table_bags(run, data, table)
         if data.label is not None:
-            truth = torch.from_numpy(table.labels(data.label, run.class_names))
+            names = data.class_names or run.class_names
+            if len(names) != len(run.class_names):
+                raise LLPError(f"--class-name was given {len(names)} times; give one a class")
+            truth = torch.from_numpy(table.labels(data.label, names))
     if bags is None and truth is None:
-        raise LLPError(f"{notes[0]}; give the counts, or a column of labels with --label")
+        raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
     if by_part and bags is not None:
         parts: Mapping[str, Bags | None] = divide(bags, run.config)
     else:
         parts = {"all": bags}
-    return {
+    measures = {
         name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
     }
+    return Evaluated(measures, tuple(notes))

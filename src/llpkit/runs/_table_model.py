@@ -72,7 +72,12 @@ class TableModel(Fitted):
 
 
 def train(
-    name: str, options: Mapping[str, Any], data: DataSet, bags: Bags, seed: int
+    name: str,
+    options: Mapping[str, Any],
+    data: DataSet,
+    bags: Bags,
+    seed: int,
+    threads: int | None = None,
 ) -> TableModel:
     """Fit an estimator by name to the training bags of a table."""
     from llpkit.estimators._named import make
@@ -82,7 +87,7 @@ def train(
             f"{data.name} holds images, and the estimator {name} takes tables of features; choose "
             "a network instead"
         )
-    estimator = make(name, options, seed)
+    estimator = make(name, options, seed, threads)
     rows = data.inputs[bags.rows].numpy()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

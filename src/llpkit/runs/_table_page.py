@@ -180,7 +180,8 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
                 "missing" if no else _number(value, column.scale) for value, no in pairs
             ]
         else:
-            names = [*column.levels, "other", "missing"]
+            more = ["other"] * column.other + ["missing"] * column.missing
+            names = [*column.levels, *more]
             texts[column.name] = [names[k] for k in values.argmax(1).tolist()]
         start += width
     chosen = [name for name in order if name in texts][:_COLUMNS]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from llpkit import methods, networks
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.evaluation import measurable, warn_of_approximation
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
@@ -73,7 +74,7 @@ def fit(
             ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
         augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
         held_out: Bags kept from training (or the share of bags to keep): the weights of the epoch
-            with their best exact log-likelihood are returned.
+            with their best log-likelihood are returned (exact, wherever that is within reach).
         patience: Stop when that has not improved for so many epochs.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
@@ -132,6 +133,7 @@ def fit(
         feed = Feed(data, where, resident, workers)
         preprocess = _preprocess(feed, bags, how, where)
         how.prepare(task)
+    _check_measures(bags, held_out)
     plain = module.to(where)
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -202,6 +204,17 @@ def _check_numbers(**values: int | None) -> None:
         least = 0 if name == "seed" else 1
         if value is not None and (not isinstance(value, int) or value < least):
             raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+
+
+def _check_measures(bags: Bags, held_out: Bags | None) -> None:
+    """Say where measures are approximate; refuse to select by what cannot be measured."""
+    if held_out is not None and not bool(measurable(held_out).any()):
+        raise LLPError(
+            "the likelihood of the held_out bags is out of reach: they are too large for their "
+            "classes, and their counts are not exact; leave held_out away"
+        )
+    parts = [bags] if held_out is None else [bags, held_out]
+    warn_of_approximation(*parts, stacklevel=4)
 
 
 def _device(device: str) -> torch.device:

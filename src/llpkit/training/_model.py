@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import labels_of
-from llpkit.likelihood import posterior
+from llpkit.evaluation import labels_of, warn_of_approximation
+from llpkit.likelihood._best import best
 from llpkit.training._checkpoint import write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
@@ -61,12 +61,14 @@ class Fitted:
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
         """Label probabilities given the bags' counts, one row an input row.
 
-        Rows in no bag keep the probability that the network alone gives them.
+        Rows in no bag keep the probability that the network alone gives them. A warning says where
+        posteriors are approximate, since the exact ones of many classes are out of reach.
         """
         logits = self.logits(inputs)
         result = probabilities(logits)
         bags = bags.to("cpu")
-        result[bags.rows] = posterior(logits[bags.rows], bags.evidence, bags.offsets)
+        warn_of_approximation(bags)
+        result[bags.rows] = best(logits[bags.rows], bags.evidence, bags.offsets, validate=True)[1]
         return result
 
     def save(self, directory: str | Path) -> Path:

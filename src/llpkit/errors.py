@@ -1,4 +1,4 @@
-"""The one family of errors that llpkit raises for what a user passed in."""
+"""The one family of errors that llpkit raises for what a user passed in, and a warning."""
 
 
 class LLPError(ValueError):
@@ -7,3 +7,32 @@ class LLPError(ValueError):
     Options of the loaders and of the configuration stand in backticks, with a value or without:
     the command line puts its own in their place.
     """
+
+
+class TooManyStates(LLPError):
+    """The exact likelihood of a bag of many classes is out of reach.
+
+    Args:
+        what: Which bag, and how many states it needs.
+        rest: What is wrong with that, and the remedy.
+        approximable: Whether the approximation is a remedy: it takes exact counts alone.
+    """
+
+    def __init__(self, what: str, rest: str, approximable: bool) -> None:
+        super().__init__(what, rest, approximable)
+        self.what, self.approximable = what, approximable
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} {self.args[1]}"
+
+    def choosing(self, option: str) -> "TooManyStates":
+        """The same for a user who asks for the approximation with ``option``."""
+        remedy = f"ask for the approximation with {option}"
+        if not self.approximable:
+            remedy = "there is no approximation for counts that are not exact; make bags smaller"
+        rest = f"for its exact likelihood, which are too many; {remedy}"
+        return TooManyStates(self.what, rest, self.approximable)
+
+
+class ApproximationWarning(UserWarning):
+    """Measures of bags are approximate, since the exact likelihood is out of reach."""

@@ -1,13 +1,14 @@
 """How good a model is: of instances where labels exist, of bags always."""
 
+import warnings
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
-from llpkit.likelihood import log_prob
+from llpkit.errors import ApproximationWarning, LLPError
+from llpkit.likelihood._best import best_log_prob, reach
 from llpkit.likelihood._ragged import segment_sum
 
 
@@ -110,10 +111,55 @@ def calibration(probability: Tensor, truth: Tensor, bins: int = 10) -> Calibrati
 def bag_log_likelihood(logits: Tensor, bags: Bags) -> Tensor:
     """Exact log-likelihood of every bag's counts ``(B,)``, logits in engine order.
 
-    The one measure of fit that needs no instance label: use it to select and to stop.
+    The one measure of fit that needs no instance label: use it to select and to stop. With many
+    classes the exact likelihood of a large bag may be out of reach. A warning then says so, and the
+    bag has the upper bound of ``method="sinkhorn"``, or NaN if its counts are not exact.
     """
     _check_bags("logits", logits, bags)
-    return log_prob(logits, bags.evidence, bags.offsets, validate=False)
+    warn_of_approximation(bags)
+    return best_log_prob(logits, bags.evidence, bags.offsets)
+
+
+def mean_log_likelihood(logits: Tensor, bags: Bags) -> float:
+    """Mean of :func:`bag_log_likelihood` over the bags that have one, without a warning."""
+    log_p = best_log_prob(logits, bags.evidence, bags.offsets)
+    if bags.num_classes in (None, 2):
+        return float(log_p.mean())
+    return float(log_p[measurable(bags)].mean())
+
+
+def measurable(bags: Bags) -> Tensor:
+    """Which bags have a log-likelihood, exact or approximate, ``(B,)`` bool."""
+    exact, bound = reach(bags.evidence, bags.sizes)
+    return exact | bound
+
+
+def number_approximated(bags: Bags) -> int:
+    """How many bags have no exact log-likelihood, since they are too large for their classes."""
+    return int((~reach(bags.evidence, bags.sizes).exact).sum())
+
+
+def approximation_note(*parts: Bags) -> str | None:
+    """What to know of the measures of some bags, where they are not exact."""
+    far = sum(number_approximated(bags) for bags in parts)
+    if not far:
+        return None
+    bound = sum(int(reach(bags.evidence, bags.sizes).bound.sum()) for bags in parts)
+    text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is out of reach: "
+    if bound:
+        text += "their log-likelihood is measured by an upper bound and posteriors are approximate"
+    if bound and bound < far:
+        text += f", except for {far - bound:,} whose counts are not exact and which have neither"
+    if not bound:
+        text += "they have no log-likelihood and no posterior, as their counts are not exact"
+    return text
+
+
+def warn_of_approximation(*parts: Bags, stacklevel: int = 3) -> None:
+    """Say it as a warning; the default is to name the caller of the caller."""
+    text = approximation_note(*parts)
+    if text is not None:
+        warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)
 
 
 def proportion_error(probability: Tensor, bags: Bags) -> float:

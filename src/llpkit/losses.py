@@ -1,6 +1,7 @@
 """Losses of bags: one value a bag, unreduced, from flat logits and offsets."""
 
 import math
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +14,21 @@ ROUNDING = 1 / 12
 """Variance of a number rounded to whole units (Sheppard's correction)."""
 
 
-def count_loss(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+def count_loss(
+    logits: Tensor,
+    evidence: Evidence,
+    offsets: Tensor,
+    method: Literal["exact", "sinkhorn"] = "exact",
+) -> Tensor:
     r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
+
+    With many classes in large bags, ``method="sinkhorn"`` gives a lower bound of it; see
+    :func:`llpkit.likelihood.log_prob`.
 
     >>> count_loss(torch.zeros(2), Evidence.exact([1]), torch.tensor([0, 2])).exp()
     tensor([2.])
     """
-    return -log_prob(logits, evidence, offsets, validate=False)
+    return -log_prob(logits, evidence, offsets, method=method, validate=False)
 
 
 def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from llpkit.experiments import (
     plan,
     reproduce,
 )
-from llpkit.experiments._plan import names
+from llpkit.experiments._plan import names, stated
 from llpkit.methods import METHODS
 
 
@@ -180,3 +180,8 @@ def test_compiled_networks_make_other_timed_runs_and_no_others():
         [plain] = plan(experiment, settings)
         [compiled] = plan(experiment, settings, compiled=True)
         assert (plain.id != compiled.id) == others
+
+
+def test_an_option_of_k_classes_leaves_the_runs_as_they_were():
+    assert stated("mle") == {"refresh": "running", "step": 1.0}
+    assert stated("direct") == {}

@@ -83,3 +83,20 @@ def test_it_serves_where_the_exact_sum_does_not():
 def test_it_is_for_classes_only():
     with pytest.raises(LLPError, match="sinkhorn"):
         likelihood.posterior(torch.zeros(3), [1], torch.tensor([0, 3]), method="sinkhorn")
+
+
+@pytest.mark.parametrize("sd", [100, 1000])
+def test_logits_far_apart_are_solved_too(sd):
+    rng = np.random.default_rng(4)
+    bags = [rng.normal(size=(60, 10)) * sd for _ in range(5)]
+    counts = rng.multinomial(60, [0.1] * 10, size=5)
+    _, phi = sinkhorn(bags, counts)
+    assert_close(phi.reshape(5, 60, 10).sum(axis=1), counts, 1e-5)
+
+
+def test_an_impossible_bag_is_refused_or_has_no_probability():
+    known = torch.tensor([[0.0, 1.0, -torch.inf]]).repeat(4, 1)
+    data = known, [[1, 1, 2]], torch.tensor([0, 4])
+    with pytest.raises(LLPError, match="forbid what the counts ask for"):
+        likelihood.log_prob(*data, method="sinkhorn")
+    assert likelihood.log_prob(*data, method="sinkhorn", validate=False) == -torch.inf

@@ -144,8 +144,8 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make("mle", {"refesh": "pass"})
     with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; known are refresh, step"):
         methods.make("mle", {"foo": 1})
-    with pytest.raises(LLPError, match="\"direct\" has no option 'foo'; it takes none"):
-        methods.make("direct", {"foo": 1})
+    with pytest.raises(LLPError, match="\"supervised\" has no option 'foo'; it takes none"):
+        methods.make("supervised", {"foo": 1})
     with pytest.raises(LLPError, match="refresh = 'sometimes'; known are running, pass"):
         methods.make("mle", {"refresh": "sometimes"})
     with pytest.raises(LLPError, match=r"step = 3; give a number above 0, up to 2; 1 is EM"):

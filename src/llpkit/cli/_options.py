@@ -99,7 +99,7 @@ SETTINGS = [
     Setting("method", "mle, direct, amle, dllp, llp-gan or supervised (mle).", "NAME", TRAINING),
     Setting(
         "method_options",
-        "An option of the method, such as refresh=pass; repeat.",
+        "An option of the method: refresh=pass, likelihood=sinkhorn (many classes), …; repeat.",
         "KEY=VALUE",
         TRAINING,
         True,

@@ -45,7 +45,7 @@ def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
 def _figure(key: str, value: Any) -> str:
     if value is None:
         return "–"
-    if key == "number":
+    if key in ("number", "approximated"):
         return f"{value:,}"
     return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
+from llpkit.errors import LLPError, TooManyStates
 from llpkit.estimators._target import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
 
@@ -148,9 +148,12 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def solve(z: Array, bags: Bags, method: Any = "exact") -> tuple[Array, Array]:
     """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
     logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
-    log_p, phi = log_prob_and_posterior(
-        logits, bags.evidence, bags.offsets, method=method, validate=False
-    )
+    try:
+        log_p, phi = log_prob_and_posterior(
+            logits, bags.evidence, bags.offsets, method=method, validate=False
+        )
+    except TooManyStates as error:
+        raise error.choosing('method="sinkhorn"') from error
     back = torch.empty_like(phi)
     back[bags.rows] = phi
     return log_p.numpy(), back.numpy()

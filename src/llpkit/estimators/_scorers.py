@@ -10,7 +10,6 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.estimators._target import Array, bags_of
-from llpkit.likelihood import log_prob
 
 
 class BagScorer:
@@ -42,7 +41,8 @@ def _log_likelihood(p: Array, bags: Bags) -> float:
     with np.errstate(divide="ignore"):
         logits = np.log(p)
     z = logits if bags.num_classes else logits[:, 1] - logits[:, 0]
-    return float(log_prob(torch.from_numpy(z), bags.evidence, bags.offsets, validate=False).mean())
+    evaluation.warn_of_approximation(bags, stacklevel=4)
+    return evaluation.mean_log_likelihood(torch.from_numpy(z), bags)
 
 
 def _neg_proportion_error(p: Array, bags: Bags) -> float:

@@ -15,6 +15,7 @@ from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS
+from llpkit.methods._likelihood import OPTION
 from llpkit.networks import NETWORKS
 
 FOLDS = 10
@@ -326,6 +327,7 @@ def _resolved(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """All options of a method with what holds where nothing was said; 1 is 1.0 where that is."""
     parameters = inspect.signature(METHODS[method]).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    defaults.pop(OPTION, None)  # of K classes, which no experiment has; as in older records
     given = {
         k: float(v) if isinstance(defaults.get(k), float) and isinstance(v, int) else v
         for k, v in options.items()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from llpkit.errors import LLPError
+from llpkit.errors import LLPError, TooManyStates
 from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._ragged import (
     bag_index,
@@ -72,11 +72,13 @@ def check_budget(
     over = states > max_states
     if bool(over.any()):
         b = int(over.nonzero()[0])
-        raise LLPError(
+        raise TooManyStates(
             f"bag {b} ({int(sizes[b])} instances, {evidence.num_classes} classes) needs "
-            f"{float(states[b]):.4g} states but max_states = {max_states}; "
+            f"{float(states[b]):.4g} states",
+            f"but max_states = {max_states}; "
             + ('ask for the approximation with method="sinkhorn", or ' if approximation else "")
-            + "raise max_states"
+            + "raise max_states",
+            approximation,
         )
 
 

@@ -95,7 +95,7 @@ def state_bound(
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if logits.dim() == 1:
         raise LLPError('method = "sinkhorn" is for K classes; binary counts are always exact')
-    return logits.to(torch.float64), SinkhornProblem(ends, evidence)
+    return logits.to(torch.float64), SinkhornProblem(ends, evidence, validate)
 
 
 def _checked(
@@ -290,17 +290,18 @@ class ClassProblem(ExactProblem):
 class SinkhornProblem(Problem):
     """K classes: the tilted bound, for exact counts."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence) -> None:
+    def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
         if not evidence.is_exact:
             raise LLPError('method = "sinkhorn" takes exact counts; use method = "exact" here')
         self.offsets = offsets
         self.counts = evidence.counts
+        self.strict = strict
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = _multiclass.log_prior(z)
-        return _sinkhorn.evaluate(log_p, self.counts, self.offsets, direction)
+        return _sinkhorn.evaluate(log_p, self.counts, self.offsets, direction, strict=self.strict)
 
     def prior(self, z: Tensor) -> Tensor:
         return _multiclass.log_prior(z).exp()

@@ -16,29 +16,40 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood._ragged import bag_index, segment_sum
+from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
 
 _SWEEPS = 20
-_STEPS = 200
+_STEPS = 30
+_HALVINGS = 30
 _TOLERANCE = 1e-9
+_COOLING = 4.0
 
 
 def evaluate(
-    log_p: Tensor, counts: Tensor, offsets: Tensor, direction: Tensor | None = None
+    log_p: Tensor,
+    counts: Tensor,
+    offsets: Tensor,
+    direction: Tensor | None = None,
+    *,
+    strict: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The bound ``(B,)``, tilted probabilities ``(N, K)``, their derivative along a direction."""
+    """The bound ``(B,)``, tilted probabilities ``(N, K)``, their derivative along a direction.
+
+    ``strict`` refuses a bag whose best tilt cannot be found; without it the tilt that came nearest
+    stands, whose bound holds as well, or ``-inf`` where too few instances can be of a class.
+    """
     bag, y = bag_index(offsets), counts.to(log_p.dtype)
-    t = _solve(log_p, y, offsets, bag)
-    tilted = log_p + t[bag]
-    log_total = tilted.logsumexp(1)
-    phi = (tilted - log_total[:, None]).exp()
-    # Classes with y = 0 are tilted away entirely: 0 * -inf counts as nothing.
-    bound = segment_sum(log_total, offsets) - torch.where(y > 0, t * y, 0.0).sum(1)
+    t = _solve(log_p, y, offsets)
+    bound, phi, total = _tilt(log_p, y, offsets, t)
+    if strict:
+        _check(total, y)
+    enough = segment_sum((log_p > -torch.inf).to(y.dtype), offsets) >= y
+    bound = torch.where(enough.all(1), bound, -torch.inf)
     if direction is None:
         return bound, phi, None
     # dphi = J (v + dt), where dt keeps the class totals fixed.
     total = segment_sum(_jacobian(phi, direction), offsets)
-    dt = torch.linalg.solve(_hessian(phi, offsets), -total)
+    dt, _ = torch.linalg.solve_ex(_hessian(phi, offsets), -total)
     return bound, phi, _jacobian(phi, direction + dt[bag])
 
 
@@ -50,8 +61,9 @@ def _jacobian(phi: Tensor, v: Tensor) -> Tensor:
 def _hessian(phi: Tensor, offsets: Tensor) -> Tensor:
     """Second derivative of the bound in ``t``, made regular where moving ``t`` does nothing."""
     total = segment_sum(phi, offsets)  # (B, K)
-    outer = segment_sum(phi[:, :, None] * phi[:, None, :], offsets)
     classes = phi.shape[1]
+    # A class at a time: all products at once would be K times the size of the logits.
+    outer = torch.stack([segment_sum(phi * phi[:, k : k + 1], offsets) for k in range(classes)], 1)
     used = (total > 0).to(phi.dtype)
     return (
         torch.diag_embed(total + (1 - used))
@@ -61,41 +73,89 @@ def _hessian(phi: Tensor, offsets: Tensor) -> Tensor:
     )
 
 
-def _solve(log_p: Tensor, y: Tensor, offsets: Tensor, bag: Tensor) -> Tensor:
-    """Tilts ``(B, K)``: a few of Sinkhorn's sweeps, then Newton's steps with halving."""
+def _tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """At tilts ``(B, K)``: bound ``(B,)``, tilted probabilities ``(N, K)``, their totals."""
+    tilted = log_p + t[bag_index(offsets)]
+    log_total = tilted.logsumexp(1, keepdim=True)
+    phi = (tilted - log_total).exp()
+    # Classes with y = 0 are tilted away entirely: 0 * -inf counts as nothing.
+    bound = segment_sum(log_total[:, 0], offsets) - torch.where(y > 0, t * y, 0.0).sum(1)
+    return bound, phi, segment_sum(phi, offsets)
+
+
+def _solve(log_p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
+    """Tilts ``(B, K)``: a few of Sinkhorn's sweeps, then Newton's steps where they did not do."""
     t = torch.where(y > 0, 0.0, -torch.inf).to(log_p.dtype)
-
-    def totals(t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        tilted = log_p + t[bag]
-        log_total = tilted.logsumexp(1, keepdim=True)
-        phi = (tilted - log_total).exp()
-        bound = segment_sum(log_total[:, 0], offsets) - torch.where(y > 0, t * y, 0.0).sum(1)
-        return bound, phi, segment_sum(phi, offsets)
-
     for _ in range(_SWEEPS):
-        _, _, total = totals(t)
+        total = _tilt(log_p, y, offsets, t)[2]
         t = torch.where(y > 0, t + y.log() - total.log(), -torch.inf)
-    bound, phi, total = totals(t)
-    scale = _TOLERANCE * y.sum(1).clamp(min=1)
-    for _ in range(_STEPS):
-        gap = total - y
-        open_ = gap.abs().amax(1) > scale
-        if not bool(open_.any()):
+    for refine in (_newton, _cooled):
+        left = _open(_tilt(log_p, y, offsets, t)[2], y)
+        if not bool(left.any()):
             break
-        step = torch.linalg.solve(_hessian(phi, offsets), gap)
+        t[left] = refine(*_some(left, log_p, y, offsets), t[left])
+    return t
+
+
+def _some(
+    chosen: Tensor, log_p: Tensor, y: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The problem of some bags, ``(B,)`` bool."""
+    sizes = offsets.diff()[chosen]
+    return log_p[ranges(offsets[:-1][chosen], sizes)], y[chosen], to_offsets(sizes)
+
+
+def _open(total: Tensor, y: Tensor) -> Tensor:
+    """Which bags' totals are not the counts yet, ``(B,)`` bool."""
+    return ~((total - y).abs().amax(1) <= _TOLERANCE * y.sum(1).clamp(min=1))
+
+
+def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
+    """Newton's steps with halving, until all bags are done or none gets further."""
+    found, here = t.clone(), torch.arange(len(t), device=t.device)
+    bound, phi, total = _tilt(log_p, y, offsets, t)
+    moving = _open(total, y)
+    for _ in range(_STEPS):
+        if not bool(moving.any()):
+            break
+        if 2 * int(moving.sum()) <= len(moving):  # work on those alone
+            here, t = here[moving], t[moving]
+            log_p, y, offsets = _some(moving, log_p, y, offsets)
+            bound, phi, total = _tilt(log_p, y, offsets, t)
+            moving = torch.ones_like(bound, dtype=torch.bool)
+        step, _ = torch.linalg.solve_ex(_hessian(phi, offsets), total - y)
         length = torch.ones_like(bound)
-        for _ in range(30):
+        for _ in range(_HALVINGS):
             trial = torch.where(y > 0, t - length[:, None] * step, -torch.inf)
-            new_bound, _, _ = totals(trial)
-            worse = open_ & ~(new_bound <= bound + 1e-12 * bound.abs())
+            new_bound = _tilt(log_p, y, offsets, trial)[0]
+            worse = moving & ~(new_bound <= bound + 1e-12 * bound.abs())
             if not bool(worse.any()):
                 break
             length = torch.where(worse, length / 2, length)
-        move = (open_ & ~worse)[:, None]
-        t = torch.where(move, trial, t)
-        bound, phi, total = totals(t)
-        if not bool(move.any()):
+        moving = moving & ~worse
+        t = torch.where(moving[:, None], trial, t)
+        found[here] = t
+        bound, phi, total = _tilt(log_p, y, offsets, t)
+        moving = moving & _open(total, y)
+    return found
+
+
+def _cooled(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
+    """The same for logits far apart: solved for flatter ones first, each the start of the next."""
+    spread = float(torch.where(log_p.isfinite(), log_p, 0.0).abs().amax())
+    heat = max(1.0, spread / 8)
+    warm = torch.where(y > 0, 0.0, -torch.inf).to(t.dtype)
+    while True:
+        warm = heat * _newton(log_p / heat, y, offsets, warm / heat)
+        if heat == 1:
             break
+        heat = max(1.0, heat / _COOLING)
+    better = _tilt(log_p, y, offsets, warm)[0] < _tilt(log_p, y, offsets, t)[0]
+    return torch.where((better | t.isnan().any(1))[:, None], warm, t)
+
+
+def _check(total: Tensor, y: Tensor) -> None:
+    """Refuse a bag whose tilted totals miss its counts."""
     off = (total - y).abs().amax(1)
     failed = ~(off <= 1e-6 * y.sum(1).clamp(min=1))
     if bool(failed.any()):
@@ -105,4 +165,3 @@ def _solve(log_p: Tensor, y: Tensor, offsets: Tensor, bag: Tensor) -> Tensor:
             'are too far apart for method="sinkhorn", or forbid what the counts ask for: use '
             'method="exact" or scale the logits down'
         )
-    return t

@@ -15,6 +15,7 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.likelihood import posterior
 from llpkit.methods._base import Batch, Method, Task, weighted_mean
+from llpkit.methods._likelihood import check_reach, known
 
 REFRESHES = ("running", "pass")
 
@@ -30,22 +31,28 @@ class MLE(Method):
         step: How far the targets go from the prediction :math:`p_i` towards the posterior and
             beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two is
             over-relaxed EM, which has the same fixed points and needs fewer epochs to come near.
+        likelihood: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that: the
+            posteriors are then approximate. In the engine and the estimators it is ``method``.
     """
 
     key = "mle"
     summary = "EM: posterior targets renewed every epoch (the paper's method)"
     replayable = True
 
-    def __init__(self, refresh: str = "running", step: float = 1.0) -> None:
+    def __init__(
+        self, refresh: str = "running", step: float = 1.0, likelihood: str = "exact"
+    ) -> None:
         if refresh not in REFRESHES:
             raise LLPError(f"refresh = {refresh!r}; known are {', '.join(REFRESHES)}")
         if not (isinstance(step, int | float) and 0 < step <= 2):
             raise LLPError(f"step = {step!r}; give a number above 0, up to 2; 1 is EM")
         self.wants_pass = refresh == "pass"
         self.stride = float(step)
+        self.likelihood = known(likelihood)
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
+        check_reach(self.likelihood, task)
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
@@ -67,7 +74,13 @@ class MLE(Method):
         self.targets.copy_(phi)
 
     def _posterior(self, logits: Tensor) -> Tensor:
-        return posterior(logits, self.bags.evidence, self.bags.offsets, validate=False)
+        return posterior(
+            logits,
+            self.bags.evidence,
+            self.bags.offsets,
+            method=self.likelihood,
+            validate=False,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets}

@@ -8,17 +8,19 @@ import csv
 import json
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from llpkit import evaluation
 from llpkit import training as train
 from llpkit.bags import Bags
 from llpkit.config import Config, Settings, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import LLPError
+from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
 from llpkit.runs._data import divide, load_data, take
 from llpkit.runs._measure import measure
@@ -78,13 +80,23 @@ def fit(
             _write(work / ENVIRONMENT, json.dumps(record, indent=1))
         start = time.perf_counter()
         parts = divide(data.bags, config)
-        model = _train(config, data, parts, work, callbacks)
-    except BaseException:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ApproximationWarning)  # a note says it, of all parts
+            model = _train(config, data, parts, work, callbacks)
+    except BaseException as error:
         if not (work / CHECKPOINT).exists():  # nothing was learnt that could be resumed
             shutil.rmtree(work, ignore_errors=True)
+        if isinstance(error, TooManyStates):
+            option = "--method-option likelihood=sinkhorn"
+            if config.estimator is not None:
+                option = "--estimator-option method=sinkhorn"
+            raise error.choosing(option) from error
         raise
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
+    about = evaluation.approximation_note(*parts.values())
+    if about is not None:
+        model.details["warnings"] = [*model.details.get("warnings", ()), about]
     measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
     _write_run(work, config, data, parts, model, record)
     publish(work, out)

@@ -7,7 +7,7 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Settings
 from llpkit.datasets import Inputs
-from llpkit.likelihood import posterior
+from llpkit.likelihood._best import best
 from llpkit.runs._data import take
 from llpkit.training import Fitted
 
@@ -19,16 +19,22 @@ def measure(
     truth: Tensor | None,
     threshold: float = 0.5,
 ) -> Settings:
-    """Measures of bags, and of their instances (of all, without bags) where the truth is known."""
+    """Measures of bags, and of their instances (of all, without bags) where the truth is known.
+
+    ``approximated`` is the number of bags whose exact likelihood is out of reach, if there are any.
+    """
     rows = torch.arange(len(inputs)) if bags is None else bags.rows
     logits = model.logits(take(inputs, rows))
     found: Settings = {}
     if bags is not None:
         found["bags"] = {
             "number": len(bags),
-            "log_likelihood": float(evaluation.bag_log_likelihood(logits, bags).mean()),
+            "log_likelihood": evaluation.mean_log_likelihood(logits, bags),
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
+        far = evaluation.number_approximated(bags)
+        if far:
+            found["bags"]["approximated"] = far
     if truth is not None:
         p, y = probability_of(logits.double()), truth[rows]
         found["instances"] = {
@@ -51,5 +57,5 @@ def probability_of(logits: Tensor) -> Tensor:
 def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
     """Label probabilities given the counts, one row a row of the table."""
     phi = probability_of(logits)
-    phi[bags.rows] = posterior(logits[bags.rows], bags.evidence, bags.offsets)
+    phi[bags.rows] = best(logits[bags.rows], bags.evidence, bags.offsets, validate=True)[1]
     return phi

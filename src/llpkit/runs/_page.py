@@ -65,7 +65,7 @@ def write_report(
         calibrations=curves,
         wall={config.method: wall(model, data, parts["training"])},
         wall_note="The first bags that the model was trained on.",
-        notes=data.notes,
+        notes=(*data.notes, *model.details.get("warnings", ())),
         environment=flat(record),
     )
     write_page(page, work / REPORT, figures_dir=work / FIGURES)

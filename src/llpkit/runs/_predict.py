@@ -136,6 +136,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
     columns = _named("probability", probability, run.class_names, known)
     columns["label"] = _labels(probability, run.class_names, threshold, known)
     if bags is not None:
+        notes += filter(None, [evaluation.approximation_note(bags)])
         columns |= _named("posterior", posterior_of(logits, bags), run.class_names, known)
     return Predictions(table, columns, tuple(notes))
 

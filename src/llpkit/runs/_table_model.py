@@ -14,6 +14,7 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
+from llpkit.likelihood._best import best_log_prob
 from llpkit.likelihood._ragged import segment_sum
 from llpkit.runs._measure import probability_of
 from llpkit.training import Fitted
@@ -132,7 +133,7 @@ def importances(
     some[0] = True
     bags = bags[np.sort(order[some])]
     rows = inputs[bags.rows].numpy()
-    whole = float(evaluation.bag_log_likelihood(model.logits(rows), bags).mean())
+    whole = evaluation.mean_log_likelihood(model.logits(rows), bags)
     found, start = [], 0
     for name, width in _columns(encoder, rows.shape[1]):
         falls = []
@@ -140,8 +141,7 @@ def importances(
             shuffled = rows.copy()
             column = slice(start, start + width)
             shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
-            log_p = evaluation.bag_log_likelihood(model.logits(shuffled), bags)
-            falls.append(whole - float(log_p.mean()))
+            falls.append(whole - evaluation.mean_log_likelihood(model.logits(shuffled), bags))
         found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
         start += width
     return sorted(found, key=lambda entry: -entry.mean)
@@ -169,7 +169,7 @@ def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
     distance = gap / variance.clamp(min=1e-12).sqrt()
     if distance.dim() == 2:
         distance = distance.max(1).values
-    return BagCheck(total, distance, evaluation.bag_log_likelihood(logits, bags))
+    return BagCheck(total, distance, best_log_prob(logits, bags.evidence, bags.offsets))
 
 
 def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.Calibration:

@@ -126,8 +126,7 @@ def _end(model: TableModel, data: DataSet, parts: Mapping[str, Bags]) -> dict[st
         if bags is not None:
             logits = model.logits(data.inputs[bags.rows])
             p = probability_of(logits)
-            log_p = evaluation.bag_log_likelihood(logits, bags)
-            end[f"{prefix}log_likelihood"] = float(log_p.mean())
+            end[f"{prefix}log_likelihood"] = evaluation.mean_log_likelihood(logits, bags)
             end[f"{prefix}proportion_error"] = evaluation.proportion_error(p, bags)
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from llpkit import methods, networks
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.evaluation import measurable, warn_of_approximation
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
@@ -75,7 +76,8 @@ def fit(
             ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
         augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
         held_out: Other bags of the same table, kept from training (or the share of ``bags`` to
-            keep): the weights of the epoch with their best exact log-likelihood are returned.
+            keep): the weights of the epoch with their best log-likelihood are returned (exact,
+            wherever that is within reach).
         patience: Stop when that has not improved for so many epochs.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
@@ -142,6 +144,7 @@ def fit(
         feed = Feed(data, where, resident, workers)
         preprocess = _preprocess(feed, bags, how, where)
         how.prepare(task)
+    _check_measures(bags, judges)
     plain = module.to(where)
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -239,6 +242,17 @@ def _callbacks(callbacks: Any) -> list[Callback]:
                 f"callbacks[{i}] is {kind}; pass objects of subclasses of llpkit.training.Callback"
             )
     return given
+
+
+def _check_measures(bags: Bags, held_out: Bags | None) -> None:
+    """Say where measures are approximate; refuse to select by what cannot be measured."""
+    if held_out is not None and not bool(measurable(held_out).any()):
+        raise LLPError(
+            "the likelihood of the held_out bags is out of reach: they are too large for their "
+            "classes, and their counts are not exact; leave held_out away"
+        )
+    parts = [bags] if held_out is None else [bags, held_out]
+    warn_of_approximation(*parts, stacklevel=4)
 
 
 def _device(device: str) -> torch.device:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from llpkit.augment import Augment
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import bag_log_likelihood, proportion_error
+from llpkit.evaluation import mean_log_likelihood, measurable, proportion_error
 from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
@@ -74,6 +74,7 @@ class Session:
         self._trainer = Trainer(trained, self.optimizer, self.fabric.backward)
         self._host_bags = self.task.bags.to("cpu")
         self._sizes = self._host_bags.sizes
+        self._unmeasured = not bool(measurable(self._host_bags).any())
 
     def resume(self) -> bool:
         """Take up the checkpoint, if there is one."""
@@ -143,7 +144,7 @@ class Session:
         row["loss"] = float(loss)  # waits for the device
         row["seconds"] = time.perf_counter() - start
         row.update(self._bag_metrics(logits, self.task.bags, ""))
-        if not all(map(_finite, (row["loss"], row["log_likelihood"]))):
+        if not (_finite(row["loss"]) and (_finite(row["log_likelihood"]) or self._unmeasured)):
             raise self._diverged(
                 row["loss"], f" and the bag log-likelihood {row['log_likelihood']}"
             )
@@ -299,7 +300,7 @@ class Session:
 
     def _bag_metrics(self, logits: Tensor, bags: Bags, prefix: str) -> Row:
         return {
-            f"{prefix}log_likelihood": float(bag_log_likelihood(logits, bags).mean()),
+            f"{prefix}log_likelihood": mean_log_likelihood(logits, bags),
             f"{prefix}proportion_error": proportion_error(probabilities(logits), bags),
         }
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import labels_of
-from llpkit.likelihood import posterior
+from llpkit.evaluation import labels_of, warn_of_approximation
+from llpkit.likelihood._best import best
 from llpkit.training._check import check_finite, check_table
 from llpkit.training._checkpoint import load_weights, write_atomically
 from llpkit.training._feed import Feed, Preprocess, as_inputs
@@ -65,13 +65,16 @@ class Fitted:
 
         ``inputs`` are those of the whole table that the bags speak of. Rows in no bag keep the
         probability that the network alone gives them.
+        A warning says where posteriors are approximate, since the exact ones of many classes are
+        out of reach.
         """
         inputs = as_inputs(inputs)
         check_table(bags, len(inputs))
         logits = self.logits(inputs)
         result = probabilities(logits)
         bags = bags.to("cpu")
-        result[bags.rows] = posterior(logits[bags.rows], bags.evidence, bags.offsets)
+        warn_of_approximation(bags)
+        result[bags.rows] = best(logits[bags.rows], bags.evidence, bags.offsets, validate=True)[1]
         return result
 
     def save(self, directory: str | Path) -> Path:

@@ -1,0 +1,63 @@
+"""The likelihood for measures: exact where that is within reach, else the tilted bound."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from llpkit.likelihood._api import log_prob, log_prob_and_posterior
+from llpkit.likelihood._evidence import Evidence
+from llpkit.likelihood._multiclass import MAX_STATES, count_states
+from llpkit.likelihood._ragged import ranges, to_offsets
+
+
+class Reach(NamedTuple):
+    """How the likelihood of each bag can be had, ``(B,)`` bool each."""
+
+    exact: Tensor
+    bound: Tensor
+    """Not exactly, but its counts are exact, so the tilted bound serves."""
+
+
+def reach(evidence: Evidence, sizes: Tensor) -> Reach:
+    """Whether the states of a bag are within the budget, and whether the bound serves if not."""
+    everyone = torch.ones_like(sizes, dtype=torch.bool)
+    if evidence.num_classes in (None, 2):
+        return Reach(everyone, ~everyone)
+    exact = count_states(evidence, sizes) <= MAX_STATES
+    sure = (evidence.low == evidence.high).all(1)
+    sure &= (evidence.table_offsets.diff().reshape(evidence.low.shape) == 0).all(1)
+    return Reach(exact, ~exact & sure)
+
+
+def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+    """Log-likelihood of every bag ``(B,)``, as well as it can be had; see :func:`best`."""
+    if evidence.num_classes in (None, 2):
+        return log_prob(logits, evidence, offsets, validate=False)
+    return best(logits, evidence, offsets)[0]
+
+
+def best(
+    logits: Tensor, evidence: Evidence, offsets: Tensor, *, validate: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-likelihood ``(B,)`` and posterior of every bag, each as well as it can be had.
+
+    A bag of many classes whose counts are not exact may have neither: its log-likelihood is NaN,
+    and its posterior is what the logits alone say.
+    """
+    sizes = offsets.diff()
+    exact, bound = reach(evidence, sizes)
+    if evidence.num_classes in (None, 2) or bool(exact.all()):
+        return log_prob_and_posterior(logits, evidence, offsets, validate=validate)
+    log_p = logits.new_full((len(sizes),), torch.nan)
+    phi = logits.softmax(1)
+    for chosen, method in ((exact, "exact"), (bound, "sinkhorn")):
+        rows = ranges(offsets[:-1][chosen], sizes[chosen])
+        log_p[chosen], phi[rows] = log_prob_and_posterior(
+            logits[rows],
+            evidence[chosen],
+            to_offsets(sizes[chosen]),
+            method=method,  # type: ignore[arg-type]
+            validate=validate and method == "exact",
+        )
+    return log_p, phi

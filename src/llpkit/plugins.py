@@ -1,5 +1,6 @@
 """Methods of your own for the command line: files of Python that register them."""
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -28,6 +29,7 @@ def load(sources: Iterable[str]) -> list[str]:
 def _load(source: str) -> str:
     try:
         if not source.endswith(".py"):
+            _see(Path.cwd())
             importlib.import_module(source)
             return source
         path = Path(source).resolve()
@@ -46,17 +48,24 @@ def _load(source: str) -> str:
         ) from error
 
 
+def _see(folder: Path) -> None:
+    """Let modules beside a plugin be imported, after all that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
 def _imported(path: Path) -> ModuleType:
-    if path.stem in sys.modules:
-        raise LLPError(f"there is a module {path.stem} already; give {path.name} another name")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name that no library has, whatever the file is called.
+    name = f"llpkit_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    _see(path.parent)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[path.stem]
+        del sys.modules[name]
         raise
     return module

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from llpkit import LLPError
-from llpkit.datasets import CountColumns, Table, load
+from llpkit.datasets import CountColumns, FeatureEncoder, Table, load
 
 BASIC = ["bag,n,x", "a,1,0.5", "b,0,1", "a,1,-2", "c,2,3", "c,2,4"]
 
@@ -127,8 +127,8 @@ def test_parquet_types(tmp_path):
         ),
         (
             "t.csv",
-            b'bag,n\n\n1,"\n2,0\n3,0\n4,0\n5,"\n6,0\n',
-            "is opened in line 3 and closed in line 7 only, the lines between look like rows",
+            b'bag,n\n\n1,"\n' + 20 * b"2,0\n" + b'5,"\n6,0\n',
+            "is opened in line 3 and closed in line 24 only, the lines between look like rows",
         ),
         (
             "t.csv",
@@ -180,6 +180,27 @@ def test_a_cell_below_blank_lines_and_long_values_has_its_line(write):
     text = 'bag,n,x\r\n\r\na,1,"1"\r\n\r\na,1,"x\r\ny"\r\na,1,3\r\na,two,4\r\n'
     message = refusal(features, write("t.csv", text), categorical="x")
     assert "row 4 (header not counted, line 8 of the file), column 'n' = 'two'" in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'id,a,b\n1,"a","b,"\n\n2,"c","d"\n',  # a value that ends in the separator
+        'id,a,b\n1,"a","b,"\n2,"c","d\ne"\n',
+        'id,a\n1,"x\nroses are red, violets\nsugar is sweet, and\nso are you, too\ny"\n2,z\n',
+    ],
+)
+def test_quoted_values_of_several_lines_are_read(write, text):
+    assert len(Table.read(write("t.csv", text))) == 2
+
+
+def test_a_column_of_decimal_commas_stays_one(write):
+    encoder = FeatureEncoder.fit(Table.read(write("t.csv", "bag;x\n1;1,125\n1;2,5\n")), ["x"])
+    encoder = FeatureEncoder.from_json(encoder.to_json())
+    new = Table.read(write("new.csv", "bag;x\n1;1,125\n1;4\n"))  # could be thousands
+    mean, scale = 1.8125, 0.6875
+    expected = [(1.125 - mean) / scale, (4 - mean) / scale]
+    assert encoder.apply(new)[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_decimal_commas(write):

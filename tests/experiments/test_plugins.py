@@ -67,9 +67,6 @@ def test_what_cannot_be_loaded_is_told(llpkit, tmp_path):
     code, _, errors = llpkit("--plugin", bad, "methods")
     assert code == 2
     assert "No module named 'not_there_at_all' (a_bad_one.py, line 2)" in errors
-    taken = tmp_path / "json.py"
-    taken.write_text("")
-    assert "there is a module json already" in llpkit("--plugin", taken, "methods")[2]
 
 
 def test_fit_and_predict_take_it(llpkit, plugin, tmp_path):
@@ -81,3 +78,12 @@ def test_fit_and_predict_take_it(llpkit, plugin, tmp_path):
     assert code == 2
     assert "one of your own has to be registered" in errors
     assert llpkit("--plugin", plugin.rename(tmp_path / "moved.py"), *predict)[0] == 0
+
+
+def test_a_plugin_may_be_called_as_a_library_and_have_neighbours(llpkit, plugin, tmp_path):
+    (tmp_path / "its_neighbour.py").write_text("NUMBER = 1\n")
+    plugin.write_text("from its_neighbour import NUMBER\n" + METHOD)
+    code, out, errors = llpkit("--plugin", plugin.rename(tmp_path / "matplotlib.py"), "methods")
+    assert code == 0, errors
+    assert "of-my-own" in out
+    import matplotlib.ticker  # noqa: F401

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import nn
 import llpkit
 from llpkit import LLPError
 from llpkit.evaluation import bag_log_likelihood, proportion_error
+from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
 
 
@@ -373,6 +375,35 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
     quick(run_dir=tmp_path, epochs=1, held_out=0.2)
     with pytest.raises(LLPError, match=f"{message}; use another run directory"):
         quick(run_dir=tmp_path, resume=True, **{"epochs": 1, "held_out": 0.2, **options})
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({"method": MLE(step=1.0)}, {"method": MLE(step=1.5)}),
+        ({"method_options": {"refresh": "pass"}}, {}),
+        (
+            {"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9)},
+            {"optimizer": partial(torch.optim.SGD, lr=0.1)},
+        ),
+    ],
+)
+def test_options_of_methods_and_optimisers_are_settings_too(tmp_path, first, then):
+    quick(run_dir=tmp_path, epochs=1, **first)
+    with pytest.raises(LLPError, match=f"{tmp_path}.* is of a run with"):
+        quick(run_dir=tmp_path, resume=True, epochs=1, **then)
+
+
+def test_the_same_said_otherwise_is_resumed(tmp_path):
+    x, _, bags = toy()
+    how = {"epochs": 1, "run_dir": tmp_path, "progress": False, "held_out": 0.2}
+    first = llpkit.fit("mlp", bags, x.double().numpy(), "mle", **how)
+    how |= {"resume": True, "held_out": np.float32(0.2)}
+    options = {"refresh": "running", "step": 1}
+    again = llpkit.fit("mlp", bags, x.float(), "mle", method_options=options, **how)
+    assert torch.equal(weights(first), weights(again))
+    again = llpkit.fit("mlp", bags, x.float(), MLE(step=1.0), **how)
+    assert torch.equal(weights(first), weights(again))
 
 
 def test_a_run_is_resumed_with_its_own_data(tmp_path):

@@ -12,6 +12,8 @@ from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
 _BLOCK = 2**25
+_MANY = 20
+"""Lines within one value that look like rows, from which on they are rows: prose has commas too."""
 
 
 def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
@@ -44,19 +46,17 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
     return table, delimiter
 
 
-def line_of(content: bytes, delimiter: str, row: int) -> int | None:
-    """The line of the file that a row begins in, from 1 on; rows are counted from 0."""
-    try:
+def lines_of(content: bytes, delimiter: str) -> list[int]:
+    """The line of the file that each row begins in, from 1 on; those before a fault alone."""
+    lines: list[int] = []
+    with contextlib.suppress(csv.Error, ValueError):
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
-        reader, begins, rows = csv.reader(text, delimiter=delimiter), 1, -1  # -1 is the header
+        reader, begins = csv.reader(text, delimiter=delimiter), 1
         for values in reader:
-            if values and rows == row:
-                return begins
-            rows += bool(values)
+            if values:
+                lines.append(begins)
             begins = reader.line_num + 1
-    except (csv.Error, ValueError):
-        pass
-    return None
+    return lines[1:]  # the first is the header
 
 
 def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
@@ -90,14 +90,17 @@ def _check_encoding(path: Path, content: bytes) -> None:
 def _check_quotes(path: Path, content: bytes, delimiter: str, width: int) -> None:
     """Refuse a quotation mark that makes one value of several rows."""
     mark = re.escape(delimiter.encode())
-    quoted = rb'(?:\A(?:\xef\xbb\xbf)?|[\r\n%b])"([^"]*(?:""[^"]*)*)("?)( *[\r\n%b]|\Z)?'
+    # What ends a value is only looked at: it is what begins the next one.
+    quoted = (
+        rb'(?:\A(?:\xef\xbb\xbf)?|[\r\n%b])"([^"]*(?:""[^"]*)*)("?)(?:(?=( *(?:[\r\n%b]|\Z)))|)'
+    )
     for found in re.finditer(quoted % (mark, mark), content):
         value, closed, ended = found.groups()
         if b"\n" not in value:
             continue
         between = value.split(b"\n")[1:-1]
         rows = sum(line.count(delimiter.encode()) == width - 1 for line in between)
-        if closed and ended is not None and (len(between) < 3 or rows < 0.8 * len(between)):
+        if closed and ended is not None and (len(between) < _MANY or rows < 0.8 * len(between)):
             continue
         first = content.count(b"\n", 0, found.start(1)) + 1
         where = f"{path}: a quotation mark is opened in line {first} and"
@@ -121,8 +124,9 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
         _text_columns(content, delimiter, stop)
     if wrong:
         row = wrong[0]
-        line = line_of(content, delimiter, row.number - 2)
-        more = "" if line in (None, row.number) else f", line {line} of the file"
+        lines = lines_of(content, delimiter)
+        line = lines[row.number - 2] if row.number - 2 < len(lines) else row.number
+        more = "" if line == row.number else f", line {line} of the file"
         raise LLPError(
             f"{path}: row {row.number - 1} (header not counted{more}) has "
             f"{several(row.actual_columns, 'value')} but the header has "

@@ -33,6 +33,7 @@ class NumberColumn:
     mean: float
     scale: float
     missing: bool
+    decimal_commas: bool = False
 
     @property
     def feature_names(self) -> list[str]:
@@ -52,11 +53,12 @@ class NumberColumn:
                 f"{table.path}: column {name!r} goes up to {np.abs(there).max():.3g}, too far to "
                 "standardise; divide it"
             )
-        return cls(name, float(mean), float(scale) or 1.0, len(there) < len(values))
+        gone = len(there) < len(values)
+        return cls(name, float(mean), float(scale) or 1.0, gone, name in table.decimal_commas)
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, 1 or 2)`` of a table."""
-        values = table.numbers(self.name)
+        values = table.numbers(self.name, decimal_commas=self.decimal_commas)
         gone = np.isnan(values)
         with np.errstate(all="ignore"):
             scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
@@ -65,7 +67,7 @@ class NumberColumn:
 
     def notes(self, table: Table) -> list[str]:
         """Decimal commas, and what the model never met: a value that is missing."""
-        gone = np.isnan(table.numbers(self.name))
+        gone = np.isnan(table.numbers(self.name, decimal_commas=self.decimal_commas))
         told = []
         if (written := table.decimal_commas.get(self.name)) is not None:
             read = written.replace(",", ".")
@@ -236,7 +238,8 @@ class FeatureEncoder:
 def _column(entry: dict[str, Any]) -> Column:
     name, missing = str(entry["name"]), bool(entry["missing"])
     if entry["kind"] == "number":
-        return NumberColumn(name, float(entry["mean"]), float(entry["scale"]), missing)
+        commas = bool(entry.get("decimal_commas", False))
+        return NumberColumn(name, float(entry["mean"]), float(entry["scale"]), missing, commas)
     if entry["kind"] == "category":
         levels = tuple(map(str, entry["levels"]))
         return CategoryColumn(name, levels, missing, bool(entry.get("other", True)))

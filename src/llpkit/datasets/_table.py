@@ -7,6 +7,7 @@ without the header and blank lines; where the line of the file is not the next n
 
 import contextlib
 import csv
+import functools
 import os
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit.datasets._csv import line_of, read_csv
+from llpkit.datasets._csv import lines_of, read_csv
 from llpkit.datasets._files import atomic
 from llpkit.datasets._words import did_you_mean, several
 from llpkit.errors import LLPError
@@ -52,7 +53,7 @@ class Table:
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
         self._data = data
-        self._parsed: dict[str, _Parsed] = {}
+        self._parsed: dict[tuple[str, bool], _Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
         if twice:
             raise LLPError(f"{path}: two columns are called {twice[0]!r}; rename one")
@@ -87,12 +88,17 @@ class Table:
 
     def cell(self, row: int, column: str) -> str:
         """How messages call a cell."""
-        line = None
+        line = self._lines[row] if row < len(self._lines) else row + 2
+        more = "" if line == row + 2 else f", line {line} of the file"
+        return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
+
+    @functools.cached_property
+    def _lines(self) -> list[int]:
+        """The line of the file that each row begins in; none where it is no CSV."""
         if self.delimiter is not None:
             with contextlib.suppress(OSError, ValueError):  # the file may be gone by now
-                line = line_of(_content(self.path), self.delimiter, row)
-        more = "" if line in (None, row + 2) else f", line {line} of the file"
-        return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
+                return lines_of(_content(self.path), self.delimiter)
+        return []
 
     def _column(self, name: str) -> Any:
         """The column as one pyarrow array, categories replaced by their values."""
@@ -128,25 +134,34 @@ class Table:
         """The column as text with null where the value is missing by any of its marks."""
         return self.text(name, _MISSING)
 
-    def numbers(self, name: str, remedy: str = "correct it or leave it empty") -> Array:
-        """The column as float64 ``(R,)``, NaN where missing; the first other text is an error."""
-        values, bad = self.parse(name)
+    def numbers(
+        self,
+        name: str,
+        remedy: str = "correct it or leave it empty",
+        decimal_commas: bool = False,
+    ) -> Array:
+        """The column as float64 ``(R,)``, NaN where missing; the first other text is an error.
+
+        A comma is a decimal one where that is known, or can be told from the values.
+        """
+        values, bad = self.parse(name, decimal_commas)
         if bad is not None:
             row, written, _ = bad
             remedy = PLAIN_NUMBERS if re.match(_COMMAS, written) else remedy
             raise LLPError(f"{self.cell(row, name)} = {written!r} is not a number; {remedy}")
         return values
 
-    def parse(self, name: str) -> _Parsed:
+    def parse(self, name: str, decimal_commas: bool = False) -> _Parsed:
         """The column as float64, NaN where it is missing or not a finite number.
 
         Of the values that are not numbers: the row and the text of the first, and how many.
         """
-        if name not in self._parsed:  # asked for again and again while features are fitted
-            self._parsed[name] = self._parse(name)
-        return self._parsed[name]
+        key = name, decimal_commas
+        if key not in self._parsed:  # asked for again and again while features are fitted
+            self._parsed[key] = self._parse(name, decimal_commas)
+        return self._parsed[key]
 
-    def _parse(self, name: str) -> _Parsed:
+    def _parse(self, name: str, decimal_commas: bool) -> _Parsed:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -161,7 +176,8 @@ class Table:
         try:
             numbers = text.cast(pa.float64())
         except pa.ArrowInvalid:
-            if self.delimiter in (";", "\t") and (example := _decimal_comma(text)) is not None:
+            example = _decimal_comma(text, decimal_commas)
+            if example is not None and (decimal_commas or self.delimiter in (";", "\t")):
                 self.decimal_commas[name] = example
                 text = pc.replace_substring(text, ",", ".")
             numeric = pc.match_substring_regex(text, _NUMBER)
@@ -255,14 +271,18 @@ def _content(file: Path) -> bytes:
     return content
 
 
-def _decimal_comma(text: Any) -> str | None:
-    """The first value that can only be a decimal comma, if all values can be read with one."""
+def _decimal_comma(text: Any, known: bool) -> str | None:
+    """The first value that can only be a decimal comma, if all values can be read with one.
+
+    Where it is known to be one, the first value with a comma.
+    """
     import pyarrow.compute as pc
 
     if not pc.all(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py():
         return None
     comma = pc.match_substring(text, ",")
-    sure = pc.and_not(comma, pc.match_substring_regex(text, _THOUSANDS)).fill_null(False)
+    thousands = pc.match_substring_regex(text, _THOUSANDS)
+    sure = (comma if known else pc.and_not(comma, thousands)).fill_null(False)
     row = pc.index(sure, True).as_py()
     return None if row < 0 else text[row].as_py()
 

@@ -1,5 +1,7 @@
 """Measures of a model: of bags always, of instances where their labels are known."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,9 +29,10 @@ def measure(
     logits = model.logits(take(inputs, rows))
     found: Settings = {}
     if bags is not None:
+        log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if it cannot be had
         found["bags"] = {
             "number": len(bags),
-            "log_likelihood": evaluation.mean_log_likelihood(logits, bags),
+            "log_likelihood": None if math.isnan(log_p) else log_p,
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
         far = evaluation.number_approximated(bags)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from llpkit.augment import Augment
 from llpkit.bags import Bags
+from llpkit.methods import Method
 from llpkit.training._feed import Inputs
 
 MOST_BYTES = 2**28
@@ -50,12 +51,15 @@ def of_inputs(inputs: Inputs) -> str:
     """Of all values where they are few; of files, of the paths and lengths."""
     if isinstance(inputs, Tensor):
         rows = max(1, MOST_BYTES * len(inputs) // max(1, inputs.nbytes))
-        length = torch.tensor(len(inputs))
-        return of_tensors(length, inputs if rows >= len(inputs) else inputs[_even(inputs, rows)])
+        some = inputs if rows >= len(inputs) else inputs[_even(inputs, rows)]
+        if some.is_floating_point():
+            some = some.float()  # as the network gets them
+        return of_tensors(torch.tensor(len(inputs)), some)
     digest = hashlib.sha256(f"{len(inputs)} {inputs.nbytes}".encode())
     paths = getattr(inputs, "paths", None)
     if paths is not None:
-        digest.update("\0".join(map(str, paths)).encode(errors="surrogateescape"))
+        names = [os.path.basename(path) for path in paths]  # the folder may have moved
+        digest.update("\0".join(names).encode(errors="surrogateescape"))
         for row in _even(inputs, min(MOST_FILES, len(paths))).tolist():
             path = paths[row]
             digest.update(f" {os.path.getsize(path) if os.path.exists(path) else -1}".encode())
@@ -67,13 +71,21 @@ def name_of(value: Any) -> str | float | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Real):
-        return float(value)
+        return float(f"{float(value):.6g}")  # 0.2 of another type of float is 0.2
     if isinstance(value, Augment):
         return repr(value)
     if isinstance(value, partial):
-        value = value.func
+        more = [*map(repr, value.args), *(f"{k}={v!r}" for k, v in sorted(value.keywords.items()))]
+        return f"{name_of(value.func)}({', '.join(more)})"
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def options_of(method: Method) -> dict[str, Any]:
+    """The options of a method, whether they were given or not: its own plain values."""
+    plain = (str, bool, Real, type(None))
+    own = {k: v for k, v in vars(method).items() if isinstance(v, plain) and k[0] != "_"}
+    return {k: name_of(v) if isinstance(v, Real) else v for k, v in sorted(own.items())}
 
 
 def _even(inputs: Inputs, number: int) -> Tensor:

@@ -20,7 +20,7 @@ from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
 from llpkit.training._check import check_finite, check_table, divide, not_negative, whole
 from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
-from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors
+from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
 from llpkit.training._loop import Session
 from llpkit.training._model import Fitted
 
@@ -116,6 +116,7 @@ def fit(
     watchers = _callbacks(callbacks)
     checkpoint = _checkpoint(run_dir, resume)
     how = methods.make(method, method_options)
+    own_options = options_of(how)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:
@@ -157,7 +158,7 @@ def fit(
     augmentation = _augment(augment)
     settings = {
         "method": how.key,
-        "method_options": {k: repr(v) for k, v in (method_options or {}).items()},
+        "options": own_options,
         "epochs": epochs,
         "batch_size": batch_size,
         "lr": task.lr,

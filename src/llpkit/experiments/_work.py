@@ -32,8 +32,8 @@ from llpkit.runs import checksum, environment
 from llpkit.training import Callback, Feed, fit
 
 # Parts of the package that no result depends on: they plan, draw, print or learn otherwise.
-_ASIDE = {"experiments", "report", "runs", "cli", "estimators", "config.py", "demo.py"}
-_ASIDE |= {"plugins.py"}
+_ASIDE = {"experiments", "report", "runs", "cli", "estimators"}
+_ASIDE |= {"config.py", "demo.py", "plugins.py"}
 _EXAMPLE = range(4, 9)
 _STATUS_EVERY = 0.5
 

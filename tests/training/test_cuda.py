@@ -131,6 +131,7 @@ def test_resumes_on_the_card(tmp_path):
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
 
 
+@pytest.mark.filterwarnings("default")  # of torch.compile itself
 def test_compiled_steps_train_the_same_network():
     data, usual = train("mle")
     _, compiled = train("mle", compile=True)

@@ -184,7 +184,7 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
                     between(row.mean, row.low, row.high),
                     or_dash(row.sd_reference, ".2f"),
                     or_dash(row.sd_rival, ".2f"),
-                    or_dash(row.equal_spread, ".2f"),
+                    _p_value(row.equal_spread),
                 ],
             )
             for row in found
@@ -208,6 +208,10 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         present(plots),
         shown,
     )
+
+
+def _p_value(p: float | None) -> str:
+    return "< 0.01" if p is not None and p < 0.01 else or_dash(p, ".2f")
 
 
 def _references(group: Group) -> list[str]:

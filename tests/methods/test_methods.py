@@ -4,12 +4,13 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch import nn
 
 import llpkit
 from llpkit import LLPError, methods
 from llpkit.evaluation import bag_log_likelihood
-from llpkit.likelihood import log_prob, posterior
-from llpkit.methods import METHODS, BagMethod, Method
+from llpkit.likelihood import Evidence, log_prob, posterior
+from llpkit.methods import METHODS, BagMethod, Batch, Method, Trainer
 
 
 def linear_toy(rows=300, seed=0):
@@ -244,3 +245,46 @@ def test_network_outputs_are_read_or_refused():
         methods.as_logits(torch.zeros(3, 4), None)
     with pytest.raises(LLPError, match=r"shape \(3, 2\); 4 class counts need \(n, 4\)"):
         methods.as_logits(torch.zeros(3, 2), 4)
+
+
+def test_fillers_do_not_count_in_llp_gan():
+    """A step with a batch that is filled up is the step with the batch alone."""
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward_features(self, x):
+            z = self.layer(x)
+            return z, z.sin()
+
+    class Generator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.row = nn.Parameter(torch.full((3,), 0.5))
+
+        def draw(self, number):
+            return self.row.expand(number, 3)
+
+    x = torch.randn(5, 3)
+    alone = Batch(x[:3], torch.arange(3), torch.tensor([0, 2, 3]), Evidence.exact([1, 0]), None)
+    filled = Batch(
+        x,
+        torch.arange(5),
+        torch.tensor([0, 2, 3, 4, 5, 5]),
+        Evidence.exact([1, 0, 1, 0, 0]),
+        torch.tensor([0.5, 0.5, 0.0, 0.0, 0.0]),
+    )
+    learnt = []
+    for batch in (alone, filled):
+        torch.manual_seed(0)
+        network, method = Network(), methods.make("llp-gan")
+        method.generator = Generator()
+        method.optimizer = torch.optim.SGD(method.generator.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        trainer = Trainer(network, optimizer, torch.Tensor.backward)
+        loss, _ = method.step(batch, trainer, None)
+        learnt.append((loss, network.layer.weight, method.generator.row))
+    for a, b in zip(*learnt, strict=True):
+        torch.testing.assert_close(a, b)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.errors import LLPError
+from llpkit.likelihood._ragged import bag_index
 from llpkit.losses import proportion_loss
 from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits, weighted_mean
 from llpkit.networks import generator_for
@@ -82,7 +83,10 @@ class LLPGAN(Method):
         logits = as_logits(real, num_classes)
         errors = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
         known = weighted_mean(errors, batch.weights)
-        adversarial = (F.softplus(l_real) - l_real).mean() + F.softplus(l_fake).mean()
+        weights = _of_instances(batch)
+        adversarial = (
+            weighted_mean(F.softplus(l_real) - l_real, weights) + F.softplus(l_fake).mean()
+        )
         loss = adversarial + self.weight * known
         trainer.optimizer.zero_grad(set_to_none=True)
         trainer.backward(loss)
@@ -94,7 +98,8 @@ class LLPGAN(Method):
         # The generator's learning rate is the network's own, which may be scheduled.
         for group in self.optimizer.param_groups:
             group["lr"] = trainer.optimizer.param_groups[0]["lr"]
-        matching = (features.float().mean(0) - wanted.float().mean(0)).square().sum()
+        mean = wanted.float().mean(0) if weights is None else weights @ wanted.float()
+        matching = (features.float().mean(0) - mean).square().sum()
         self.optimizer.zero_grad(set_to_none=True)
         trainer.backward(matching, inputs=list(self.generator.parameters()))
         self.optimizer.step()
@@ -109,3 +114,12 @@ class LLPGAN(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def _of_instances(batch: Batch) -> Tensor | None:
+    """Equal weights of the instances, nothing for those that fill the batch up."""
+    if batch.weights is None:
+        return None
+    assert batch.offsets is not None
+    counted = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()
+    return counted / counted.sum()

@@ -5,16 +5,19 @@ CUDA graph holds them all: the first steps are run as usual, the next is recorde
 a step is a few copies into the recorded step's inputs and one launch.
 
 A recording holds addresses and numbers: a tensor that was replaced, or a number that was changed,
-would go unheard. So before every epoch all that a step may read (hyper-parameters, parameters,
-buffers, what the method keeps) is compared with what it was, and a change is recorded anew.
+would go unheard. So before every epoch the hyper-parameters, the parameters, buffers and plain
+attributes of the network and of its parts, and what the method keeps (networks and optimisers
+too) are compared with what they were, and after a change a step is recorded anew. What lies
+deeper, in objects of a network's own, is not seen.
 """
 
 import warnings
 from collections.abc import Hashable
+from types import NoneType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from llpkit.methods import Batch, Method, Trainer
 from llpkit.training._fixed import Plan
@@ -132,13 +135,8 @@ class Replay:
     def _read_by_a_step(self) -> Hashable:
         """Addresses of tensors and values of numbers that a recording would hold."""
         groups = self.trainer.optimizer.param_groups
-        network = self.trainer.network
-        return (
-            tuple(_mark(v) for group in groups for k, v in group.items() if k != "params"),
-            tuple((p.data_ptr(), p.requires_grad) for p in network.parameters()),
-            tuple(b.data_ptr() for b in network.buffers()),
-            tuple((name, _mark(value)) for name, value in vars(self.method).items()),
-        )
+        kept = tuple((name, _mark(value)) for name, value in vars(self.method).items())
+        return _mark_groups(groups), _mark(self.trainer.network), kept
 
     def _give_up(self, reason: str) -> None:
         self.record = False
@@ -157,7 +155,32 @@ class Replay:
 def _mark(value: Any) -> Hashable:
     """What tells whether a value is still what a recording has of it."""
     if isinstance(value, Tensor):
-        return value.data_ptr()
+        return value.data_ptr(), value.requires_grad
     if isinstance(value, tuple | list):
         return tuple(_mark(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((repr(k), _mark(v)) for k, v in value.items())
+    if isinstance(value, nn.Module):
+        return tuple(_mark_module(module) for module in value.modules())
+    if isinstance(value, torch.optim.Optimizer):
+        return _mark_groups(value.param_groups)
     return value if isinstance(value, Hashable) else id(value)
+
+
+def _mark_module(module: nn.Module) -> Hashable:
+    """A module's own tensors, and the numbers and words that its forward pass may read."""
+    plain = (bool, int, float, complex, str, tuple, list, NoneType)
+    return (
+        tuple(_mark(p) for p in module.parameters(recurse=False)),
+        tuple(_mark(b) for b in module.buffers(recurse=False)),
+        tuple(
+            (name, _mark(value))
+            for name, value in vars(module).items()
+            # An epoch is trained in training mode, whatever the mode before it.
+            if name != "training" and isinstance(value, plain)
+        ),
+    )
+
+
+def _mark_groups(groups: list[dict[str, Any]]) -> Hashable:
+    return tuple(_mark({k: v for k, v in group.items() if k != "params"}) for group in groups)

@@ -10,10 +10,10 @@ All runs of a case share the inputs, the batch size and, but for LLP-GAN, which 
 network; they take turns in random order within one process, so that whatever else the machine does
 falls on all of them alike. The figure of a method is the median over rounds of its epoch over the
 supervised epoch of the same round. An epoch is its steps and what the method does after them; the
-first one of a run, augmentation, and the metrics that `llpkit.fit` takes after an epoch are left
-out. The arithmetic floor is the number of operations of the network's products, counted by torch,
-over the rate of a large product measured in the same run; the memory floor lets every layer's
-output and its gradient go to memory and back once.
+first one of a run and the metrics that `llpkit.fit` takes after an epoch are left out, as is
+augmentation where a row does not name it. The arithmetic floor is the number of operations of the
+network's products, counted by torch, over the rate of a large product measured in the same run; the
+memory floor lets every layer's output and its gradient go to memory and back once.
 """
 
 import argparse
@@ -37,12 +37,16 @@ from llpkit import methods, networks
 from llpkit.datasets import DataSet, load
 
 LLP = ("mle", "direct", "amle", "dllp")
-VARIANTS: dict[str, dict[str, Any]] = {
-    "no graph": {"cuda_graph": False},
-    "compiled": {"compile": True},
-    "float32 (TF32 products)": {"precision": "32-true"},
-    "batches of 256": {"batch_size": 256},
-    "batches of 512": {"batch_size": 512},
+PAPERS = {"augment": "paper"}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "supervised, no graph": ("supervised", {"cuda_graph": False}),
+    "supervised, compiled": ("supervised", {"compile": True}),
+    "supervised, float32 (TF32 products)": ("supervised", {"precision": "32-true"}),
+    "supervised, batches of 256": ("supervised", {"batch_size": 256}),
+    "supervised, batches of 512": ("supervised", {"batch_size": 512}),
+    "supervised, the paper's augmentation": ("supervised", PAPERS),
+    "mle, the paper's augmentation": ("mle", PAPERS),
+    "supervised, the paper's augmentation, compiled": ("supervised", PAPERS | {"compile": True}),
 }
 
 
@@ -58,8 +62,8 @@ class Case:
     batch_size: int
     epochs: int
     methods: tuple[str, ...] = ("supervised", *LLP)
-    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Other ways to train on labels, as options of `llpkit.fit`."""
+    variants: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    """Other ways to train: a method, and options of `llpkit.fit`."""
 
     def epoch(self, method: str, device: str, **changed: Any) -> float:
         """Median seconds of some epochs of a fresh run, the first left out."""
@@ -118,44 +122,75 @@ def _case(
     return Case(title, network, bags, data.inputs, data.truth, batch, epochs, every)
 
 
-def bare_loop(case: Case, device: str) -> Callable[[], float]:
+def bare_loop(case: Case, device: str, record: bool = False) -> Callable[[], float]:
     """Seconds of an epoch of the plainest loop that trains the same network on labels.
 
-    Inputs live on the device, steps are of the same precision; nothing is recorded or compiled.
+    Inputs live on the device, steps are of the same precision; nothing is compiled. ``record``:
+    the step is a CUDA graph, and the last batch is filled up with instances of the first.
     """
     shape = tuple(case.inputs.shape[1:])
     network = networks.make(case.network, input_shape=shape, num_outputs=1).to(device)
     on_card = device == "cuda"
     if on_card and len(shape) == 3:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=1e-3, weight_decay=0.0, fused=True, capturable=record
+    )
     inputs = case.inputs[case.bags.rows].to(device)
     labels = case.truth[case.bags.rows].to(device).float()
     whole = 255 if inputs.dtype == torch.uint8 else 1
     mean, scale = (inputs[:4096] / whole).mean(), (inputs[:4096] / whole).std()
+    replay: Callable[[Tensor], Any] | None = None
+
+    def step(rows: Tensor) -> None:
+        x = (inputs[rows].to(torch.float32) / whole - mean) / scale
+        if on_card and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device, torch.bfloat16, enabled=on_card):
+            z = network(x)
+        loss = binary_cross_entropy_with_logits(z.float(), labels[rows])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
 
     def epoch() -> float:
+        nonlocal replay
         with torch.backends.cudnn.flags(True, benchmark=on_card):
-            return steps()
+            network.train()
+            if record and replay is None:
+                replay = recorded(step, torch.arange(case.batch_size, device=device))
+            return steps(replay or step)
 
-    def steps() -> float:
-        network.train()
+    def steps(run: Callable[[Tensor], Any]) -> float:
         start = time.perf_counter()
-        for rows in torch.randperm(len(inputs)).to(device).split(case.batch_size):
-            x = (inputs[rows].to(torch.float32) / whole - mean) / scale
-            if on_card and x.dim() == 4:
-                x = x.contiguous(memory_format=torch.channels_last)
-            with torch.autocast(device, torch.bfloat16, enabled=on_card):
-                z = network(x)
-            loss = binary_cross_entropy_with_logits(z.float(), labels[rows])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
+        order = torch.randperm(len(inputs))
+        if record:
+            order = torch.cat([order, order[: -len(order) % case.batch_size]])
+        for rows in order.to(device).split(case.batch_size):
+            run(rows)
         if on_card:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
     return epoch
+
+
+def recorded(step: Callable[[Tensor], None], rows: Tensor) -> Callable[[Tensor], Any]:
+    """A step on rows of one number as a CUDA graph, after three that are run as they are."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step(rows)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        step(rows)
+
+    def run(new: Tensor) -> None:
+        rows.copy_(new)
+        graph.replay()
+
+    return run
 
 
 def floors(case: Case, device: str) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -211,15 +246,18 @@ def measure(device: str, quick: bool, rounds: int, report: Report) -> None:
         compare(case, device, rounds, report)
 
 
+BARE, RECORDED = "bare loop on labels", "bare loop on labels, recorded"
+
+
 def compare(case: Case, device: str, rounds: int, report: Report) -> None:
-    bare = bare_loop(case, device)
     runs: dict[str, Callable[[], float]] = {
         name: (lambda name=name: case.epoch(name, device)) for name in case.methods
     }
-    for name, changed in case.variants.items():
-        title = f"supervised, {name}"
-        runs[title] = lambda changed=changed: case.epoch("supervised", device, **changed)
-    runs["bare loop on labels"] = lambda: statistics.median(bare() for _ in range(case.epochs))
+    for title, (method, changed) in case.variants.items():
+        runs[title] = lambda method=method, changed=changed: case.epoch(method, device, **changed)
+    for name in (BARE, RECORDED) if device == "cuda" else (BARE,):
+        bare = bare_loop(case, device, name == RECORDED)
+        runs[name] = lambda bare=bare: statistics.median(bare() for _ in range(case.epochs))
     times: dict[str, list[float]] = {name: [] for name in runs}
     rng = random.Random(0)
     for turn in range(rounds + 1):
@@ -234,7 +272,7 @@ def compare(case: Case, device: str, rounds: int, report: Report) -> None:
                 times[name].append(runs[name]())
     first = times["supervised"]
     (product, traffic), (rate, width) = floors(case, device)
-    report.numbers |= {"product, FLOP/s": rate, "copy, bytes/s": width}
+    report.numbers |= {f"{case.name}: product, FLOP/s": rate, f"{case.name}: copy, bytes/s": width}
     report.say(f"### {case.name}; batches of {case.batch_size}\n")
     rows = []
     for name, values in times.items():
@@ -244,17 +282,54 @@ def compare(case: Case, device: str, rounds: int, report: Report) -> None:
         rows.append([name, seconds(statistics.median(values)), f"{spread:.1%}", f"{ratio:.3f}"])
     report.table(["run", "epoch, median", "spread", "against supervised"], rows)
     typical = statistics.median(first)
-    bare_ratio = statistics.median(
-        a / b for a, b in zip(first, times["bare loop on labels"], strict=False)
-    )
     report.numbers[f"{case.name}: supervised epoch, s"] = typical
-    report.numbers[f"{case.name}: loop over bare loop"] = bare_ratio
     report.numbers[f"{case.name}: supervised over arithmetic floor"] = typical / product
+    for name, number in ((BARE, "loop over bare loop"), (RECORDED, "loop over recorded bare loop")):
+        if name in times:
+            ratio = statistics.median(a / b for a, b in zip(first, times[name], strict=False))
+            report.numbers[f"{case.name}: {number}"] = ratio
+            report.say(f"The supervised epoch over a {name}: {ratio:.2f}.")
     report.say(
-        f"The loop over a bare one: {bare_ratio:.2f}. The supervised epoch over the arithmetic "
-        f"floor of {seconds(product)}: {typical / product:.2f}; over the memory floor of "
-        f"{seconds(traffic)}: {typical / traffic:.2f}.\n"
+        f"Over the arithmetic floor of {seconds(product)} ({rate / 1e12:.3g} TFLOP/s): "
+        f"{typical / product:.2f}; over the memory floor of {seconds(traffic)} "
+        f"({width / 1e12:.3g} TB/s): {typical / traffic:.2f}.\n"
     )
+
+
+def figure(numbers: dict[str, float], file: Path) -> None:
+    """The epoch of every run over the supervised one of the same case."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    cases: dict[str, dict[str, float]] = {}
+    for key, value in numbers.items():
+        case, _, name = key.rpartition(": ")
+        if name.endswith(" over supervised"):
+            cases.setdefault(case, {})[name.removesuffix(" over supervised")] = value
+    bars = [len(found) for found in cases.values()]
+    fig, all_axes = plt.subplots(
+        len(cases),
+        figsize=(8, 0.9 * len(cases) + 0.26 * sum(bars)),
+        height_ratios=bars,
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, (case, found) in zip(all_axes[:, 0], cases.items(), strict=True):
+        names, ratios = list(found)[::-1], list(found.values())[::-1]
+        colours = ["#2b6cb0" if name in methods.METHODS else "#9aa5b1" for name in names]
+        marks = axes.barh(names, ratios, color=colours, height=0.7)
+        plain = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        texts = [f"{ratio:.2f}" for ratio in ratios]
+        axes.bar_label(marks, texts, padding=5, fontsize=8, bbox=plain)
+        axes.axvline(1, color="#444444", linewidth=0.8)
+        axes.set_xlim(0, 1.1 * max(ratios))
+        axes.tick_params(labelsize=8, left=False)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.set_title(f"{case}: epoch over the supervised one", loc="left", fontsize=9)
+    fig.savefig(file, dpi=150)
+    plt.close(fig)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -38,6 +38,8 @@ from llpkit.likelihood import Evidence, log_prob, log_prob_and_posterior
 TRITON32, TRITON64 = "triton, float32", "triton, float64"
 TORCH, RECURSION, PUBLISHED = "torch path", "padded recursion", "enumeration, as published"
 TOLERANCE = {TRITON32: 2e-5, TRITON64: 1e-12, TORCH: 1e-12, RECURSION: 1e-2, PUBLISHED: 1e-10}
+SPREADS = (6, 15)
+"""Standard deviations of logits beside 1.5: in a trained network they are far apart."""
 Run = Callable[[], Any]
 
 
@@ -51,13 +53,17 @@ class Scale(NamedTuple):
     calls: int
     sets: int
     """Sets of logits that take turns."""
+    huge: int
+    """Instances of a bag that is alone."""
 
 
-def draw(sizes: Tensor, generator: torch.Generator, half: bool = False) -> Sample:
-    """Float32 logits of standard deviation 1.5; counts of labels drawn from them, or ``n / 2``."""
+def draw(
+    sizes: Tensor, generator: torch.Generator, half: bool = False, spread: float = 1.5
+) -> Sample:
+    """Float32 logits of a standard deviation; counts of labels drawn from them, or ``n / 2``."""
     offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
     number, device = int(offsets[-1]), sizes.device
-    z = 1.5 * torch.randn(number, device=device, generator=generator)
+    z = spread * torch.randn(number, device=device, generator=generator)
     if half:
         return Sample(z, sizes // 2, offsets)
     labels = (torch.rand(number, device=device, generator=generator) < z.sigmoid()).float()
@@ -190,6 +196,16 @@ def step_times(device: torch.device, generator: torch.Generator, calls: int) -> 
     return times
 
 
+def times_faster(ratio: float) -> str:
+    """To two digits where there are many: one call of a slow peer is no finer measure."""
+    digits = max(0, math.floor(math.log10(ratio)) - 1)
+    return f"{round(ratio, -digits):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+
+
+def sizes_of_small(number: int, device: torch.device, generator: torch.Generator) -> Tensor:
+    return torch.randint(1, 13, (number,), device=device, generator=generator)
+
+
 def measure(device: torch.device, scale: Scale, seed: int, made_by: str) -> Report:
     generator, report = torch.Generator(device).manual_seed(seed), Report()
     report.say(f"# E-step on {device.type}\n\n```text\n{made_by}\n```\n")
@@ -202,13 +218,16 @@ def measure(device: torch.device, scale: Scale, seed: int, made_by: str) -> Repo
             report.numbers[f"{label}: {name}, instances/s"] = pace
         cells = [f"{found[name]:.3g}" if name in found else "" for name in names]
         for peer in (RECURSION, PUBLISHED):
-            cells.append(f"{found[names[0]] / found[peer]:,.1f}×" if peer in found else "")
+            cells.append(times_faster(found[names[0]] / found[peer]) if peer in found else "")
         return [label, *cells]
 
     report.say("Instances a second.\n\n## Bags of 1 to 12 instances\n")
     bags = scale.instances * 2 // 13
-    sizes = torch.randint(1, 13, (bags,), device=device, generator=generator)
+    sizes = sizes_of_small(bags, device, generator)
     rows = [row("1 to 12", paces(draw(sizes, generator), scale, few=min(bags, 300)))]
+    for spread in SPREADS:
+        sample = draw(sizes, generator, spread=spread)
+        rows.append(row(f"1 to 12, logits of sd {spread}", paces(sample, scale, few=0)))
     report.table(["n", *header], rows)
     report.say("## Bags of one size, y = n / 2\n")
     rows = []
@@ -221,7 +240,16 @@ def measure(device: torch.device, scale: Scale, seed: int, made_by: str) -> Repo
         rows.append(row(f"{n:,}", found))
     report.table(["n", *header], rows)
 
-    report.say("## A training step's 20 bags of 128 instances: log-probability and gradient\n")
+    report.say(f"## One bag of {scale.huge:,}\n")
+    one = torch.tensor([scale.huge], device=device)
+    both = torch.cat([one, sizes_of_small(scale.huge // 10, device, generator)])
+    rows = [
+        row(f"one bag of {scale.huge:,}", paces(draw(one, generator), scale, few=0)),
+        row("and small ones beside it", paces(draw(both, generator), scale, few=0)),
+    ]
+    report.table(["n", *header], rows)
+
+    report.say("## A training step: 128 instances in 20 bags, log-probability and gradient\n")
     times = step_times(device, generator, scale.calls)
     slowest = times[f"{TORCH}, called"]
     report.table(
@@ -256,7 +284,7 @@ def main(arguments: list[str] | None = None) -> None:
 def on(device: str, quick: bool, seed: int, command: str) -> Report:
     """Everything, on a device by name."""
     where = torch.device(device)
-    scale = Scale(2**12, 6, 3, 2) if quick else Scale(2**26, 14, 12, 3)
+    scale = Scale(2**12, 6, 3, 2, 1000) if quick else Scale(2**26, 14, 12, 3, 100_000)
     made_by = f"{command}\n{machine()}"
     if where.type == "cuda":
         import triton

@@ -65,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     epoch.measure(
         options.device, options.quick, options.rounds or (3 if options.quick else 9), report
     )
+    epoch.figure(report.numbers, out / "epochs.png")
     (out / "speed.json").write_text(json.dumps(report.numbers, indent=1) + "\n")
     (out / "speed.md").write_text(report.text)
     if options.quick:

@@ -76,11 +76,12 @@ def test_epochs_cost_what_supervised_ones_cost(estep):
     digits.epochs = 2
     report = estep.Report()
     epoch.compare(digits, "cpu", 5, report)
-    # Twice what a quiet machine shows; with a pass for the E-step mle would be at 1.55.
+    # A quiet machine shows 1.0 to 1.1, 1.3 and 1.0; with a pass for the E-step mle is at 1.55.
     assert report.numbers[f"{digits.name}: mle over supervised"] < 1.4
     assert report.numbers[f"{digits.name}: direct over supervised"] < 2
     assert report.numbers[f"{digits.name}: loop over bare loop"] < 1.5
-    assert report.numbers[f"{digits.name}: supervised over arithmetic floor"] > 1
+    # The floor is one if nothing is left out of the epoch, and of use if it is not absurdly low.
+    assert 1 < report.numbers[f"{digits.name}: supervised over arithmetic floor"] < 1000
 
 
 def test_the_demands_name_numbers_that_are_measured(estep):
@@ -95,6 +96,24 @@ def test_the_demands_name_numbers_that_are_measured(estep):
     assert report.text.count("NO") == len(speed.CPU)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_committed_results_meet_the_demands(estep, device):
+    import speed
+
+    report = estep.Report()
+    file = BENCHMARKS.parent / "results" / f"speed-{device}" / "speed.json"
+    report.numbers = json.loads(file.read_text())
+    assert estep.demands(report, speed.GPU if device == "gpu" else speed.CPU), report.text
+
+
+def test_the_epochs_are_drawn(estep, tmp_path):  # noqa: ARG001
+    import epoch
+
+    numbers = {"a, b: mle over supervised": 1.0, "a, b: c: d over supervised": 2.0, "a, b: e": 3.0}
+    epoch.figure(numbers, tmp_path / "epochs.png")
+    assert (tmp_path / "epochs.png").stat().st_size > 5_000
+
+
 @pytest.mark.usefixtures("estep")
 def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
     import estep_gpu
@@ -105,6 +124,14 @@ def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
     numbers = json.loads((tmp_path / "estep_gpu.json").read_text())
     assert (tmp_path / "estep_gpu.png").stat().st_size > 10_000
     assert numbers["64: torch path, instances/s"] > 0
+    assert numbers["1 to 12, logits of sd 15: torch path, instances/s"] > 0
+    assert numbers["and small ones beside it: torch path, instances/s"] > 0
+    assert [estep_gpu.times_faster(x) for x in (7.93e6, 125.3, 12.6, 3.04)] == [
+        "7,900,000×",
+        "130×",
+        "13×",
+        "3.0×",
+    ]
     off = torch.tensor([0.5 + 1e-3]), torch.tensor([0.5])
     with pytest.raises(RuntimeError, match=r"triton, float32 is off by 1\.0e-03"):
         estep_gpu.check(estep_gpu.TRITON32, *off)

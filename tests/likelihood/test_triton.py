@@ -302,13 +302,22 @@ def test_one_lane_s_sum_is_exact_for_equal_logits():
     assert_close(phi.cpu(), np.full(n, y / n), 1e-14)
 
 
-def test_a_kernel_that_cannot_be_launched_is_told_once(monkeypatch):
-    def fail(*_):
-        raise RuntimeError("no compiler\nand more")
+@pytest.mark.parametrize("kernel", ["small", "large", "_pull_back"])
+def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
+    class Fails:
+        def __getitem__(self, _):
+            raise RuntimeError("no compiler\nand more")
 
-    monkeypatch.setattr(_triton, "evaluate", fail)
+    monkeypatch.setattr(_triton, kernel, Fails())
     _problem._launches.cache_clear()
     with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
-        assert not _problem._launches(torch.device("cpu"))
-    assert not _problem._launches(torch.device("cpu"))  # and no second warning
+        assert not _problem._launches(torch.device("cpu"), torch.float32)
+    assert not _problem._launches(torch.device("cpu"), torch.float32)  # and no second warning
+    _problem._launches.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_all_kernels_can_be_launched(dtype):
+    _problem._launches.cache_clear()
+    assert _problem._launches(torch.device("cpu"), dtype)
     _problem._launches.cache_clear()

@@ -153,18 +153,21 @@ def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
         and logits.dim() == 1
         and _installed("triton")
         and evidence.is_exact
-        and _launches(logits.device)
+        and _launches(logits.device, logits.dtype)
     )
 
 
 @cache
-def _launches(device: torch.device) -> bool:
-    """Whether a first launch succeeds: Triton is there, but may lack a compiler or its headers."""
+def _launches(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether every kernel can be launched: Triton is there, but may lack a compiler or headers."""
     from llpkit.likelihood import _triton
 
     try:
-        one = torch.ones(1, dtype=torch.int64, device=device)
-        _triton.evaluate(torch.zeros(1, device=device), torch.arange(2, device=device), one)
+        offsets = torch.tensor([0, 1, 14, 47], device=device)  # a bag of each kernel
+        z = torch.zeros(47, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        z = z.to(device)
+        log_p, phi = _triton.evaluate(z, offsets, torch.ones(3, dtype=torch.int64, device=device))
+        _triton.pull_back(log_p, z, phi, offsets)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(

@@ -24,6 +24,7 @@ from joblib import Parallel, delayed
 from scipy import stats
 
 import llpkit
+from llpkit import methods
 from llpkit.datasets import DataSet, load
 from llpkit.evaluation import accuracy
 from llpkit.training import _fit
@@ -42,6 +43,8 @@ METHODS = {
     "mle": ("float32", "no graph, batches of any shape", "compiled", "E-step by a pass"),
     "direct": ("no graph", "no graph, batches of any shape"),
     "amle": ("no graph, batches of any shape",),
+    "dllp": ("float32", "no graph, batches of any shape"),
+    "llp-gan": ("float32", "no graph, batches of any shape"),
 }
 
 
@@ -73,7 +76,7 @@ def one(key: dict[str, Any]) -> dict[str, Any]:
     options = dict(ARMS[arm])
     with shapes(options.pop("ragged", False)):
         model = llpkit.fit(
-            network,
+            methods.METHODS[method].network_name or network,
             train,
             source.inputs,
             method,

@@ -208,6 +208,8 @@ def reproduce(
     failed = 0
     for part, settings in (pair for pairs in parts for pair in pairs):
         plan(part, settings)  # what cannot be is told before anything runs
+    for path, reason in () if dry_run else store.set_aside():
+        note(f"a damaged record is now {path} ({reason})")
     for pairs in parts:
         for part, settings in pairs:
             if dry_run:

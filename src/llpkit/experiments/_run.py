@@ -1,5 +1,6 @@
 """What a run is, and the folders that hold the records of runs."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,9 @@ The first option tells the variant; with the others changed it keeps its name, a
 """
 
 Record = dict[str, Any]
+
+# What is compared and chosen by stands in a record twice: at its end and in its table of epochs.
+_TWICE = {"accuracy": "test_accuracy", "held_out_log_likelihood": "held_out_log_likelihood"}
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,30 @@ class Store:
         return self.folders[0]
 
     def done(self, run: Run) -> bool:
-        """Whether any of the folders has the record of a run."""
+        """Whether any of the folders has the record of a run, and it can be read."""
         name = Path("records", run.experiment, f"{run.id}.json")
-        return any((folder / name).exists() for folder in self.folders)
+        paths = [folder / name for folder in self.folders]
+        return any(path.exists() and not _looked_at(path)[1] for path in paths)
+
+    def set_aside(self) -> list[tuple[Path, str]]:
+        """Take damaged records out of the way, so that their runs are run again.
+
+        The file ``<id>.json`` is called ``<id>.json.damaged`` then. Records of another format are
+        left where they are, and so are those of folders that are only read.
+
+        Returns:
+            Where each is now, and what is wrong with it.
+        """
+        found = []
+        for path in sorted((self.home / "records").rglob("[!.]*.json")):
+            record, wrong = _looked_at(path)
+            if not wrong or record.get("format", FORMAT) != FORMAT:
+                continue
+            aside = path.with_name(f"{path.name}.damaged")
+            with contextlib.suppress(FileNotFoundError):  # another call was faster
+                path.replace(aside)
+                found.append((aside, wrong))
+        return found
 
     @contextmanager
     def claimed(self, run: Run) -> Iterator[bool]:
@@ -217,7 +242,13 @@ class Store:
                 if path.name.endswith(".error.json") == failed and path.name[0] != ".":
                     found.setdefault(f"{path.parent.name}/{path.name}", path)
         for name in sorted(found):
-            yield parsed(found[name])
+            try:
+                record = parsed(found[name])
+            except LLPError:
+                if found[name].exists():
+                    raise
+                continue  # another call did the run that had failed, or set the record aside
+            yield record
 
     def _path(self, run: Run, ending: str) -> Path:
         return self.home / "records" / run.experiment / f"{run.id}{ending}"
@@ -251,11 +282,32 @@ def results(record: Record) -> Record:
 
 def parsed(path: Path) -> Record:
     """The record in a file, if it is one."""
+    record, wrong = _looked_at(path)
+    if wrong:
+        raise LLPError(f"{path} is not a record ({wrong}); remove it, and its run can be run again")
+    return record
+
+
+def _looked_at(path: Path) -> tuple[Record, str]:
+    """What is in a file, and what is wrong with it as a record: empty if nothing is."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["format"] == FORMAT and record["id"] == Run.of(record).id:
-            return dict(record)
-        reason = f"it is of format {record['format']}, not {FORMAT}, or was changed by hand"
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    raise LLPError(f"{path} is not a record ({reason}); remove it, and its run can be run again")
+        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        if record["format"] != FORMAT:
+            return record, f"it is of format {record['format']}, not {FORMAT}"
+        return record, _changed(record)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        return {}, f"{type(error).__name__}: {error}"
+
+
+def _changed(record: Record) -> str:
+    """What shows that a record was changed by hand; empty if nothing does."""
+    if record["id"] != Run.of(record).id:
+        return "changed by hand: its id is not that of its run"
+    final, history = record.get("final", {}), record.get("history", {})
+    for name, column in _TWICE.items():
+        if name in final and column in history and final[name] != history[column][-1]:
+            return (
+                f"changed by hand: its final {name} is {final[name]}, but {history[column][-1]} "
+                "in the last row of its history"
+            )
+    return ""

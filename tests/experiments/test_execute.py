@@ -148,7 +148,7 @@ def test_times_are_taken_alone_and_in_turns(store, place):
     reproduce("epoch-time", settings, store, replace(place, jobs=4))
     records = sorted(store.read(), key=lambda r: Path(path_of(store, r)).stat().st_mtime_ns)
     order = [(r["run"]["method"], r["run"]["fold"]) for r in records]
-    assert order == [("supervised", 0), ("mle", 0), ("supervised", 1), ("mle", 1)]
+    assert order == [("supervised", 0), ("mle", 0), ("mle", 1), ("supervised", 1)]
     for record in records:
         assert record["jobs"] == 1
         assert record["run"]["held_out"] is None

@@ -290,6 +290,7 @@ def _experiment(
         note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
     if not quiet:
         told = [f"{counted(done.now, 'run')} done"]
+        told += [f"{done.elsewhere} by another call"] if done.elsewhere else []
         told += [f"{done.before} before"] if done.before else []
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []

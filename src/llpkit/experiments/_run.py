@@ -3,14 +3,16 @@
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
+from llpkit.experiments._machine import locked
 
 FORMAT = 2
 """Of a record; part of every id, so that records of two formats never pass for each other."""
@@ -182,25 +184,28 @@ class Store:
     def claimed(self, run: Run) -> Iterator[bool]:
         """Whether no other process is at this run; none will be while this lasts.
 
-        The operating system gives a claim back when its process ends, however that ends.
+        A claim is given back when its process ends, however that ends. Where the system has no
+        locks, two calls do the work twice.
         """
-        try:
-            import fcntl
-        except ImportError:  # no such locks on this system: two calls would do the work twice
-            yield True
-            return
         path = self._path(run, ".claim")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                yield False
-                return
-            try:
-                yield True
-            finally:
+        file = _claim(path)
+        if file is None:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with contextlib.suppress(PermissionError):  # an open file stays, on some systems
                 path.unlink(missing_ok=True)
+            file.close()
+
+    def busy(self, run: Run) -> bool:
+        """Whether another process is at this run."""
+        if not self._path(run, ".claim").exists():
+            return False
+        with self.claimed(run) as mine:
+            return not mine
 
     def write(self, run: Run, record: Record) -> Path:
         """Keep a record, and forget that the run ever failed."""
@@ -256,6 +261,19 @@ class Store:
     def _write(self, run: Run, ending: str, record: Record) -> Path:
         path = self._path(run, ending)
         return write_json(path, {"format": FORMAT, "id": run.id, "run": asdict(run), **record})
+
+
+def _claim(path: Path) -> IO[str] | None:
+    """A file that is locked, unless another process has it."""
+    while True:
+        file = path.open("w")
+        if not locked(file.fileno(), alone=True):
+            file.close()
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # its last owner has removed it meanwhile
 
 
 def write_json(path: Path, content: Any) -> Path:

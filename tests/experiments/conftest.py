@@ -1,5 +1,6 @@
 """Small experiments on digits, and the command line that runs them."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from llpkit.experiments import Place, Run, Settings, Store
 
 @pytest.fixture(autouse=True)
 def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Every test works in a folder of its own, on one thread, with no data sets at hand."""
+    """Every test works in folders of its own, on one thread, with no data sets at hand."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    Path(tempfile.tempdir).mkdir()
     monkeypatch.setenv("LLPKIT_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
     threads = torch.get_num_threads()

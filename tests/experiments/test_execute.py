@@ -1,10 +1,13 @@
 """Many runs: side by side, on clusters, killed and continued."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,16 @@ import torch
 
 from experiments.conftest import small
 from llpkit import LLPError
-from llpkit.experiments import Place, Store, _execute, plan, reproduce
+from llpkit.experiments import (
+    Place,
+    Store,
+    _execute,
+    _machine,
+    carry_out,
+    plan,
+    planned,
+    reproduce,
+)
 
 FEW = small(methods=["mle"])
 
@@ -131,39 +143,11 @@ def test_a_killed_grid_goes_on(store, place):
     assert len(list(store.read())) == len(runs)  # what a killed process was writing is passed over
 
 
-def test_two_calls_on_one_folder_share_the_work(store, place):
-    [first, second] = plan("convergence", small(methods=["mle"]))
-    with store.claimed(first) as mine, store.claimed(first) as theirs:
-        assert (mine, theirs) == (True, False)
-        done = reproduce("convergence", small(methods=["mle"]), store, place)
-        assert (done.now, done.left) == (1, 1)
-        assert not store.done(first)
-        assert store.done(second)
-    assert reproduce("convergence", small(methods=["mle"]), store, place).now == 1
-    assert not list(store.home.rglob("*.claim"))
-
-
-def test_times_are_taken_alone_and_in_turns(store, place):
-    settings = small(methods=["supervised", "mle"], folds=[0, 1], epochs=3, held_out=0.2)
-    reproduce("epoch-time", settings, store, replace(place, jobs=4))
-    records = sorted(store.read(), key=lambda r: Path(path_of(store, r)).stat().st_mtime_ns)
-    order = [(r["run"]["method"], r["run"]["fold"]) for r in records]
-    assert order == [("supervised", 0), ("mle", 0), ("supervised", 1), ("mle", 1)]
-    for record in records:
-        assert record["jobs"] == 1
-        assert record["run"]["held_out"] is None
-        assert record["history"]["test_accuracy"][:-1] == [None, None]  # nothing in between
-
-
-def path_of(store: Store, record) -> Path:
-    return store.home / "records" / record["run"]["experiment"] / f"{record['id']}.json"
-
-
 class Told:
     """A display that remembers."""
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self, while_waiting=lambda: None):
+        self.calls, self.while_waiting = [], while_waiting
 
     def begin(self, runs, done):
         self.calls.append(("begin", len(runs), done))
@@ -174,8 +158,131 @@ class Told:
     def ended(self, run, how, record):
         self.calls.append((how, run.method, record["id"] == run.id))
 
+    def waits(self, what):
+        self.calls.append(("waits", what))
+        self.while_waiting()
+
     def end(self):
         self.calls.append("end")
+
+
+ANOTHER = ("waits", "waits for runs that another call has under way: 1")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_two_calls_on_one_folder_share_the_work(store, place, jobs):
+    [first, second] = plan("convergence", FEW)
+    with ExitStack() as theirs:
+
+        def finish():
+            assert store.done(second)
+            theirs.close()
+            carry_out(first, place)
+
+        assert theirs.enter_context(store.claimed(first))
+        assert store.busy(first)
+        told = Told(finish)
+        done = reproduce("convergence", FEW, store, replace(place, jobs=jobs), display=told)
+    assert (done.now, done.elsewhere, done.left) == (1, 1, 0)
+    assert told.calls.count(ANOTHER) == 1
+    assert not list(store.home.rglob("*.claim"))
+
+
+def test_a_run_of_a_call_that_died_is_taken_over(store, place):
+    with ExitStack() as theirs:
+        theirs.enter_context(store.claimed(plan("convergence", FEW)[0]))
+        told = Told(theirs.close)
+        done = reproduce("convergence", FEW, store, place, display=told)
+    assert (done.now, done.elsewhere, done.left) == (2, 0, 0)
+    assert ANOTHER in told.calls
+
+
+def test_another_call_is_waited_for_within_the_time_limit(store, place):
+    [first, second] = plan("convergence", FEW)
+    assert carry_out(second, place) == "done"
+    with store.claimed(first):
+        done = reproduce("convergence", FEW, store, replace(place, deadline=time.time() + 1))
+    assert (done.before, done.now, done.elsewhere, done.left) == (1, 0, 0, 1)
+
+
+def test_a_grid_goes_on_when_another_call_has_done_its_part(store, place):
+    settings = small(methods=["mle"], folds=[0], quick=True)
+    [first, _] = planned("grid", settings, store)
+    with ExitStack() as theirs:
+
+        def finish():
+            theirs.close()
+            carry_out(first, replace(place, quick=True))
+
+        theirs.enter_context(store.claimed(first))
+        done = reproduce("grid", settings, store, place, display=Told(finish))
+    assert (done.now, done.elsewhere, done.left) == (1, 1, 0)
+    reproduce("convergence", settings, store, place)
+    assert {record["chosen_by"] for record in store.read("convergence")} == {"grid"}
+
+
+def test_workers_end_with_the_call_that_started_them(store, place, monkeypatch):
+    runs = plan("convergence", small(methods=["mle"], epochs=20_000))
+    command = [sys.executable, "-m", "llpkit.cli", "reproduce", "convergence"]
+    command += ["--dataset", "digits", "--methods", "mle", "--folds", "2", "--epochs", "20000"]
+    command += ["--device", "cpu", "--jobs", "2", "--out", str(store.home)]
+    monkeypatch.setenv("TMPDIR", tempfile.gettempdir())
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    try:
+        while not all(map(store.busy, runs)) and time.monotonic() < until:
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    until = time.monotonic() + 10
+    while any(map(store.busy, runs)):
+        assert time.monotonic() < until, "the workers are still at it"
+        time.sleep(0.05)
+    assert not any(map(store.done, runs))
+    left = list(Path(tempfile.gettempdir()).glob("llpkit-status-*"))
+    assert len(left) == 1
+    reproduce("convergence", small(methods=["mle"], folds=[0]), store, place)
+    assert not list(Path(tempfile.gettempdir()).glob("llpkit-status-*"))
+
+
+@pytest.mark.parametrize(("experiment", "alone"), [("epoch-time", False), ("convergence", True)])
+def test_nothing_runs_beside_timed_runs(store, place, experiment, alone):
+    settings = small(methods=["mle"], folds=[0], epochs=3)
+    with ExitStack() as theirs:
+        assert theirs.enter_context(_machine.turn(alone, math.inf, print))
+        late = replace(place, deadline=time.time() + 0.5)
+        waited = Told()
+        done = reproduce(experiment, settings, store, late, display=waited)
+        assert (done.now, done.left) == (0, 1)
+        [(kind, what)] = waited.calls
+        assert kind == "waits"
+        assert ("times are taken alone" in what) == (not alone)
+        told = Told(theirs.close)
+        done = reproduce(experiment, settings, store, place, display=told)
+    assert (done.now, done.left) == (1, 0)
+    assert told.calls[0] == (kind, what)
+
+
+def test_ordinary_runs_go_on_beside_each_other(store, place):
+    with _machine.turn(False, math.inf, print):
+        assert reproduce("convergence", FEW, store, replace(place, deadline=time.time() + 60)).now
+
+
+def test_times_are_taken_alone_and_in_turns(store, place):
+    settings = small(methods=["supervised", "mle"], folds=[0, 1], epochs=3, held_out=0.2)
+    reproduce("epoch-time", settings, store, replace(place, jobs=4))
+    records = sorted(store.read(), key=lambda r: Path(path_of(store, r)).stat().st_mtime_ns)
+    order = [(r["run"]["method"], r["run"]["fold"]) for r in records]
+    assert order == [("supervised", 0), ("mle", 0), ("mle", 1), ("supervised", 1)]
+    for record in records:
+        assert record["jobs"] == 1
+        assert record["run"]["held_out"] is None
+        assert record["history"]["test_accuracy"][:-1] == [None, None]  # nothing in between
+
+
+def path_of(store: Store, record) -> Path:
+    return store.home / "records" / record["run"]["experiment"] / f"{record['id']}.json"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -59,6 +59,15 @@ def test_all_gives_folds_to_the_comparisons_and_epochs_to_all_but_times():
         plan("epoch-time", Settings("cifar10", epochs=2))
 
 
+def test_each_turn_of_timed_runs_begins_with_another_method():
+    methods = ["supervised", "mle", "dllp"]
+    runs = plan("epoch-time", Settings("digits", methods=methods))
+    turns = [[run.name for run in runs if run.fold == fold] for fold in range(3)]
+    assert [turn[0] for turn in turns] == methods
+    assert [sorted(turn) for turn in turns] == 3 * [sorted(methods)]
+    assert [run.fold for run in runs] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
 @pytest.mark.parametrize("text", ["0", "11", "0-10", "5-3", "one", "", "3-", "-1"])
 def test_folds_that_are_none(text):
     with pytest.raises(LLPError, match="give a count such as 5, a range such as 0-4"):

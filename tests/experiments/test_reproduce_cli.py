@@ -5,12 +5,14 @@ import os
 import pty
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from llpkit.cli._experiments import _command
-from llpkit.experiments import Store
+from llpkit.experiments import Run, Store
 
 OUT = Path("llpkit-results")
 SMALL = ("--dataset", "digits", "--methods", "mle,dllp", "--folds", 2, "--epochs", 2)
@@ -81,6 +83,53 @@ def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
     assert "failed: digits, supervised, fold 0: LLPError: epoch 1: the loss is" in err
     [error] = Store([Path("llpkit-results")]).errors()
     assert error["run"]["lr"] == 1e30
+
+
+def test_a_failed_run_of_a_variant_has_its_name(llpkit):
+    given = ("--dataset", "digits", "--methods", "mle-pass", "--folds", 1, "--epochs", 1)
+    code, _, err = llpkit("reproduce", "convergence", *given, "--lr", "1e30")
+    assert code == 1
+    assert "failed: digits, mle-pass, fold 0: LLPError: " in err
+
+
+def test_a_run_of_another_call_is_waited_for(llpkit):
+    store = Store([OUT])
+    only = ("--dataset", "digits", "--methods", "mle", "--folds", 2, "--epochs", 2)
+    llpkit("reproduce", "convergence", *only)
+    [first, second] = map(Run.of, store.read())
+    for run in (first, second):
+        (OUT / "records" / "convergence" / f"{run.id}.json").unlink()
+    with ExitStack() as theirs:
+        theirs.enter_context(store.claimed(first))
+        timer = threading.Timer(1.5, theirs.close)
+        timer.start()
+        code, out, err = llpkit("reproduce", "convergence", *only)
+        timer.join()
+    assert (code, out) == (0, "convergence on digits: 2 runs done\n")
+    assert "waits for runs that another call has under way: 1\n" in err
+
+
+def test_a_damaged_record_is_told_and_run_again(llpkit):
+    llpkit("reproduce", "grid", "--quick", "--methods", "mle")
+    path = sorted((OUT / "records" / "grid").glob("*.json"))[0]
+    path.write_text("{")
+    code, out, _ = llpkit("reproduce", "grid", "--quick", "--methods", "mle")
+    assert (code, out) == (0, "grid on digits: 1 run done, 1 before\n")
+    path.write_text("{")
+    code, _, err = llpkit("reproduce", "convergence", "--quick", "--methods", "mle")
+    assert code == 2
+    assert f"a damaged record is now {path}.damaged (JSONDecodeError: " in err
+    assert "the grid on digits is not finished" in err
+
+
+def test_a_dry_run_leaves_a_damaged_record_alone(llpkit):
+    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
+    path = sorted((OUT / "records" / "convergence").glob("*.json"))[0]
+    path.write_text("{")
+    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--dry-run")
+    assert code == 0
+    assert out.startswith("convergence on digits: 2 runs, 1 done\n")
+    assert path.read_text() == "{"
 
 
 @pytest.mark.parametrize(
@@ -183,6 +232,21 @@ def test_a_record_is_checked_by_a_second_run(llpkit):
     assert code == 1
     assert "largest difference 0.25, in loss of epoch 2; last accuracy " in out
     assert out.endswith("(not as it was: source)\n")
+
+
+def test_a_check_leaves_out_runs_that_failed(llpkit):
+    only = ("--dataset", "digits", "--methods", "mle", "--folds", 1, "--epochs", 1)
+    llpkit("reproduce", "convergence", *only)
+    llpkit("reproduce", "convergence", *only, "--lr", "1e30")
+    files = sorted((OUT / "records" / "convergence").glob("*.json"))
+    [failure] = [path for path in files if path.name.endswith(".error.json")]
+    code, out, err = llpkit("reproduce", "check", *files, "--device", "cpu")
+    assert code == 0, err
+    assert len(out.splitlines()) == 1
+    assert f"{failure} is left out: it tells of a run that failed" in err
+    code, out, err = llpkit("reproduce", "check", failure)
+    assert (code, out) == (2, "")
+    assert "there is no record to check, only runs that failed" in err
 
 
 def test_a_terminal_shows_the_grid_as_it_goes(tmp_path):

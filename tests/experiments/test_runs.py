@@ -170,6 +170,42 @@ def test_a_record_that_was_changed_is_not_believed(store, place):
         list(store.read())
 
 
+def test_an_accuracy_that_was_changed_is_not_believed(store, place):
+    carry_out(RUN, place)
+    path = store.home / "records" / "convergence" / f"{RUN.id}.json"
+    record = json.loads(path.read_text())
+    record["final"]["accuracy"] = 0.999
+    path.write_text(json.dumps(record))
+    with pytest.raises(LLPError, match=r"changed by hand: its final accuracy is 0\.999, but 0\."):
+        list(store.read())
+
+
+@pytest.mark.parametrize("experiment", ["convergence", "grid"])
+def test_a_damaged_record_is_set_aside_and_its_run_run_again(store, place, experiment):
+    settings = small(methods=["mle"], folds=[0], quick=True)
+    reproduce(experiment, settings, store, place)
+    path = next((store.home / "records" / experiment).glob("*.json"))
+    whole = path.read_text()
+    path.write_text(whole[:100])
+    run = Run.of(json.loads(whole))
+    assert not store.done(run)
+    with pytest.warns(UserWarning, match=rf"damaged record is now .*{run.id}.json.damaged \(JSOND"):
+        done = reproduce(experiment, settings, store, place)
+    assert done.now == 1
+    assert store.done(run)
+    assert path.with_name(f"{path.name}.damaged").read_text() == whole[:100]
+
+
+def test_a_record_of_another_format_stays_where_it_is(store, place):
+    carry_out(RUN, place)
+    path = store.home / "records" / "convergence" / f"{RUN.id}.json"
+    path.write_text('{"format": 99}')
+    assert store.set_aside() == []
+    assert path.exists()
+    with pytest.raises(LLPError, match="it is of format 99, not 2"):
+        list(store.read())
+
+
 def test_a_run_that_fails_leaves_an_error_and_is_tried_again(store, place):
     hopeless = small(methods=["supervised"], folds=[0], lr=1e30)
     [run] = plan("convergence", hopeless)

@@ -1,5 +1,6 @@
 """The commands ``reproduce`` and ``report``: parsing and printing only."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -208,6 +209,8 @@ def reproduce(
     failed = 0
     for part, settings in (pair for pairs in parts for pair in pairs):
         plan(part, settings)  # what cannot be is told before anything runs
+    for path, reason in () if dry_run else store.set_aside():
+        note(f"a damaged record is now {path} ({reason})")
     for pairs in parts:
         for part, settings in pairs:
             if dry_run:
@@ -274,7 +277,7 @@ def _experiment(
     part: str, settings: "Settings", store: "Store", place: "Place", backend: str, quiet: bool
 ) -> "Outcome":
     """Run one experiment and say how it went."""
-    from llpkit.experiments import reproduce, where_from
+    from llpkit.experiments import Run, reproduce, where_from
     from llpkit.experiments._progress import Lines, Live
     from llpkit.experiments._tables import counted
 
@@ -284,10 +287,10 @@ def _experiment(
         note(where_from(settings, store, part))
     done = reproduce(part, settings, store, place, backend=backend, display=display)
     for record in done.failed:
-        run = record["run"]
-        note(f"failed: {run['dataset']}, {run['method']}, fold {run['fold']}: {record['error']}")
+        note(f"failed: {Run.of(record).title}: {record['error']}")
     if not quiet:
         told = [f"{counted(done.now, 'run')} done"]
+        told += [f"{done.elsewhere} by another call"] if done.elsewhere else []
         told += [f"{done.before} before"] if done.before else []
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []
@@ -298,11 +301,19 @@ def _experiment(
 def _check(records: Sequence[Path], place: "Place") -> None:
     """Run records again and say what differs: on a CPU nothing should, on a GPU little."""
     from llpkit.experiments import check
+    from llpkit.experiments._machine import turn
 
+    failures = [path for path in records if path.name.endswith(".error.json")]
+    for path in failures:
+        note(f"{path} is left out: it tells of a run that failed")
+    if len(failures) == len(records):
+        raise LLPError("there is no record to check, only runs that failed; run them again first")
     found = []
-    for path in records:
-        found.append(check(path, place))
-        typer.echo(found[-1].told)
+    with turn(False, math.inf, note):
+        for path in records:
+            if path not in failures:
+                found.append(check(path, place))
+                typer.echo(found[-1].told)
     if not all(each.agrees for each in found):
         raise typer.Exit(FAILED)
 

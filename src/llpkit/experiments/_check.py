@@ -87,6 +87,8 @@ def check(path: Path, place: Place) -> Check:
         raise LLPError(f"{path} is no file; give records, RESULTS/records/convergence/*.json say")
     then = parsed(path)
     run = Run.of(then)
+    if "history" not in then:
+        raise LLPError(f"{path} tells of a run that failed, and has nothing to hold against")
     if run.method not in METHODS:
         raise LLPError(
             f"{path} is of method {run.method!r}, which is not known here; load it with "

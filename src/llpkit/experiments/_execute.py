@@ -3,11 +3,9 @@
 import contextlib
 import math
 import os
-import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +15,7 @@ from typing import Any, Protocol
 import torch
 
 from llpkit.errors import LLPError
+from llpkit.experiments._machine import end_with, status_folder, turn
 from llpkit.experiments._plan import at_least_one, known
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.experiments._work import Place, carry_out, load
@@ -37,18 +36,25 @@ class Display(Protocol):
     def ended(self, run: Run, how: str, record: Record | None) -> None:
         """A run ended; its record, if it left one."""
 
+    def waits(self, what: str) -> None:
+        """At any time: a line on what keeps the runs from going on."""
+
     def end(self) -> None:
         """After the last run."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many runs were done before and now, which failed and why, and how many are left."""
+    """How many runs were done before and now, which failed and why, and how many are left.
+
+    Each run is in one of these numbers; ``elsewhere`` is of those that another call did meanwhile.
+    """
 
     before: int
     now: int
     failed: Sequence[Record]
     left: int
+    elsewhere: int = 0
 
 
 def execute(
@@ -60,6 +66,8 @@ def execute(
     display: Display | None = None,
 ) -> Outcome:
     """Carry out the runs that have no record yet.
+
+    Those that another call has under way are waited for, and taken over if it ends without them.
 
     Args:
         runs: In the order in which they begin.
@@ -79,21 +87,68 @@ def execute(
         return Outcome(before, 0, [], len(waiting))
     data, _ = load(waiting[0], place.data_dir)  # one that is missing is told before any run
     _check_bags(waiting, len(data.bags), data.bags.num_instances)
-    with tempfile.TemporaryDirectory(prefix="llpkit-") as status:
-        place = replace(place, status=Path(status))
-        timed = any(run.experiment == "epoch-time" for run in waiting)
-        with _watched(waiting, before, store, Path(status), display, quiet=timed) as look:
-            if place.jobs == 1 and backend == "loky":
-                ends = []
-                for run in waiting:
-                    ends.append(carry_out(run, place))
-                    look()
-            else:
-                ends = _parallel(waiting, place, backend)
-    count = Counter(ends)
-    ids = {run.id for run, end in zip(waiting, ends, strict=True) if end == "failed"}
-    failed = [record for record in store.errors() if record["id"] in ids]
-    return Outcome(before, count["done"], failed, count["left"])
+    say = display.waits if display is not None else lambda _: None
+    ends: dict[str, str] = {}
+    timed = any(run.experiment == "epoch-time" for run in waiting)
+    with turn(timed, place.deadline, say) as ours, status_folder() as status:
+        if ours:
+            place = replace(place, status=status)
+            with _watched(waiting, before, store, status, display, quiet=timed) as look:
+                ends = _ends(waiting, store, place, backend, look, say)
+    return _outcome(before, waiting, ends, store)
+
+
+def _outcome(before: int, waiting: Sequence[Run], ends: Mapping[str, str], store: Store) -> Outcome:
+    """What came of the runs, by their ends and by the records that are there now."""
+    now = sum(end == "done" for end in ends.values())
+    failed = [record for record in store.errors() if ends.get(record["id"]) == "failed"]
+    left = sum(ends.get(run.id, "left") == "left" and not store.done(run) for run in waiting)
+    return Outcome(before, now, failed, left, len(waiting) - now - len(failed) - left)
+
+
+def _ends(
+    runs: Sequence[Run],
+    store: Store,
+    place: Place,
+    backend: str,
+    look: Callable[[], None],
+    say: Callable[[str], None],
+) -> dict[str, str]:
+    """How each run ended, by its id: as ``carry_out`` says, or ``elsewhere``."""
+    ends: dict[str, str] = {}
+    rest = list(runs)
+    while rest:
+        if place.jobs == 1 and backend == "loky":
+            for run in rest:
+                ends[run.id] = _carried_out(run, place)
+                look()
+        else:
+            found = _parallel(rest, place, backend)
+            ends |= {run.id: end for run, end in zip(rest, found, strict=True)}
+        rest = [run for run in rest if ends[run.id] == "left"]
+        if rest and not _freed(rest, store, place.deadline, say):
+            break
+    return ends
+
+
+def _freed(runs: Sequence[Run], store: Store, until: float, say: Callable[[str], None]) -> bool:
+    """Wait until another call has given back one of these runs; whether it did in time."""
+    told = False
+    while time.time() <= until:
+        if not all(map(store.busy, runs)):
+            return True
+        if not told:
+            say(f"waits for runs that another call has under way: {len(runs)}")
+            told = True
+        time.sleep(_POLL)
+    return False
+
+
+def _carried_out(run: Run, place: Place, parent: int | None = None) -> str:
+    """Carry out a run, in a worker that ends with the process that started it if that is given."""
+    if parent not in (None, os.getpid()):
+        end_with(parent)
+    return "elsewhere" if Store(place.folders).done(run) else carry_out(run, place)
 
 
 def _check_device(device: str) -> None:
@@ -129,10 +184,12 @@ def _check_bags(runs: Sequence[Run], bags: int, instances: int) -> None:
 def _parallel(runs: Sequence[Run], place: Place, backend: str) -> list[str]:
     from joblib import Parallel, delayed, parallel_config
 
+    parent = os.getpid() if backend == "loky" else None
     connect: Any = {"loky": contextlib.nullcontext, "ray": _ray, "dask": _dask}[backend]
     with connect(place.jobs), parallel_config(backend=backend, n_jobs=place.jobs):
         try:
-            return list(Parallel(batch_size=1)(delayed(carry_out)(run, place) for run in runs))
+            work = (delayed(_carried_out)(run, place, parent) for run in runs)
+            return list(Parallel(batch_size=1)(work))
         except BrokenExecutor as error:
             raise LLPError(
                 "a worker process was killed, perhaps for want of memory; what is done is kept: "
@@ -214,8 +271,8 @@ def _watched(
             for run in list(under_way.values()):
                 path = store.home / "records" / run.experiment / f"{run.id}.json"
                 error = path.with_name(f"{run.id}.error.json")
-                if path.exists():
-                    display.ended(under_way.pop(run.id), "done", read(path))
+                if record := read(path):
+                    display.ended(under_way.pop(run.id), "done", record)
                 elif error.exists() and error.stat().st_mtime_ns != failures.get(error):
                     display.ended(under_way.pop(run.id), "failed", read(error))
             display.update([note for note in map(read, sorted(status.glob("*.json"))) if note])

@@ -165,7 +165,7 @@ def run_grid(
         known = Known(store)
         found = {name: search(name, settings, known) for name in wanted}
         runs = [run for s in found.values() for run in s.runs if run.id not in asked]
-        if not runs:
+        if not runs or total.left:
             break
         asked |= {run.id for run in runs}
         part = execute(runs, store, place, backend=backend, display=display)
@@ -175,9 +175,8 @@ def run_grid(
             total.now + part.now + len(part.failed) - len(failed),
             [*total.failed, *failed],
             total.left + part.left,
+            total.elsewhere + part.elsewhere,
         )
-        if part.left:
-            break
     if any(s.choice for s in found.values()):
         write_json(store.home / "grid" / f"{settings.dataset}.json", grids(store, settings.dataset))
     undecided = sum(s.choice is None for s in found.values())

@@ -189,6 +189,8 @@ def plan(
 ) -> list[Run]:
     """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
 
+    Of timed runs, each turn begins with another method: none is always the first.
+
     Args:
         experiment: ``"convergence"``, ``"bag-size"`` or ``"epoch-time"``.
         settings: What the user changed.
@@ -219,8 +221,18 @@ def plan(
                 f"options to {run.name}, or name only one of the two"
             )
     if experiment == "epoch-time":
-        runs = [replace(run, compiled=compiled) for run in runs]
+        runs = [replace(run, compiled=compiled) for run in _rotated(runs, len(wanted))]
     return runs
+
+
+def _rotated(runs: Sequence[Any], number: int) -> list[Any]:
+    """Turns of so many runs, each begun one run later than the turn before.
+
+    >>> _rotated("abcabcabc", 3)
+    ['a', 'b', 'c', 'b', 'c', 'a', 'c', 'a', 'b']
+    """
+    turns = [runs[i : i + number] for i in range(0, len(runs), number)]
+    return [turn[(i + j) % number] for i, turn in enumerate(turns) for j in range(number)]
 
 
 def names() -> list[str]:

@@ -29,6 +29,10 @@ class Lines:
         self.ends += 1
         self.print(f"{self.ends}/{self.total} {run.title}: {told(how, record)}")
 
+    def waits(self, what: str) -> None:
+        """A line on it."""
+        self.print(what)
+
     def end(self) -> None:
         """Nothing is left open."""
 

@@ -1,6 +1,6 @@
 """One experiment from settings to records."""
 
-import itertools
+import warnings
 from dataclasses import replace
 
 from llpkit.experiments._execute import Display, Outcome, execute
@@ -38,6 +38,8 @@ def reproduce(
 ) -> Outcome:
     """Carry out those runs of an experiment that have no record yet.
 
+    Damaged records are set aside with a warning, and their runs carried out again.
+
     Args:
         experiment: One of :data:`EXPERIMENTS`.
         settings: What to run.
@@ -46,6 +48,8 @@ def reproduce(
         backend: ``"loky"``, ``"ray"`` or ``"dask"``.
         display: Is told how it goes.
     """
+    for path, reason in store.set_aside():
+        warnings.warn(f"a damaged record is now {path} ({reason})", stacklevel=2)
     place = replace(place, quick=settings.quick)
     if experiment == "grid":
         return run_grid(settings, store, place, backend=backend, display=display)
@@ -53,8 +57,8 @@ def reproduce(
         place, backend = replace(place, jobs=1), "loky"
     chosen = choices(of_choices(experiment, settings), store, wanted_by(experiment, settings))
     runs = plan(experiment, settings, chosen, place.compile)
-    asked = itertools.cycle(wanted_by(experiment, settings))  # a run's name follows its options
-    chosen_by = {run.name: chosen[name].chosen_by for name, run in zip(asked, runs, strict=False)}
+    asked = zip(wanted_by(experiment, settings), runs, strict=False)  # a name follows its options
+    chosen_by = {run.name: chosen[name].chosen_by for name, run in asked}
     place = replace(place, chosen_by=chosen_by)
     return execute(runs, store, place, backend=backend, display=display)
 

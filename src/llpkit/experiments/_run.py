@@ -1,15 +1,18 @@
 """What a run is, and the folders that hold the records of runs."""
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
+from llpkit.experiments._machine import locked
 
 FORMAT = 2
 """Of a record; part of every id, so that records of two formats never pass for each other."""
@@ -26,6 +29,9 @@ The first option tells the variant; with the others changed it keeps its name, a
 """
 
 Record = dict[str, Any]
+
+# What is compared and chosen by stands in a record twice: at its end and in its table of epochs.
+_TWICE = {"accuracy": "test_accuracy", "held_out_log_likelihood": "held_out_log_likelihood"}
 
 
 @dataclass(frozen=True)
@@ -149,33 +155,57 @@ class Store:
         return self.folders[0]
 
     def done(self, run: Run) -> bool:
-        """Whether any of the folders has the record of a run."""
+        """Whether any of the folders has the record of a run, and it can be read."""
         name = Path("records", run.experiment, f"{run.id}.json")
-        return any((folder / name).exists() for folder in self.folders)
+        paths = [folder / name for folder in self.folders]
+        return any(path.exists() and not _looked_at(path)[1] for path in paths)
+
+    def set_aside(self) -> list[tuple[Path, str]]:
+        """Take damaged records out of the way, so that their runs are run again.
+
+        The file ``<id>.json`` is called ``<id>.json.damaged`` then. Records of another format are
+        left where they are, and so are those of folders that are only read.
+
+        Returns:
+            Where each is now, and what is wrong with it.
+        """
+        found = []
+        for path in sorted((self.home / "records").rglob("[!.]*.json")):
+            record, wrong = _looked_at(path)
+            if not wrong or record.get("format", FORMAT) != FORMAT:
+                continue
+            aside = path.with_name(f"{path.name}.damaged")
+            with contextlib.suppress(FileNotFoundError):  # another call was faster
+                path.replace(aside)
+                found.append((aside, wrong))
+        return found
 
     @contextmanager
     def claimed(self, run: Run) -> Iterator[bool]:
         """Whether no other process is at this run; none will be while this lasts.
 
-        The operating system gives a claim back when its process ends, however that ends.
+        A claim is given back when its process ends, however that ends. Where the system has no
+        locks, two calls do the work twice.
         """
-        try:
-            import fcntl
-        except ImportError:  # no such locks on this system: two calls would do the work twice
-            yield True
-            return
         path = self._path(run, ".claim")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                yield False
-                return
-            try:
-                yield True
-            finally:
+        file = _claim(path)
+        if file is None:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with contextlib.suppress(PermissionError):  # an open file stays, on some systems
                 path.unlink(missing_ok=True)
+            file.close()
+
+    def busy(self, run: Run) -> bool:
+        """Whether another process is at this run."""
+        if not self._path(run, ".claim").exists():
+            return False
+        with self.claimed(run) as mine:
+            return not mine
 
     def write(self, run: Run, record: Record) -> Path:
         """Keep a record, and forget that the run ever failed."""
@@ -217,7 +247,13 @@ class Store:
                 if path.name.endswith(".error.json") == failed and path.name[0] != ".":
                     found.setdefault(f"{path.parent.name}/{path.name}", path)
         for name in sorted(found):
-            yield parsed(found[name])
+            try:
+                record = parsed(found[name])
+            except LLPError:
+                if found[name].exists():
+                    raise
+                continue  # another call did the run that had failed, or set the record aside
+            yield record
 
     def _path(self, run: Run, ending: str) -> Path:
         return self.home / "records" / run.experiment / f"{run.id}{ending}"
@@ -225,6 +261,19 @@ class Store:
     def _write(self, run: Run, ending: str, record: Record) -> Path:
         path = self._path(run, ending)
         return write_json(path, {"format": FORMAT, "id": run.id, "run": asdict(run), **record})
+
+
+def _claim(path: Path) -> IO[str] | None:
+    """A file that is locked, unless another process has it."""
+    while True:
+        file = path.open("w")
+        if not locked(file.fileno(), alone=True):
+            file.close()
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()  # its last owner has removed it meanwhile
 
 
 def write_json(path: Path, content: Any) -> Path:
@@ -251,11 +300,32 @@ def results(record: Record) -> Record:
 
 def parsed(path: Path) -> Record:
     """The record in a file, if it is one."""
+    record, wrong = _looked_at(path)
+    if wrong:
+        raise LLPError(f"{path} is not a record ({wrong}); remove it, and its run can be run again")
+    return record
+
+
+def _looked_at(path: Path) -> tuple[Record, str]:
+    """What is in a file, and what is wrong with it as a record: empty if nothing is."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["format"] == FORMAT and record["id"] == Run.of(record).id:
-            return dict(record)
-        reason = f"it is of format {record['format']}, not {FORMAT}, or was changed by hand"
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    raise LLPError(f"{path} is not a record ({reason}); remove it, and its run can be run again")
+        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        if record["format"] != FORMAT:
+            return record, f"it is of format {record['format']}, not {FORMAT}"
+        return record, _changed(record)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        return {}, f"{type(error).__name__}: {error}"
+
+
+def _changed(record: Record) -> str:
+    """What shows that a record was changed by hand; empty if nothing does."""
+    if record["id"] != Run.of(record).id:
+        return "changed by hand: its id is not that of its run"
+    final, history = record.get("final", {}), record.get("history", {})
+    for name, column in _TWICE.items():
+        if name in final and column in history and final[name] != history[column][-1]:
+            return (
+                f"changed by hand: its final {name} is {final[name]}, but {history[column][-1]} "
+                "in the last row of its history"
+            )
+    return ""

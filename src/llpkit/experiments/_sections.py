@@ -1,12 +1,16 @@
 """What the page shows of methods that learn the same folds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group, by_size
 from llpkit.experiments._names import present, renamed, slug
+from llpkit.experiments._plan import in_order
+from llpkit.experiments._run import Record, Run
+from llpkit.experiments._sources import DEFAULTS, GRID
 from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, signed, two
 from llpkit.experiments._time_sections import time_to_accuracy
@@ -28,7 +32,7 @@ def convergence(
     timed: Sequence[Group],
     tables: Tables,
     data_dir: str | None,
-    whole: bool = True,
+    new: Sequence[str],
 ) -> list[Section]:
     """How the methods learn, and what they have learnt.
 
@@ -38,7 +42,7 @@ def convergence(
         timed: The groups of timed runs.
         tables: Where the numbers go.
         data_dir: Where data sets are.
-        whole: Whether to show every section, or accuracies alone.
+        new: Methods whose runs were not shown yet; accuracies alone if there are none.
     """
     lines = [s for name, records in group.runs.items() for s in summary.series(name, records)]
     calibrations = {name: summary.calibration(name, r) for name, r in group.runs.items()}
@@ -50,7 +54,7 @@ def convergence(
             f"Lines are means over {_folds(group)}, bands one standard deviation either side. "
             "The vertical axis is fitted to where the curves settle. The likelihood of the "
             "training bags is that of the training pass itself, with dropout and augmentation on.",
-            curves if whole else curves[:1],
+            curves if new else curves[:1],
         ),
         Section(
             "The methods side by side",
@@ -59,9 +63,31 @@ def convergence(
         _paired(group, prefix, tables),
         time_to_accuracy(group, prefix, timed, _references(group), tables),
     ]
-    if whole:
-        sections += [_calibration(calibrations, prefix, tables), _example(group, data_dir)]
+    if new:
+        fresh = {name: calibrations[name] for name in new}
+        shown = replace(group, runs={name: group.runs[name] for name in new})
+        sections += [_calibration(fresh, prefix, tables), _example(shown, data_dir)]
     return [section for section in sections if section.plots or section.tables or section.bag]
+
+
+def overview(settings: Sequence[Group], apart: Sequence[str], tables: Tables) -> Section:
+    """The last accuracies of all methods in all settings of a data set."""
+    rows: dict[str, list[str]] = {}
+    for at, group in enumerate(settings):
+        for name, records in group.runs.items():
+            found = summary.final(records, "accuracy", 100)
+            folds = counted(len(records), "fold")
+            row = rows.setdefault(name, [""] * len(settings))
+            row[at] = f"{cell(found, '.1f')} ({folds})"
+            values = two("accuracy_percent", found)
+            tables.add("settings", group, method=name, folds=len(records), **values)
+    names = [*in_order(n for n in rows if "," not in n), *(n for n in rows if "," in n)]
+    return Section(
+        "Accuracy by setting",
+        "Accuracy of the last epoch in per cent, mean ± one standard deviation over all folds that "
+        "a method has in a setting. Comparisons over the same folds follow, setting by setting.",
+        tables=[Table([Column(told) for told in apart], [(n, rows[n]) for n in names])],
+    )
 
 
 def _folds(group: Group) -> str:
@@ -95,7 +121,8 @@ def _example(group: Group, data_dir: str | None) -> Section:
 
 
 def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: Tables) -> Table:
-    gaps = {row.rival: row.mean for row in summary.differences(group, BOUND)}
+    bound = group.named(BOUND)
+    gaps = {row.rival: row.mean for row in summary.differences(group, bound or "")}
     some_selected = any(summary.selected(r, "accuracy") for r in group.runs.values())
     rows = []
     for name, records in group.runs.items():
@@ -130,7 +157,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         Column("Folds"),
         Column("Accuracy, %", "last epoch"),
         *([Column("Selected, %", "epoch that held-out bags chose")] * some_selected),
-        Column("Gap", f"points from {BOUND}, same folds"),
+        Column("Gap", f"points from {bound or BOUND}, same folds"),
         Column("Proportion error", "test bags"),
         Column("Log-likelihood", "exact, of test bags"),
         Column("Log loss"),
@@ -150,7 +177,7 @@ def _trained_with(group: Group) -> Table:
     for name, records in group.runs.items():
         run = records[0]["run"]
         options = ", ".join(f"{key} {value}" for key, value in run["method_options"].items())
-        chosen_by = ", ".join(sorted({record["chosen_by"] for record in records}))
+        chosen_by = "; ".join(sorted({_chosen_by(group, name, record) for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
         rows.append((name, [*cells, run["network"], chosen_by]))
     numbers, texts = (
@@ -161,13 +188,21 @@ def _trained_with(group: Group) -> Table:
     return Table(columns, rows)
 
 
+def _chosen_by(group: Group, name: str, record: Record) -> str:
+    """The source of a record's hyper-parameters, seen from its group's."""
+    told, words = str(record["chosen_by"]), {GRID: "the grid's choice", DEFAULTS: "the defaults"}
+    if name != Run.of(record).name or not group.source or told.startswith(group.source):
+        return told
+    return f"{told}, which are {words[group.source]}"
+
+
 def _paired(group: Group, prefix: str, tables: Tables) -> Section:
     plots, shown = [], []
     for reference in _references(group):
         found = summary.differences(group, reference)
         for row in found:
             tables.add("paired-differences", group, reference=reference, **vars(row))
-        if reference == REFERENCE:
+        if reference == group.named(REFERENCE):
             plots.append(
                 intervals(
                     [Interval(row.rival, row.mean, row.low, row.high) for row in found],
@@ -215,7 +250,7 @@ def _p_value(p: float | None) -> str:
 
 
 def _references(group: Group) -> list[str]:
-    return [name for name in (REFERENCE, PAPERS) if name in group.runs]
+    return [name for name in map(group.named, (REFERENCE, PAPERS)) if name is not None]
 
 
 def curve_rows(group: Group, tables: Tables) -> None:

@@ -136,22 +136,22 @@ def _differences(
     tables: Tables,
 ) -> list[Table]:
     """The reference minus each other method at every size, fold by fold."""
-    rows = []
+    reference, rows = group.named(REFERENCE), []
     for name, its in runs.items():
-        if name == REFERENCE or REFERENCE not in runs:
+        if reference is None or name == reference:
             continue
         cells = []
         for size in every:
-            ours, theirs = (_by_fold(r[size], key) for r in (runs[REFERENCE], its))
+            ours, theirs = (_by_fold(r[size], key) for r in (runs[reference], its))
             found = [ours[fold] - theirs[fold] for fold in ours]
             mean, low, high = summary.interval(found, its[size])
             cells.append(between(mean, low, high))
-            keys = {"reference": REFERENCE, "rival": name, "size": size, "epoch": kind}
+            keys = {"reference": reference, "rival": name, "size": size, "epoch": kind}
             values = {"folds": len(found), "mean": mean, "low": low, "high": high}
             tables.add("bag-size-differences", group, **keys, **values)
         rows.append((name, cells))
     columns = [Column(f"n = {size}") for size in every]
-    about = f"{REFERENCE} minus the other in points, {kind}, fold by fold."
+    about = f"{reference} minus the other in points, {kind}, fold by fold."
     return [Table(columns, rows, about)] if rows else []
 
 

@@ -24,8 +24,9 @@ class Tables:
 
     def add(self, name: str, group: Group, **values: Any) -> None:
         """A row of a table, below the heading of its group."""
-        head = {"dataset": group.dataset, "setting": group.told}
-        self.add_row(name, **head, **values)
+        head = {"dataset": group.dataset, "setting": group.told_but_source}
+        head["hyper_parameters"] = group.source
+        self.add_row(name, **head | values)
 
     def add_row(self, name: str, **values: Any) -> None:
         """A row of a table that has no group."""

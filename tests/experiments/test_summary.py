@@ -380,6 +380,18 @@ def test_epochs_to_accuracy_have_an_interval_over_folds(store):
     assert (found["dllp"].ratio_low, found["dllp"].ratio_high) == (2.0, 2.5)
 
 
+def test_a_ratio_of_epochs_to_own_accuracies_does_not_gain_by_a_better_end(store):
+    for fold in range(3):
+        slow = 5 + fold % 2  # the reference is at the rival's end at once, and late at its own
+        written(store, run("mle", fold), [0.75] * (slow - 1) + [0.9] * (9 - slow))
+        written(store, run("dllp", fold), [0.5, 0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7])
+    [_, row] = _times.reaches(only(store), {})
+    assert (row.epochs, row.reference_epochs, row.ratio) == (4, 1, 4.0)
+    assert row.own_ratio == pytest.approx(4 / 6)
+    assert (row.own_ratio_low, row.own_ratio_high) == pytest.approx((4 / 6, 4 / 5))
+    assert (row.ratio_low, row.ratio_high) == (4.0, 4.0)
+
+
 def test_a_doubling_costs_what_the_folds_say(store):
     for fold, cost in enumerate((0.04, 0.05, 0.06)):
         for i, size in enumerate((2, 4, 8)):

@@ -167,9 +167,11 @@ def _work(record: Record) -> tuple[str, str, str]:
 class Reach:
     """How long a method takes to one point below its own last accuracy, and a reference to that.
 
-    Epochs are by the mean curve over folds; their intervals are bootstrapped over folds, and
-    ``median_epochs`` is that of the folds' own curves to their own targets. ``None`` is never, or
-    for the ends of an interval nothing that can be said. The bound is compared with nothing.
+    ``ratio`` has the reference's epochs to the same accuracy, ``own_ratio`` its epochs to one point
+    below its own last one. Epochs are by the mean curve over folds; their intervals are
+    bootstrapped over folds, and ``median_epochs`` is that of the folds' own curves to their own
+    targets. ``None`` is never, or for the ends of an interval nothing that can be said. The bound
+    is compared with nothing.
     """
 
     method: str
@@ -183,6 +185,9 @@ class Reach:
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    own_ratio: float | None = None
+    own_ratio_low: float | None = None
+    own_ratio_high: float | None = None
     seconds: float | None = None
     reference_seconds: float | None = None
 
@@ -206,11 +211,13 @@ def reaches(group: Group, seconds: Mapping[str, float], reference: str = REFEREN
         median = float(np.median(_to_own(own)[1]))
         row = Reach(name, float(target[0]), _whole(epochs[0]), low, high, median)
         if name != reference and not group.is_of(name, BOUND):
-            ours = curves[reference]
-            mine = _first(ours.mean(0, keepdims=True), target)
-            ratios = drawn / _first(ours[draws].mean(1), targets)
-            low, high = _ends(ratios, folds, _number)
-            same = _whole(mine[0])
+            ours, redrawn = (
+                curves[reference].mean(0, keepdims=True),
+                curves[reference][draws].mean(1),
+            )
+            same = _whole(_first(ours, target)[0])
+            low, high = _ends(drawn / _first(redrawn, targets), folds, _number)
+            own_low, own_high = _ends(drawn / _to_own(redrawn)[1], folds, _number)
             row = replace(
                 row,
                 compared=True,
@@ -218,6 +225,9 @@ def reaches(group: Group, seconds: Mapping[str, float], reference: str = REFEREN
                 ratio=None if same is None or row.epochs is None else row.epochs / same,
                 ratio_low=low,
                 ratio_high=high,
+                own_ratio=float(epochs[0] / _to_own(ours)[1][0]),
+                own_ratio_low=own_low,
+                own_ratio_high=own_high,
                 reference_seconds=_times(same, seconds.get(reference)),
             )
         found.append(replace(row, seconds=_times(row.epochs, seconds.get(name))))

@@ -124,13 +124,19 @@ def test_tables_hold_what_the_page_says(out):
     assert [float(r["test_accuracy"]) for r in sized] == pytest.approx([0.6, 0.66])
     assert [float(r["held_out_log_likelihood"]) for r in sized] == [-1.0, -1.1]
     summary = (out / "summary.md").read_text(encoding="utf-8")
-    assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
+    sampling = 100 * sum(math.sqrt(p * (1 - p) / 10) for p in (0.85, 0.86, 0.87)) / 3
+    assert f"| mle | 3 | 86.0 ± 1.0 | {sampling:.1f} | −5.0 |" in summary
     assert "| dllp | 3 | +5.0 (+5.0 to +5.0) | 1.00 | 1.00 | – |" in summary
-    by_size = "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 (−6.0 to −6.0) |"
-    assert by_size in summary
+    # Residuals of 1 over folds and of 2/3, 4/3, 2/3 from the line; 7 degrees of freedom.
+    half = 2.364624 * math.sqrt((6 + 8) / 7 * 2 * (3 / 6) ** 2 * (1 / 3 + 10 / 90))
+    sloped = f"−6.0 (−{6 + half:.1f} to −{6 - half:.1f})"
+    assert f"| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | {sloped} |" in summary
     assert "last epoch. 3 folds at every size." in summary
-    assert "| mle | −4.0 (−4.0 to −4.0) | −8.0 (−8.0 to −8.0) |" in summary  # 2 to 4, 4 to 8
-    half = 4.302653 * math.sqrt(1 / 3 + 10 / 90)  # selected minus last, which deviates by 1
+    half = 2.776445 * math.sqrt(2 * (1 / 3 + 10 / 90))  # Welch's, of deviations of 1
+    steps = [f"−{cost:.1f} (−{cost + half:.1f} to −{cost - half:.1f})" for cost in (4, 8)]
+    assert f"| mle | {' | '.join(steps)} |" in summary  # 2 to 4, 4 to 8
+    assert "Held-out bags: 1 at n = 2, 1 at n = 4, 1 at n = 8." in summary
+    half = 4.302653 * math.sqrt(1 / 3 + 10 / 80)  # selected minus last, which deviates by 1
     gain = f"| mle | −21.0 (−{21 + half:.1f} to −{21 - half:.1f}) |"
     assert gain in summary
     assert "| mle | 1 | 1 | 1 |" in summary  # the selected epochs
@@ -325,6 +331,9 @@ def test_methods_with_unequal_folds_are_shown_apart(store):
         ("dllp", "1"),
     }
     assert float(rows["mle", "1"]["accuracy_percent"]) == 90
+    for name in ("accuracy", "learning-curves", "paired-differences", "time-to-accuracy"):
+        told = {row["comparison"] for row in table(out / f"{name}.csv")}
+        assert told == {"3 folds of 2 methods", "1 fold of 3 methods, all methods"}
     text = (out / "report.html").read_text(encoding="utf-8")
     for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 fold of 3 methods"):
         assert title in text

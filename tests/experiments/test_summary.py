@@ -6,7 +6,7 @@ from statistics import stdev
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr
+from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import written
 from llpkit.experiments import Run, _groups, _summary, _times
@@ -297,6 +297,13 @@ def test_differences_are_paired_by_fold(store):
     assert back.mean == pytest.approx(-found.mean)
 
 
+def test_sampling_the_test_instances_alone_gives_a_deviation(store):
+    for fold, (value, number) in enumerate(((0.8, 100), (0.9, 400))):
+        data = {"instances": [900, number]}
+        written(store, run("mle", fold), [value], data=data)
+    assert _summary.sampling_sd(only(store).runs["mle"]) == pytest.approx((4.0 + 1.5) / 2)
+
+
 def test_one_fold_has_a_difference_but_no_interval(store):
     written(store, run("mle"), [0.8])
     written(store, run("dllp"), [0.7])
@@ -308,7 +315,7 @@ def test_one_fold_has_a_difference_but_no_interval(store):
 def test_the_corrected_interval_covers_what_the_plain_one_does_not():
     """Folds that share most of their training data: values with a common part."""
     rng, covered = np.random.default_rng(0), {"corrected": 0, "plain": 0}
-    one = [{"data": {"instances": [90, 10]}}]
+    one = [{"run": {"held_out": None}, "data": {"bags": [90, 10], "instances": [90, 10]}}]
     for _ in range(400):
         values = (rng.normal(0, math.sqrt(0.1)) + rng.normal(0, math.sqrt(0.9), 10)).tolist()
         _, low, high = _summary.interval(values, one)
@@ -392,16 +399,64 @@ def test_a_ratio_of_epochs_to_own_accuracies_does_not_gain_by_a_better_end(store
     assert (row.ratio_low, row.ratio_high) == (4.0, 4.0)
 
 
-def test_a_doubling_costs_what_the_folds_say(store):
-    for fold, cost in enumerate((0.04, 0.05, 0.06)):
-        for i, size in enumerate((2, 4, 8)):
-            sized = run("mle", fold, experiment="bag-size", bag_size=size)
-            if size < 8 or fold == 0:
-                written(store, sized, [0.9 - cost * i])
-    found = _summary.slope(only(store, "bag-size").runs["mle"])
-    half = 4.302653 * 1.0 * math.sqrt(1 / 3 + 10 / 90)
-    assert (found.sizes, found.folds) == ([2, 4], 3)  # not all folds have 8
-    assert (found.mean, found.low, found.high) == pytest.approx((-5, -5 - half, -5 + half))
+def sized(store, accuracies: dict[int, list[float]], **changes) -> list[dict]:
+    """Records of ``mle`` by size of bags, and as if nothing but each of them had been learnt."""
+    for size, values in accuracies.items():
+        for fold, value in enumerate(values):
+            its = run("mle", fold, experiment="bag-size", bag_size=size, **changes)
+            written(store, its, [value])
+    return only(store, "bag-size").runs["mle"]
+
+
+def alone(records: list[dict]) -> list[dict]:
+    """The same with next to nothing to test by, where training sets do not matter."""
+    return [r | {"data": r["data"] | {"instances": [10**9, 1]}} for r in records]
+
+
+def test_a_doubling_costs_what_a_line_through_all_runs_says(store):
+    by_size = {2: [0.90, 0.92, 0.91], 4: [0.84, 0.88, 0.86, 0.85], 8: [0.80, 0.83, 0.79]}
+    records = sized(store, by_size)
+    x = [math.log2(size) for size, values in by_size.items() for _ in values]
+    y = [100 * value for values in by_size.values() for value in values]
+    line = linregress(x, y)
+    half = t.ppf(0.975, 8) * line.stderr
+    found = _summary.slope(alone(records))
+    assert (found.sizes, found.runs) == ([2, 4, 8], 10)
+    assert found.mean == pytest.approx(line.slope)
+    assert (found.low, found.high) == pytest.approx((line.slope - half, line.slope + half))
+    wider = _summary.slope(records)
+    assert wider.mean == found.mean
+    assert wider.low < found.low  # 10 instances tested by for 90 to learn from
+    assert _summary.slope(records[:2] + records[3:]).low is None  # two folds of a size
+    assert _summary.slope(records[:3]) is None
+
+
+def test_a_step_from_size_to_size_is_not_paired(store):
+    small, large = [0.90, 0.92, 0.94], [0.86, 0.84, 0.79]
+    records = sized(store, {2: small, 8: large})
+    test = ttest_ind([100 * v for v in large], [100 * v for v in small], equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    found = _summary.doubling(alone(records), (2, 8))
+    assert found.mean == pytest.approx((83 - 92) / 2)  # a doubling, of two
+    assert (found.low, found.high) == pytest.approx((low / 2, high / 2), rel=1e-6)
+    assert _summary.doubling(records, (2, 8)).low < found.low
+    swapped = [r | {"run": r["run"] | {"fold": 2 - r["run"]["fold"]}} for r in records[:3]]
+    again = _summary.doubling([*swapped, *records[3:]], (2, 8))
+    assert vars(again) == vars(_summary.doubling(records, (2, 8)))
+    assert _summary.doubling(records, (8, 16)) is None
+
+
+def test_bags_that_are_held_out_are_not_learnt_from(store):
+    values = [0.80, 0.84, 0.82]
+    for fold, value in enumerate(values):
+        data = {"bags": [90, 10], "instances": [900, 100]}
+        written(store, run("mle", fold, held_out=0.1), [value], data=data)
+    records = only(store).runs["mle"]
+    assert {_summary.held_out_bags(record) for record in records} == {9}
+    points = [100 * value for value in values]
+    _, low, high = _summary.interval(points, records)
+    half = 4.302653 * stdev(points) * math.sqrt(1 / 3 + 100 / 810)
+    assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
 
 
 def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):

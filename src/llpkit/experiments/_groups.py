@@ -18,7 +18,8 @@ class Group:
     Where hyper-parameters come from is part of the setting, but for timed runs. ``runs`` has the
     records of each method by fold (and bag size), methods in their usual order. A method that was
     run with other options has several names. ``of_other_data`` is the number of records that are
-    not here for that; ``part`` tells a part of a group from the first.
+    not here for that. ``part`` tells a part of a group from the first, and ``comparison`` says how
+    many folds and methods a part has.
     """
 
     experiment: str
@@ -27,6 +28,7 @@ class Group:
     runs: dict[str, list[Record]]
     of_other_data: int = 0
     part: str = ""
+    comparison: str = ""
 
     @property
     def folds(self) -> str:
@@ -200,6 +202,11 @@ def by_size(records: Iterable[Record]) -> dict[int | None, list[Record]]:
     for record in sorted(records, key=_size):
         found.setdefault(_size(record) or None, []).append(record)
     return found
+
+
+def by_number(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """Records by the size of their bags where that is one number, smallest first."""
+    return {size: its for size, its in by_size(records).items() if size is not None}
 
 
 def _unit(record: Record) -> tuple[int, int]:

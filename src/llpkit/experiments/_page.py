@@ -169,7 +169,8 @@ def _parts(every: Sequence[Group]) -> list[tuple[Group, str, str]]:
         for part in parts:
             how = f"{counted(part.folds, 'fold')} of {counted(len(part.runs), 'method')}"
             told = ", ".join(filter(None, (apart, how * (len(parts) > 1))))
-            found.append((part, told, slug(f"{prefix} {part.part}")))
+            named = replace(part, comparison=", ".join(filter(None, (how, part.part))))
+            found.append((named, told, slug(f"{prefix} {part.part}")))
     return found
 
 

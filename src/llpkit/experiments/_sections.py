@@ -131,7 +131,8 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         chosen = summary.selected(records, "accuracy", 100)
         keys = ("proportion_error", "log_likelihood", "log_loss", "brier")
         values = {key: summary.final(records, key) for key in keys}
-        cells = [str(len(records)), cell(last, ".1f")]
+        sampling = summary.sampling_sd(records)
+        cells = [str(len(records)), cell(last, ".1f"), f"{sampling:.1f}"]
         cells += [cell(chosen, ".1f")] if some_selected else []
         cells += [signed(-gaps[name]) if name in gaps else "–"]
         means = [None if value is None else value.mean for value in values.values()]
@@ -144,6 +145,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
             folds=len(records),
             epochs=run["epochs"],
             **two("accuracy_percent", last),
+            accuracy_percent_sampling_sd=sampling,
             **two("selected_accuracy_percent", chosen),
             gap=-gaps[name] if name in gaps else None,
             **{k: v for key, value in values.items() for k, v in two(key, value).items()},
@@ -156,6 +158,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
     columns = [
         Column("Folds"),
         Column("Accuracy, %", "last epoch"),
+        Column("Sampling", "SD that the test instances alone give"),
         *([Column("Selected, %", "epoch that held-out bags chose")] * some_selected),
         Column("Gap", f"points from {bound or BOUND}, same folds"),
         Column("Proportion error", "test bags"),
@@ -167,8 +170,10 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
     return Table(
         columns,
         rows,
-        "Means over folds, of accuracy ± one standard deviation. The calibration error is not a "
-        "mean: it is that of the instances of all folds together.",
+        "Means over folds, of accuracy ± one standard deviation. Sampling: the deviation that as "
+        "many test instances would give by chance if every fold's network were as good as the "
+        "next, by the binomial distribution; a deviation near it tells nothing of the method. The "
+        "calibration error is not a mean: it is that of the instances of all folds together.",
     )
 
 
@@ -239,7 +244,10 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         "overlap; the intervals have the variance of Nadeau and Bengio, which allows for that. "
         "p is that of Pitman and Morgan's paired test of equal variances. Ten folds decide little "
         "about variances: the deviations of two methods that vary alike may well differ by a "
-        "factor of two.",
+        "factor of two, and where both are near what sampling the test instances alone would give "
+        "(the methods side by side), they tell nothing of the methods. Neither p nor the intervals "
+        "are corrected for the number of comparisons: of twenty such p, one is below 0.05 by "
+        "chance.",
         present(plots),
         shown,
     )

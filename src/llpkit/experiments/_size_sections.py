@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from llpkit.experiments import _summary as summary
-from llpkit.experiments._groups import Group, by_size
+from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._names import present, slug
 from llpkit.experiments._run import Record
 from llpkit.experiments._sections import curve_rows
@@ -21,7 +21,7 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
 
     The methods of the group have the same sizes and folds.
     """
-    runs = {name: _numbered(records) for name, records in group.runs.items()}
+    runs = {name: by_number(records) for name, records in group.runs.items()}
     every = sorted({size for its in runs.values() for size in its})
     plots: list[Plot | None] = []
     shown = []
@@ -41,7 +41,11 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "
         f"chooses them on bags of 1 to 12. A step has {batch} instances for every method. One that "
         f"learns from whole bags sees {batch} / n of them in it: a single one at n = {batch}. "
-        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on."
+        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on. At one size methods are "
+        "paired fold by fold. Bags of another size are other bags and a fold of them tests other "
+        "instances, so that nothing is paired over sizes: steps from size to size have Welch's "
+        "interval, the slope that of the regression of accuracy on log2 n over all runs. All allow "
+        "for training sets that overlap."
     )
     end = f", {apart}" if apart else ""
     return [
@@ -54,10 +58,6 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         ),
         _curves(group, runs, every, f"Learning curves by bag size{end}", prefix, tables),
     ]
-
-
-def _numbered(records: Sequence[Record]) -> dict[int, list[Record]]:
-    return {size: its for size, its in by_size(records).items() if size is not None}
 
 
 def _folds(runs: Mapping[str, Mapping[int, Sequence[Record]]]) -> str:
@@ -121,8 +121,8 @@ def _doublings(
         rows.append((name, cells))
     columns = [Column(f"{small} to {large}") for small, large in steps]
     about = (
-        f"From one size to the next, {kind}: points a doubling, fold by fold. The slope above is "
-        "that of a straight line through all sizes; these tell whether a line fits."
+        f"From one size to the next, {kind}: points a doubling. The slope above is that of a "
+        "straight line through all runs; these tell whether a line fits."
     )
     return [Table(columns, rows, about)] if steps else []
 
@@ -189,7 +189,7 @@ def _selected(
             columns,
             gains,
             "Selected minus last epoch, points, fold by fold. The selected epoch has the best "
-            "likelihood of held-out bags; no label is looked at.",
+            f"likelihood of held-out bags; no label is looked at. {_held_out(group)}",
         ),
         Table(
             columns,
@@ -197,6 +197,16 @@ def _selected(
             f"The selected epoch of {group.setting['epochs']}, median over folds (first to last).",
         ),
     ]
+
+
+def _held_out(group: Group) -> str:
+    """How many bags an epoch is selected by, at every size."""
+    numbers = {}
+    for size, records in by_number(group.records).items():
+        found = sorted({summary.held_out_bags(record) for record in records})
+        numbers[size] = " to ".join(map(str, dict.fromkeys((found[0], found[-1]))))
+    told = ", ".join(f"{number} at n = {size}" for size, number in numbers.items())
+    return f"Held-out bags: {told}."
 
 
 def _curves(

@@ -26,6 +26,8 @@ class Tables:
         """A row of a table, below the heading of its group."""
         head = {"dataset": group.dataset, "setting": group.told_but_source}
         head["hyper_parameters"] = group.source
+        if group.comparison:
+            head["comparison"] = group.comparison
         self.add_row(name, **head | values)
 
     def add_row(self, name: str, **values: Any) -> None:

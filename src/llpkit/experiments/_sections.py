@@ -132,7 +132,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         keys = ("proportion_error", "log_likelihood", "log_loss", "brier")
         values = {key: summary.final(records, key) for key in keys}
         sampling = summary.sampling_sd(records)
-        cells = [str(len(records)), cell(last, ".1f"), f"{sampling:.1f}"]
+        cells = [str(len(records)), f"{cell(last, '.1f')} (sampling {sampling:.1f})"]
         cells += [cell(chosen, ".1f")] if some_selected else []
         cells += [signed(-gaps[name]) if name in gaps else "–"]
         means = [None if value is None else value.mean for value in values.values()]
@@ -157,8 +157,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         )
     columns = [
         Column("Folds"),
-        Column("Accuracy, %", "last epoch"),
-        Column("Sampling", "SD that the test instances alone give"),
+        Column("Accuracy,\N{NO-BREAK SPACE}%", "last epoch"),
         *([Column("Selected, %", "epoch that held-out bags chose")] * some_selected),
         Column("Gap", f"points from {bound or BOUND}, same folds"),
         Column("Proportion error", "test bags"),
@@ -182,9 +181,9 @@ def _trained_with(group: Group) -> Table:
     for name, records in group.runs.items():
         run = records[0]["run"]
         options = ", ".join(f"{key} {value}" for key, value in run["method_options"].items())
-        chosen_by = "; ".join(sorted({_chosen_by(group, name, record) for record in records}))
+        source = "; ".join(sorted({chosen_by(group, name, record) for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
-        rows.append((name, [*cells, run["network"], chosen_by]))
+        rows.append((name, [*cells, run["network"], source]))
     numbers, texts = (
         ("Epochs", "Learning rate", "Weight decay"),
         ("Options", "Network", "Chosen by"),
@@ -193,7 +192,7 @@ def _trained_with(group: Group) -> Table:
     return Table(columns, rows)
 
 
-def _chosen_by(group: Group, name: str, record: Record) -> str:
+def chosen_by(group: Group, name: str, record: Record) -> str:
     """The source of a record's hyper-parameters, seen from its group's."""
     told, words = str(record["chosen_by"]), {GRID: "the grid's choice", DEFAULTS: "the defaults"}
     if name != Run.of(record).name or not group.source or told.startswith(group.source):
@@ -246,8 +245,8 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         "about variances: the deviations of two methods that vary alike may well differ by a "
         "factor of two, and where both are near what sampling the test instances alone would give "
         "(the methods side by side), they tell nothing of the methods. Neither p nor the intervals "
-        "are corrected for the number of comparisons: of twenty such p, one is below 0.05 by "
-        "chance.",
+        "are corrected for the number of comparisons: one p in twenty is below 0.05 by "
+        "chance alone.",
         present(plots),
         shown,
     )

@@ -8,7 +8,7 @@ from llpkit.experiments import _summary as summary
 from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._names import present, slug
 from llpkit.experiments._run import Record
-from llpkit.experiments._sections import curve_rows
+from llpkit.experiments._sections import chosen_by, curve_rows
 from llpkit.experiments._summary import FEWEST, HELD_OUT, LEVEL, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
 from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
@@ -35,7 +35,8 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         shown += _differences(group, runs, every, kind, key, tables)
     shown += _selected(group, runs, every, tables)
     batch = group.setting["batch_size"]
-    sources = "; ".join(sorted({record["chosen_by"] for record in group.records}))
+    told = {chosen_by(group, name, r) for name, records in group.runs.items() for r in records}
+    sources = "; ".join(sorted(told))
     about = (
         "Bags of a fixed size; mean and standard deviation over folds, the same for all methods. "
         f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "

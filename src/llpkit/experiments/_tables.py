@@ -74,8 +74,12 @@ def cell(value: summary.Spread | None, spec: str, unit: str = "") -> str:
 
 
 def signed(value: float) -> str:
-    """A difference with its sign."""
-    return f"{value:+.1f}".replace("-", "−")
+    """A difference with its sign.
+
+    >>> signed(-1.25), signed(-0.04)
+    ('−1.2', '+0.0')
+    """
+    return f"{value:+z.1f}".replace("-", "−")
 
 
 def between(mean: float, low: float | None, high: float | None) -> str:

@@ -123,7 +123,7 @@ def _table(group: Group, seconds: Mapping[str, float], reference: str, tables: T
         columns += [
             Column("Seconds", "it takes"),
             Column(f"{reference}", "seconds to the same"),
-            Column("Ratio, to the rival's accuracy", "of seconds"),
+            Column("Ratio of seconds", "to the rival's accuracy"),
         ]
     return Table(columns, rows, f"Each against {reference}.")
 

@@ -31,9 +31,10 @@ _NOTES = (
     f"{BOUND} is shown every training label. It is the bound, not a rival.",
     "Folds are over whole bags and the same for every method, as are bags, seeds and the start of "
     "the network. Methods are compared over folds that all of them have.",
-    "Hyper-parameters are each method's own, chosen by the likelihood of held-out bags where a "
-    "grid was run, and stated defaults otherwise. A grid's choice is made once for all folds and "
-    "not inside each: bags that it trained on and selected by are test bags of other folds. It "
+    "Hyper-parameters are each method's own. Where a grid has chosen them by the likelihood of "
+    "held-out bags, methods are compared at that, and once more at the stated defaults if these "
+    "differ; a run that is both is in both comparisons. A grid's choice is made once for all folds "
+    "and not inside each: bags that it trained on and selected by are test bags of other folds. It "
     "sees their counts, and of their labels only supervised's training does.",
     f"{PAPERS} is the paper's algorithm: after every epoch a pass over the training data gives the "
     f"logits of the next targets. {REFERENCE} takes the logits that the instances had as they went "

@@ -124,13 +124,19 @@ def test_tables_hold_what_the_page_says(out):
     assert [float(r["test_accuracy"]) for r in sized] == pytest.approx([0.6, 0.66])
     assert [float(r["held_out_log_likelihood"]) for r in sized] == [-1.0, -1.1]
     summary = (out / "summary.md").read_text(encoding="utf-8")
-    assert "| mle | 3 | 86.0 ± 1.0 | −5.0 |" in summary
+    sampling = 100 * sum(math.sqrt(p * (1 - p) / 10) for p in (0.85, 0.86, 0.87)) / 3
+    assert f"| mle | 3 | 86.0 ± 1.0 (sampling {sampling:.1f}) | −5.0 |" in summary
     assert "| dllp | 3 | +5.0 (+5.0 to +5.0) | 1.00 | 1.00 | – |" in summary
-    by_size = "| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | −6.0 (−6.0 to −6.0) |"
-    assert by_size in summary
+    # Residuals of 1 over folds and of 2/3, 4/3, 2/3 from the line; 7 degrees of freedom.
+    half = 2.364624 * math.sqrt((6 + 8) / 7 * 2 * (3 / 6) ** 2 * (1 / 3 + 10 / 90))
+    sloped = f"−6.0 (−{6 + half:.1f} to −{6 - half:.1f})"
+    assert f"| mle | 82.0 ± 1.0 | 78.0 ± 1.0 | 70.0 ± 1.0 | {sloped} |" in summary
     assert "last epoch. 3 folds at every size." in summary
-    assert "| mle | −4.0 (−4.0 to −4.0) | −8.0 (−8.0 to −8.0) |" in summary  # 2 to 4, 4 to 8
-    half = 4.302653 * math.sqrt(1 / 3 + 10 / 90)  # selected minus last, which deviates by 1
+    half = 2.776445 * math.sqrt(2 * (1 / 3 + 10 / 90))  # Welch's, of deviations of 1
+    steps = [f"−{cost:.1f} (−{cost + half:.1f} to −{cost - half:.1f})" for cost in (4, 8)]
+    assert f"| mle | {' | '.join(steps)} |" in summary  # 2 to 4, 4 to 8
+    assert "Held-out bags: 1 at n = 2, 1 at n = 4, 1 at n = 8." in summary
+    half = 4.302653 * math.sqrt(1 / 3 + 10 / 80)  # selected minus last, which deviates by 1
     gain = f"| mle | −21.0 (−{21 + half:.1f} to −{21 - half:.1f}) |"
     assert gain in summary
     assert "| mle | 1 | 1 | 1 |" in summary  # the selected epochs
@@ -147,7 +153,8 @@ def test_the_other_experiments_state_their_setting(out):
     assert "a processor, 1 thread" in timed
     assert "The paper&#39;s times are of photos of 72 × 90 pixels." in timed
     sized = text[text.index("<h3>Accuracy against bag size</h3>") :]
-    assert "Setting: conv-large, 2 epochs, augmentation paper, batches of 128, 32-true." in sized
+    setting = "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, stated defaults"
+    assert f"Setting: {setting}." in sized
 
 
 def test_commands_stand_where_their_records_are_shown(tmp_path):
@@ -285,7 +292,6 @@ def test_what_is_mixed_in_a_comparison_is_told(store):
         "mixes devices (cpu: 2 runs; cuda: 1 run)",
         "mixes machines (a processor, 1 thread: 1 run; a card: 1 run; a processor, 4 threads",
         "mixes versions of torch (2: 2 runs; 3: 1 run)",
-        "mixes sources of hyper-parameters (defaults: 2 runs; grid: 1 run)",
     ):
         assert told in text
 
@@ -325,6 +331,9 @@ def test_methods_with_unequal_folds_are_shown_apart(store):
         ("dllp", "1"),
     }
     assert float(rows["mle", "1"]["accuracy_percent"]) == 90
+    for name in ("accuracy", "learning-curves", "paired-differences", "time-to-accuracy"):
+        told = {row["comparison"] for row in table(out / f"{name}.csv")}
+        assert told == {"3 folds of 2 methods", "1 fold of 3 methods, all methods"}
     text = (out / "report.html").read_text(encoding="utf-8")
     for title in ("Group photos: 3 folds of 2 methods", "Group photos: 1 fold of 3 methods"):
         assert title in text
@@ -337,6 +346,93 @@ def test_records_of_folds_that_are_not_shared_are_told(store):
     text = write_report(store).read_text(encoding="utf-8")
     assert "uses 2 of 5 records." in text
     assert "Left out: mle folds 0, 1; dllp fold 3." in text
+
+
+def tuned(store: Store) -> None:
+    """The defaults of three methods, and what a grid chose for one of them."""
+    for fold in range(3):
+        for i, method in enumerate(METHODS):
+            written(store, photos(method, fold), [0.6, 0.9 - 0.05 * i + 0.01 * fold])
+        best = photos("mle", fold, lr=0.003)
+        written(store, best, [0.6, 0.89 + 0.01 * fold], chosen_by="grid of 40 epochs")
+
+
+def test_what_the_grid_chose_and_the_defaults_have_chapters_of_their_own(store, monkeypatch):
+    tuned(store)
+    choice = {"lr": 0.001, "weight_decay": 0.0}
+    chosen = dict.fromkeys(METHODS, choice) | {"mle": choice | {"lr": 0.003}}
+    entry = {"edges": [], "folds": [0], "candidates": [], "cost": {"runs": 1, "seconds": 1.0}}
+    about = {"network": "conv-large", "data_options": {"size": "half"}, "epochs": 40}
+    about |= {"batch_size": 128, "augment": "paper", "precision": "32-true", "seed": 0}
+    grid = {"dataset": "group-photos", "rule": "a rule", "settings": about}
+    grid["methods"] = {name: entry | {"chosen": chosen[name]} for name in METHODS}
+    monkeypatch.setattr("llpkit.experiments._page.grids", lambda *_: [grid])
+    out = write_report(store).parent
+    heads = re.findall(r"<h2>(.*?)</h2>", (out / "report.html").read_text(encoding="utf-8"))
+    assert [head for head in heads if "photos" in head] == [
+        "Group photos: the settings side by side",
+        "Group photos: hyper-parameters chosen by the grid",
+        "Group photos: stated defaults",
+        "Group photos: the other experiments",
+    ]
+    rows = {(r["hyper_parameters"], r["method"]): r for r in table(out / "accuracy.csv")}
+    assert set(rows) == {(by, name) for by in ("grid", "defaults") for name in METHODS}
+    assert float(rows["grid", "mle"]["gap"]) == pytest.approx(-1)
+    assert float(rows["defaults", "mle"]["gap"]) == pytest.approx(-5)
+    runs = table(out / "runs.csv")
+    by = {(r["method"], r["lr"]): r["hyper_parameters"] for r in runs}
+    assert by["mle", "0.001"] == "defaults"
+    assert by["mle", "0.003"] == "grid"
+    assert by["dllp", "0.001"] == "grid and defaults"
+    summary = (out / "summary.md").read_text(encoding="utf-8")
+    assert "| defaults, which are the grid's choice |" in summary
+    assert "mixes sources" not in summary
+    names = {path.stem for path in (out / "figures").glob("*-accuracy.png")}
+    assert names == {
+        "group-photos-convergence-accuracy",
+        "group-photos-convergence-stated-defaults-accuracy",
+    }
+
+
+def test_methods_of_fewer_folds_have_every_section(store):
+    for fold in range(3):
+        for method in ("supervised", "mle"):
+            written(store, photos(method, fold), [0.6, 0.9 - 0.1 * fold])
+    written(store, photos("dllp", 1), [0.6, 0.8])
+    page = write_report(store)
+    names = {path.stem for path in (page.parent / "figures").glob("*.png")}
+    assert {
+        "group-photos-convergence-calibration-mle",
+        "group-photos-convergence-all-methods-calibration-dllp",
+        "group-photos-convergence-all-methods-proportion-error",
+    } <= names
+    assert "group-photos-convergence-all-methods-calibration-mle" not in names
+    last = page.read_text(encoding="utf-8").split("An example bag</h3>")[-1]
+    assert "dllp" in last[: last.index("the truth")]
+
+
+def test_settings_stand_in_the_order_of_the_protocol_below_an_overview(store):
+    for augment, folds in {"geometric": 3, "paper": 2}.items():
+        for fold in range(folds):
+            for i, method in enumerate(METHODS):
+                last = 0.8 + 0.01 * fold - 0.1 * i + 0.05 * (augment == "paper")
+                written(store, photos(method, fold, augment=augment), [0.6, last])
+    out = write_report(store).parent
+    text = (out / "report.html").read_text(encoding="utf-8")
+    assert re.findall(r"<h2>(Group.*?)</h2>", text) == [
+        "Group photos: the settings side by side",
+        "Group photos: augmentation paper",
+        "Group photos: augmentation geometric",
+    ]
+    summary = (out / "summary.md").read_text(encoding="utf-8")
+    assert "| method | augmentation paper | augmentation geometric |" in summary
+    assert "| mle | 75.5 ± 0.7 (2 folds) | 71.0 ± 1.0 (3 folds) |" in summary
+    [row] = [
+        r
+        for r in table(out / "settings.csv")
+        if r["method"] == "mle" and "geometric" in r["setting"]
+    ]
+    assert (float(row["accuracy_percent"]), row["folds"]) == (pytest.approx(71), "3")
 
 
 def test_nothing_to_draw(store):

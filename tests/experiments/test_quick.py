@@ -58,6 +58,7 @@ def test_every_method_has_learnt_something(results):
     with (results / "report" / "accuracy.csv").open(newline="", encoding="utf-8") as file:
         rows = {row["method"]: row for row in csv.DictReader(file)}
     assert list(rows) == names()
+    assert {row["hyper_parameters"] for row in rows.values()} == {"grid"}
     assert float(rows["supervised"]["accuracy_percent"]) > 95
     for method in names():
         assert float(rows[method]["accuracy_percent"]) > 80, method

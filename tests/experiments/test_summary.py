@@ -1,17 +1,19 @@
 """What the records say in numbers, against numbers worked out by hand."""
 
 import math
+from dataclasses import replace
 from statistics import stdev
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr
+from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import written
 from llpkit.experiments import Run, _groups, _summary, _times
 from llpkit.experiments._run import VARIANTS
 
 PAPERS = VARIANTS["mle-pass"][1]
+RUNNING = {"refresh": "running", "step": 1.0}
 BASE = Run("convergence", "cifar10", "mle", bag_size=(1, 12), augment="paper")
 
 
@@ -32,7 +34,8 @@ def test_methods_of_one_setting_are_compared_whatever_network_llp_gan_brings(sto
     group = only(store)
     assert list(group.runs) == ["supervised", "mle", "llp-gan"]
     assert group.told == (
-        "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, bags of 1 to 12"
+        "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, bags of 1 to 12, "
+        "stated defaults"
     )
     assert group.folds == "1"
 
@@ -61,13 +64,103 @@ def sizes(group) -> dict[str, int]:
     return {name: len(records) for name, records in group.runs.items()}
 
 
-def test_the_plain_name_goes_to_what_the_grid_chose_however_few(store):
+def by_source(store, grids=(), experiment="convergence") -> dict[str, dict[str, int]]:
+    found = _groups.groups(store.read(), experiment, grids)
+    return {group.source: sizes(group) for group in found}
+
+
+def grid_that_chose(choices: dict[str, dict], **changes) -> dict:
+    """A grid on bird and cat, as the records of its runs would tell."""
+    about = {"network": "conv-large", "data_options": {}, "epochs": 40, "batch_size": 128}
+    about |= {"augment": "paper", "precision": "32-true", "seed": 0}
+    methods = {name: {"chosen": chosen} for name, chosen in choices.items()}
+    return {"dataset": "cifar10", "settings": about | changes, "methods": methods}
+
+
+def test_what_the_grid_chose_and_the_defaults_are_compared_apart(store):
+    chosen = {"lr": 0.001, "weight_decay": 0.0}
+    faster = chosen | {"lr": 0.003}
+    for experiment, size in (("convergence", (1, 12)), ("bag-size", 4)):
+        given = {"experiment": experiment, "bag_size": size}
+        for fold in range(3):
+            written(store, run("mle", fold, method_options=RUNNING, **given), [0.5])
+            for method in ("supervised", "dllp"):
+                written(store, run(method, fold, **given), [0.5])
+        tuned = run("mle", lr=0.003, method_options=RUNNING, **given)
+        written(store, tuned, [0.6], chosen_by="grid of 40 epochs")
+        softer = replace(tuned, method_options=RUNNING | {"step": 0.3})
+        written(store, softer, [0.6], chosen_by="grid, options")
+        written(store, run("dllp", lr=0.01, **given), [0.6], chosen_by="options")
+        grid = grid_that_chose({"supervised": chosen, "mle": faster, "dllp": chosen})
+        assert by_source(store, [grid], experiment) == {
+            "grid": {"supervised": 3, "mle": 1, "mle, step 0.3": 1, "dllp": 3},
+            "defaults": {"supervised": 3, "mle": 3, "dllp": 3, "dllp, lr 0.01": 1},
+        }
+        unfinished = grid_that_chose({"supervised": chosen, "mle": faster})
+        unfinished["methods"]["dllp"] = {"chosen": None}
+        assert by_source(store, [unfinished], experiment)["grid"] == {
+            "supervised": 3,
+            "mle": 1,
+            "mle, step 0.3": 1,
+        }
+
+
+def test_defaults_that_the_grid_chose_are_the_grids(store):
+    for method in ("supervised", "mle"):
+        written(store, run(method), [0.5])
+    chosen = {"lr": 0.001, "weight_decay": 0.0}
+    grid = grid_that_chose(dict.fromkeys(("supervised", "mle"), chosen))
+    assert by_source(store, [grid]) == {"grid": {"supervised": 1, "mle": 1}}
+    written(store, run("mle", lr=0.5), [0.5], chosen_by="options")
+    assert by_source(store, [grid]) == {"grid": {"supervised": 1, "mle": 1, "mle, lr 0.5": 1}}
+    other = grid_that_chose({"mle": chosen | {"lr": 0.01}}, network="small-cnn")
+    assert list(by_source(store, [other])) == ["defaults"]
+    far = grid_that_chose({"mle": chosen | {"lr": 0.01}}, augment="none", seed=3)
+    assert by_source(store, [far, grid]) == by_source(store, [grid])  # which is more alike
+
+
+def test_runs_at_the_defaults_alone_are_not_shown_as_the_grids(store):
+    for method in ("supervised", "mle", "llp-gan"):
+        lr = 0.0003 if method == "llp-gan" else 0.001
+        options = {"weight": 1.0} if method == "llp-gan" else {}
+        written(store, run(method, lr=lr, method_options=options), [0.5])
+    chosen = {"lr": 0.001, "weight_decay": 0.0}
+    gan = {"lr": 0.0003, "weight_decay": 0.0, "weight": 0.1}
+    grid = grid_that_chose({"supervised": chosen, "mle": chosen, "llp-gan": gan})
+    assert list(by_source(store, [grid])) == ["defaults"]
+    tuned = run("llp-gan", lr=0.0003, method_options={"weight": 0.1})
+    written(store, tuned, [0.5], chosen_by="grid")
+    every = {"supervised": 1, "mle": 1, "llp-gan": 1}
+    assert by_source(store, [grid]) == {"grid": every, "defaults": every}
+
+
+def test_where_the_grid_is_not_there_its_records_tell_what_it_chose(store):
     for fold in range(3):
         written(store, run("mle", fold), [0.5])
     written(store, run("mle", lr=0.003), [0.6], chosen_by="grid")
-    assert sizes(only(store)) == {"mle": 1, "mle, lr 0.001": 3}
+    assert by_source(store) == {"grid": {"mle": 1}, "defaults": {"mle": 3}}
     written(store, run("mle", lr=0.01), [0.6], chosen_by="grid of augmentation none")
-    assert sizes(only(store)) == {"mle, lr 0.001": 3, "mle, lr 0.003": 1, "mle, lr 0.01": 1}
+    assert by_source(store) == {
+        "grid": {"mle, lr 0.003": 1, "mle, lr 0.01": 1},
+        "defaults": {"mle": 3},
+    }
+
+
+def test_the_bound_and_the_reference_are_found_by_what_was_run(store):
+    odd = RUNNING | {"step": 0.5}
+    for fold in range(3):
+        written(store, run("supervised", fold, lr=0.5), [0.9], chosen_by="options")
+        written(store, run("mle", fold, method_options=odd), [0.8], chosen_by="options")
+    written(store, run("supervised", 9), [0.9])
+    written(store, run("mle", 9, method_options=RUNNING), [0.9])
+    part = _groups.compared(only(store))[0]
+    assert list(part.runs) == ["supervised, lr 0.5", "mle, step 0.5"]
+    assert part.named("supervised") == "supervised, lr 0.5"
+    assert part.named("mle") == "mle, step 0.5"
+    assert only(store).named("mle") == "mle"
+    assert part.named("mle-pass") is None
+    found = _times.reaches(part, {}, "mle, step 0.5")
+    assert [row.compared for row in found] == [False, False]
 
 
 @pytest.mark.parametrize("by", ["grid", "defaults"])
@@ -204,6 +297,13 @@ def test_differences_are_paired_by_fold(store):
     assert back.mean == pytest.approx(-found.mean)
 
 
+def test_sampling_the_test_instances_alone_gives_a_deviation(store):
+    for fold, (value, number) in enumerate(((0.8, 100), (0.9, 400))):
+        data = {"instances": [900, number]}
+        written(store, run("mle", fold), [value], data=data)
+    assert _summary.sampling_sd(only(store).runs["mle"]) == pytest.approx((4.0 + 1.5) / 2)
+
+
 def test_one_fold_has_a_difference_but_no_interval(store):
     written(store, run("mle"), [0.8])
     written(store, run("dllp"), [0.7])
@@ -215,7 +315,7 @@ def test_one_fold_has_a_difference_but_no_interval(store):
 def test_the_corrected_interval_covers_what_the_plain_one_does_not():
     """Folds that share most of their training data: values with a common part."""
     rng, covered = np.random.default_rng(0), {"corrected": 0, "plain": 0}
-    one = [{"data": {"instances": [90, 10]}}]
+    one = [{"run": {"held_out": None}, "data": {"bags": [90, 10], "instances": [90, 10]}}]
     for _ in range(400):
         values = (rng.normal(0, math.sqrt(0.1)) + rng.normal(0, math.sqrt(0.9), 10)).tolist()
         _, low, high = _summary.interval(values, one)
@@ -287,16 +387,76 @@ def test_epochs_to_accuracy_have_an_interval_over_folds(store):
     assert (found["dllp"].ratio_low, found["dllp"].ratio_high) == (2.0, 2.5)
 
 
-def test_a_doubling_costs_what_the_folds_say(store):
-    for fold, cost in enumerate((0.04, 0.05, 0.06)):
-        for i, size in enumerate((2, 4, 8)):
-            sized = run("mle", fold, experiment="bag-size", bag_size=size)
-            if size < 8 or fold == 0:
-                written(store, sized, [0.9 - cost * i])
-    found = _summary.slope(only(store, "bag-size").runs["mle"])
-    half = 4.302653 * 1.0 * math.sqrt(1 / 3 + 10 / 90)
-    assert (found.sizes, found.folds) == ([2, 4], 3)  # not all folds have 8
-    assert (found.mean, found.low, found.high) == pytest.approx((-5, -5 - half, -5 + half))
+def test_a_ratio_of_epochs_to_own_accuracies_does_not_gain_by_a_better_end(store):
+    for fold in range(3):
+        slow = 5 + fold % 2  # the reference is at the rival's end at once, and late at its own
+        written(store, run("mle", fold), [0.75] * (slow - 1) + [0.9] * (9 - slow))
+        written(store, run("dllp", fold), [0.5, 0.5, 0.5, 0.7, 0.7, 0.7, 0.7, 0.7])
+    [_, row] = _times.reaches(only(store), {})
+    assert (row.epochs, row.reference_epochs, row.ratio) == (4, 1, 4.0)
+    assert row.own_ratio == pytest.approx(4 / 6)
+    assert (row.own_ratio_low, row.own_ratio_high) == pytest.approx((4 / 6, 4 / 5))
+    assert (row.ratio_low, row.ratio_high) == (4.0, 4.0)
+
+
+def sized(store, accuracies: dict[int, list[float]], **changes) -> list[dict]:
+    """Records of ``mle`` by size of bags, and as if nothing but each of them had been learnt."""
+    for size, values in accuracies.items():
+        for fold, value in enumerate(values):
+            its = run("mle", fold, experiment="bag-size", bag_size=size, **changes)
+            written(store, its, [value])
+    return only(store, "bag-size").runs["mle"]
+
+
+def alone(records: list[dict]) -> list[dict]:
+    """The same with next to nothing to test by, where training sets do not matter."""
+    return [r | {"data": r["data"] | {"instances": [10**9, 1]}} for r in records]
+
+
+def test_a_doubling_costs_what_a_line_through_all_runs_says(store):
+    by_size = {2: [0.90, 0.92, 0.91], 4: [0.84, 0.88, 0.86, 0.85], 8: [0.80, 0.83, 0.79]}
+    records = sized(store, by_size)
+    x = [math.log2(size) for size, values in by_size.items() for _ in values]
+    y = [100 * value for values in by_size.values() for value in values]
+    line = linregress(x, y)
+    half = t.ppf(0.975, 8) * line.stderr
+    found = _summary.slope(alone(records))
+    assert (found.sizes, found.runs) == ([2, 4, 8], 10)
+    assert found.mean == pytest.approx(line.slope)
+    assert (found.low, found.high) == pytest.approx((line.slope - half, line.slope + half))
+    wider = _summary.slope(records)
+    assert wider.mean == found.mean
+    assert wider.low < found.low  # 10 instances tested by for 90 to learn from
+    assert _summary.slope(records[:2] + records[3:]).low is None  # two folds of a size
+    assert _summary.slope(records[:3]) is None
+
+
+def test_a_step_from_size_to_size_is_not_paired(store):
+    small, large = [0.90, 0.92, 0.94], [0.86, 0.84, 0.79]
+    records = sized(store, {2: small, 8: large})
+    test = ttest_ind([100 * v for v in large], [100 * v for v in small], equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    found = _summary.doubling(alone(records), (2, 8))
+    assert found.mean == pytest.approx((83 - 92) / 2)  # a doubling, of two
+    assert (found.low, found.high) == pytest.approx((low / 2, high / 2), rel=1e-6)
+    assert _summary.doubling(records, (2, 8)).low < found.low
+    swapped = [r | {"run": r["run"] | {"fold": 2 - r["run"]["fold"]}} for r in records[:3]]
+    again = _summary.doubling([*swapped, *records[3:]], (2, 8))
+    assert vars(again) == vars(_summary.doubling(records, (2, 8)))
+    assert _summary.doubling(records, (8, 16)) is None
+
+
+def test_bags_that_are_held_out_are_not_learnt_from(store):
+    values = [0.80, 0.84, 0.82]
+    for fold, value in enumerate(values):
+        data = {"bags": [90, 10], "instances": [900, 100]}
+        written(store, run("mle", fold, held_out=0.1), [value], data=data)
+    records = only(store).runs["mle"]
+    assert {_summary.held_out_bags(record) for record in records} == {9}
+    points = [100 * value for value in values]
+    _, low, high = _summary.interval(points, records)
+    half = 4.302653 * stdev(points) * math.sqrt(1 / 3 + 100 / 810)
+    assert (high - low) / 2 == pytest.approx(half, rel=1e-6)
 
 
 def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
@@ -308,6 +468,25 @@ def test_times_of_other_options_or_of_compiled_networks_are_not_borrowed(store):
     written(store, run("mle", experiment="epoch-time", method_options=PAPERS), [0.5] * 3)
     timed = _groups.groups(store.read(), "epoch-time")
     assert list(_times.alone(only(store), timed)) == ["mle-pass"]
+
+
+def test_times_are_taken_from_runs_with_the_same_work(store):
+    gan = {"weight": 0.1}
+    softer = RUNNING | {"step": 0.3}
+    written(store, run("llp-gan", method_options=gan), [0.6], compiled=True)
+    written(store, run("mle", lr=0.003, weight_decay=0.05, method_options=softer), [0.6])
+    timed = run("llp-gan", experiment="epoch-time", method_options={"weight": 1.0})
+    written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, 5.0]}, compiled=True)
+    for fold, step in enumerate((1.0, 0.7)):
+        timed = run("mle", fold, experiment="epoch-time", method_options=softer | {"step": step})
+        written(store, timed, [0.5] * 3, history={"seconds": [9.0, 9.0, 2.0 + fold]})
+    slower = run("mle", 2, experiment="epoch-time", method_options=PAPERS)
+    written(store, slower, [0.5] * 3, history={"seconds": [9.0, 9.0, 4.0]})
+    times = _groups.groups(store.read(), "epoch-time")
+    found = {}
+    for group in _groups.groups(store.read(), "convergence"):
+        found |= _times.alone(group, times)
+    assert set(found.values()) == {2.5, 5.0}
 
 
 def test_times_of_compiled_networks_are_told_apart(store):

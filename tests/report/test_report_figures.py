@@ -12,9 +12,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from llpkit.report import (
     Calibration,
+    Interval,
     Series,
     SizePoint,
     fold_curves,
+    intervals,
     size_curves,
     summarise,
 )
@@ -242,3 +244,12 @@ def test_bars_of_equal_bins_stand_in_the_middle_of_them():
     FigureCanvasAgg(plot.figure).draw()
     assert min(t.get_window_extent().x0 for t in below.get_yticklabels()) > 0
     assert below.yaxis.label.get_window_extent().x0 >= 0
+
+
+def test_intervals_of_any_length_are_written_in_full():
+    rows = [Interval("mle", -0.04, -1.0, 1.0), Interval("llp-gan", 15.0, -13.5, 116.5)]
+    plot = intervals(rows, styles(["mle", "llp-gan"]), "name", "title")
+    FigureCanvasAgg(plot.figure).draw()
+    ends = {text.get_text(): text.get_window_extent().x1 for text in plot.figure.axes[0].texts}
+    assert {"+0.0 (−1.0 to +1.0)", "+15.0 (−13.5 to +116.5)"} < set(ends)
+    assert max(ends.values()) <= plot.figure.bbox.x1

@@ -9,9 +9,9 @@ from llpkit.experiments._groups import (
     compiled,
     hardware_of,
     left_out,
-    source_of,
 )
-from llpkit.experiments._run import Record, Store
+from llpkit.experiments._run import Record, Run, Store
+from llpkit.experiments._sources import source_of
 from llpkit.experiments._summary import REFERENCE
 from llpkit.experiments._tables import counted
 from llpkit.methods import METHODS
@@ -22,7 +22,6 @@ _MIXED: dict[str, Callable[[Record], str]] = {
     "devices": lambda record: record["device"],
     "machines": hardware_of,
     "versions of torch": lambda record: record["versions"].get("torch", "unknown"),
-    "sources of hyper-parameters": source_of,
 }
 
 
@@ -80,10 +79,18 @@ def _places(records: Sequence[Record]) -> str:
     )
 
 
+def _source(group: Group, record: Record) -> str:
+    """The source of a record's hyper-parameters: its group's, if they are what that source says."""
+    plain = any(record is its for its in group.runs.get(Run.of(record).name, []))
+    return group.source if plain and group.source else source_of(record)
+
+
 def _of_group(group: Group) -> list[str]:
     name, told = _name(group), []
-    for what, value in _MIXED.items():
-        found = Counter(map(value, group.records))
+    mixed = {what: [value(r) for r in group.records] for what, value in _MIXED.items()}
+    mixed["sources of hyper-parameters"] = [_source(group, r) for r in group.records]
+    for what, values in mixed.items():
+        found = Counter(values)
         if len(found) > 1:
             parts = "; ".join(
                 f"{key}: {counted(number, 'run')}" for key, number in found.most_common()
@@ -102,7 +109,7 @@ def _of_group(group: Group) -> list[str]:
                 f"{'; '.join(f'{n} {_places(its)}' for n, its in rest.items())}."
             )
     several = [method for method in group.runs if method.startswith(f"{REFERENCE}, ")]
-    if several and REFERENCE not in group.runs:
+    if several and group.named(REFERENCE) is None:
         told.append(
             f"{name}: {REFERENCE} was run with several hyper-parameters and not one alone is the "
             f"grid's or the default ({'; '.join(several)}), so that it is not compared."

@@ -2,21 +2,24 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from llpkit.experiments._plan import brings_network, in_order, stated
 from llpkit.experiments._run import VARIANTS, Record, Run
+from llpkit.experiments._sources import WORDS, Values, agrees, by_source, source_of, values_of
 
 
 @dataclass(frozen=True)
 class Group:
     """Runs that may be compared: one experiment and data set, one setting for all methods.
 
-    ``runs`` has the records of each method by fold (and bag size), methods in their usual order. A
-    method that was run with several hyper-parameters has several names. ``of_other_data`` is the
-    number of records that are not here for that; ``part`` tells a part of a group from the first.
+    Where hyper-parameters come from is part of the setting, but for timed runs. ``runs`` has the
+    records of each method by fold (and bag size), methods in their usual order. A method that was
+    run with other options has several names. ``of_other_data`` is the number of records that are
+    not here for that. ``part`` tells a part of a group from the first, and ``comparison`` says how
+    many folds and methods a part has.
     """
 
     experiment: str
@@ -25,6 +28,7 @@ class Group:
     runs: dict[str, list[Record]]
     of_other_data: int = 0
     part: str = ""
+    comparison: str = ""
 
     @property
     def folds(self) -> str:
@@ -38,9 +42,30 @@ class Group:
         return describe({k: v for k, v in self.setting.items() if k != "data"})
 
     @property
+    def told_but_source(self) -> str:
+        """The setting in words, without where the hyper-parameters come from."""
+        return describe({k: v for k, v in self.setting.items() if k not in ("data", "chosen_by")})
+
+    @property
     def records(self) -> list[Record]:
         """All of them."""
         return [record for records in self.runs.values() for record in records]
+
+    @property
+    def source(self) -> str:
+        """Where the hyper-parameters come from, in a word; empty if that is not one source."""
+        return str(self.setting.get("chosen_by", ""))
+
+    def named(self, method: str) -> str | None:
+        """The name here of a method or variant: its own, or that of its only options."""
+        found = [name for name in self.runs if self.is_of(name, method)]
+        if method in found:
+            return method
+        return found[0] if len(found) == 1 else None
+
+    def is_of(self, name: str, method: str) -> bool:
+        """Whether the runs of a name here are of a method or variant, whatever their options."""
+        return Run.of(self.runs[name][0]).name == method
 
 
 def describe(setting: dict[str, Any]) -> str:
@@ -59,6 +84,7 @@ def describe(setting: dict[str, Any]) -> str:
         "bag_size": "bags of {}",
         "held_out": "{:.0%} of the training bags held out",
         "seed": "seed {}",
+        "chosen_by": "{}",
         "hardware": "{}",
         "compiled": "{}",
         "data": "data {}",
@@ -68,6 +94,8 @@ def describe(setting: dict[str, Any]) -> str:
         shown["bag_size"] = " to ".join(map(str, shown["bag_size"]))
     if shown.get("seed") == 0:
         del shown["seed"]
+    if "chosen_by" in shown:
+        shown["chosen_by"] = WORDS[shown["chosen_by"]]
     return ", ".join(words[key].format(shown[key]) for key in words if key in shown)
 
 
@@ -78,8 +106,13 @@ def told_apart(groups: Sequence[Group]) -> list[str]:
     return [describe({k: v for k, v in one.setting.items() if k in varied}) for one in groups]
 
 
-def groups(records: Iterable[Record], experiment: str) -> list[Group]:
+def groups(records: Iterable[Record], experiment: str, grids: Sequence[Record] = ()) -> list[Group]:
     """The groups of an experiment, those with most runs first.
+
+    Args:
+        records: Of any experiments.
+        experiment: Which of them.
+        grids: What grids have chosen. Runs at that are one group, runs at the defaults another.
 
     >>> groups([], "convergence")
     []
@@ -109,7 +142,12 @@ def groups(records: Iterable[Record], experiment: str) -> list[Group]:
     for text, every in gathered.items():
         found = _of_one_data(every)
         name, others = found[0]["run"]["dataset"], len(every) - len(found)
-        made.append(Group(experiment, name, keys[text], _by_method(found), others))
+        if experiment == "epoch-time":  # which hyper-parameters do not change
+            made.append(Group(experiment, name, keys[text], _by_method(found, {}), others))
+            continue
+        for source, its, wanted in by_source(found, keys[text], grids):
+            setting = keys[text] | {"chosen_by": source}
+            made.append(Group(experiment, name, setting, _by_method(its, wanted), others))
     return sorted(made, key=lambda g: (g.dataset, -len(g.records), g.told))
 
 
@@ -166,6 +204,11 @@ def by_size(records: Iterable[Record]) -> dict[int | None, list[Record]]:
     return found
 
 
+def by_number(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """Records by the size of their bags where that is one number, smallest first."""
+    return {size: its for size, its in by_size(records).items() if size is not None}
+
+
 def _unit(record: Record) -> tuple[int, int]:
     return _size(record), record["run"]["fold"]
 
@@ -206,11 +249,12 @@ def hardware_of(record: Record) -> str:
     return f"{about['processor']}, {threads} thread{'' if threads == 1 else 's'}"
 
 
-def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
+def _by_method(records: Sequence[Record], wanted: Mapping[str, Values]) -> dict[str, list[Record]]:
     """Records by method, in the usual order.
 
-    Of several sets of hyper-parameters the plain name goes to one without options that a user gave:
-    what a grid chose, or else the stated defaults. The others' names tell the difference.
+    Of several sets of hyper-parameters the plain name goes to the wanted one, or else to one
+    without options that a user gave: what a grid chose, or the stated defaults. The others' names
+    tell the difference.
     """
     named: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}
@@ -219,9 +263,9 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     for name in in_order(by_name):
         variants: dict[str, list[Record]] = {}
         for record in by_name[name]:
-            variants.setdefault(json.dumps(_own(record), sort_keys=True), []).append(record)
+            variants.setdefault(json.dumps(values_of(record), sort_keys=True), []).append(record)
         every = [json.loads(text) for text in variants]
-        plain = _current(name, variants)
+        plain = _current(name, variants, wanted.get(name, {}))
         others = every if plain is None else [json.loads(plain)]
         if plain is None and len(every) == 1:
             others = [every[0] | stated(name)]
@@ -237,7 +281,7 @@ def _by_method(records: Sequence[Record]) -> dict[str, list[Record]]:
     return named
 
 
-def _current(name: str, variants: dict[str, list[Record]]) -> str | None:
+def _current(name: str, variants: dict[str, list[Record]], wanted: Values) -> str | None:
     """Which of several sets of hyper-parameters is the one to compare by, if any.
 
     One that a user gave options for is so only if it stands alone, and never for a variant whose
@@ -247,6 +291,9 @@ def _current(name: str, variants: dict[str, list[Record]]) -> str | None:
     able = {text: its for text, its in variants.items() if own.items() <= json.loads(text).items()}
     if list(able) == list(variants) and len(able) == 1:
         return next(iter(able))
+    right = [text for text in able if wanted and agrees(json.loads(text), wanted)]
+    if len(right) == 1:
+        return right[0]
     for source in ("grid", "defaults"):
         found = [
             text
@@ -259,23 +306,6 @@ def _current(name: str, variants: dict[str, list[Record]]) -> str | None:
         if found:
             return found[0] if len(found) == 1 else None
     return None
-
-
-def source_of(record: Record) -> str:
-    """Where the hyper-parameters of a record come from, in a word or two.
-
-    >>> source_of({"chosen_by": "grid of augmentation paper, 40 epochs, options"})
-    'grid and options'
-    """
-    text = record["chosen_by"]
-    if not text.startswith("grid"):
-        return str(text)
-    return "grid and options" if text.endswith(", options") else "grid"
-
-
-def _own(record: Record) -> dict[str, Any]:
-    run = record["run"]
-    return {"lr": run["lr"], "weight_decay": run["weight_decay"], **run["method_options"]}
 
 
 def _size(record: Record) -> int:

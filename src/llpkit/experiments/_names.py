@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from llpkit.experiments._groups import Group, describe
 from llpkit.experiments._plan import PROTOCOLS
+from llpkit.experiments._sources import GRID
 from llpkit.report import Plot
 
 
@@ -15,13 +16,28 @@ def prefixes(groups: Sequence[Group]) -> list[str]:
     """
     firsts: dict[str, Group] = {}
     found = {}
-    for group in sorted(groups, key=lambda one: (len(_unusual(one)), one.told)):
+    for group in sorted(groups, key=lambda g: (len(_unusual(g)), g.source != GRID, g.told)):
         augment = group.setting["augment"] if "augment" in _unusual(group) else ""
         name = slug(f"{group.dataset} {augment} {group.experiment}")
         first = firsts.setdefault(name, group)
         differs = {k: v for k, v in group.setting.items() if v != first.setting[k]}
         found[id(group)] = slug(f"{name} {describe(differs)}")
     return [found[id(group)] for group in groups]
+
+
+def nearest_first(groups: Sequence[Group]) -> list[Group]:
+    """Groups of one experiment and data set, those nearest to the protocol first.
+
+    The usual augmentation, then the fewest other settings, what a grid chose, the most runs. The
+    number of epochs is no such setting where bags have many sizes.
+    """
+
+    def distance(group: Group) -> tuple[object, ...]:
+        unusual = [k for k in _unusual(group) if (group.experiment, k) != ("bag-size", "epochs")]
+        own = (group.source != GRID, -len(group.records), group.told)
+        return ("augment" in unusual, len(unusual), *own)
+
+    return sorted(groups, key=distance)
 
 
 def _unusual(group: Group) -> list[str]:

@@ -10,7 +10,7 @@ from llpkit.experiments import _grid_section, _sections, _size_sections, _time_s
 from llpkit.experiments._doubts import doubts
 from llpkit.experiments._grid import grids
 from llpkit.experiments._groups import Group, compared, groups, hardware_of, told_apart
-from llpkit.experiments._names import prefixes, slug
+from llpkit.experiments._names import nearest_first, prefixes, slug
 from llpkit.experiments._plan import names
 from llpkit.experiments._run import Record, Store, write_json
 from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
@@ -31,9 +31,10 @@ _NOTES = (
     f"{BOUND} is shown every training label. It is the bound, not a rival.",
     "Folds are over whole bags and the same for every method, as are bags, seeds and the start of "
     "the network. Methods are compared over folds that all of them have.",
-    "Hyper-parameters are each method's own, chosen by the likelihood of held-out bags where a "
-    "grid was run, and stated defaults otherwise. A grid's choice is made once for all folds and "
-    "not inside each: bags that it trained on and selected by are test bags of other folds. It "
+    "Hyper-parameters are each method's own. Where a grid has chosen them by the likelihood of "
+    "held-out bags, methods are compared at that, and once more at the stated defaults if these "
+    "differ; a run that is both is in both comparisons. A grid's choice is made once for all folds "
+    "and not inside each: bags that it trained on and selected by are test bags of other folds. It "
     "sees their counts, and of their labels only supervised's training does.",
     f"{PAPERS} is the paper's algorithm: after every epoch a pass over the training data gives the "
     f"logits of the next targets. {REFERENCE} takes the logits that the instances had as they went "
@@ -63,11 +64,13 @@ def write_report(
         folders = ", ".join(map(str, store.folders))
         raise LLPError(f"{folders} holds no records; make some with llpkit reproduce")
     out = out or store.home / "report"
+    there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
+    searched = {name: grids(store, name) for name in there}
+    chosen = [grid for its in searched.values() for grid in its]
     shown = ("convergence", "epoch-time", "bag-size")
-    every = [group for experiment in shown for group in groups(records, experiment)]
+    every = [group for experiment in shown for group in groups(records, experiment, chosen)]
     tables = Tables([*names(), *(method for group in every for method in group.runs)])
     _run_rows(every, tables)
-    there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     results = Results(
         title="Learning from label proportions: the experiments",
         lead=[
@@ -78,7 +81,7 @@ def write_report(
         chapters=[
             chapter
             for name in there
-            for chapter in _chapters(name, records, grids(store, name), tables, data_dir)
+            for chapter in _chapters(name, records, searched[name], tables, data_dir)
         ],
         notes=[*_NOTES, *(_NOTES_OF[n] for n in there if n in _NOTES_OF), *doubts(store, every)],
         environment=_environment(records),
@@ -128,7 +131,7 @@ def _chapters(
     rest: list[Section] = []
     for group, apart, prefix in zip(timed, told_apart(timed), prefixes(timed), strict=True):
         rest.append(_time_sections.epoch_time(group, apart, prefix, tables))
-    for part, apart, prefix in _parts(groups(records, "bag-size")):
+    for part, apart, prefix in _parts(nearest_first(groups(records, "bag-size", searched))):
         rest += _size_sections.sizes(part, apart, prefix, tables)
     tried = commands_of(r for r in records if r["run"]["experiment"] == "grid")
     rest += [_grid_section.grid(each, tried, tables) for each in searched]
@@ -136,13 +139,18 @@ def _chapters(
     instances = {"instances": f"{sum(records[0]['data']['instances']):,}"}
     chapters: list[Chapter] = []
     seen: set[str] = set()
-    for group, apart, prefix in _parts(groups(records, "convergence")):
-        whole = not seen & {r["id"] for r in group.records}
+    settings = nearest_first(groups(records, "convergence", searched))
+    for group, apart, prefix in _parts(settings):
+        new = [n for n, its in group.runs.items() if not seen & {r["id"] for r in its}]
         seen |= {r["id"] for r in group.records}
-        sections = _sections.convergence(group, prefix, timed, tables, data_dir, whole)
+        sections = _sections.convergence(group, prefix, timed, tables, data_dir, new)
         facts = {**instances, "folds": group.folds, "setting": group.told}
         title = f"{_TITLES[name]}: {apart}" if apart else _TITLES[name]
         chapters.append(Chapter(title, facts, sections, commands_of(group.records)))
+    if len(settings) > 1:
+        title = f"{_TITLES[name]}: the settings side by side"
+        overview = _sections.overview(settings, told_apart(settings), tables)
+        chapters.insert(0, Chapter(title, instances, [overview]))
     if len(chapters) == 1:
         return [replace(chapters[0], sections=[*chapters[0].sections, *rest])]
     if rest:
@@ -162,23 +170,28 @@ def _parts(every: Sequence[Group]) -> list[tuple[Group, str, str]]:
         for part in parts:
             how = f"{counted(part.folds, 'fold')} of {counted(len(part.runs), 'method')}"
             told = ", ".join(filter(None, (apart, how * (len(parts) > 1))))
-            found.append((part, told, slug(f"{prefix} {part.part}")))
+            named = replace(part, comparison=", ".join(filter(None, (how, part.part))))
+            found.append((named, told, slug(f"{prefix} {part.part}")))
     return found
 
 
 def _run_rows(every: Sequence[Group], tables: Tables) -> None:
     """A row for every run, from which all that is paired can be worked out again."""
-    seen: set[str] = set()
+    sources: dict[str, list[str]] = {}
+    for group in every:
+        for record in group.records:
+            sources.setdefault(record["id"], []).append(group.source)
     for group in every:
         for name, records in group.runs.items():
             for record in records:
-                if record["id"] in seen:  # of a method that brings its network to several groups
+                if record["id"] not in sources:  # in several groups, and told of already
                     continue
-                seen.add(record["id"])
+                its = filter(None, dict.fromkeys(sources.pop(record["id"])))
                 run, final, selected = record["run"], record["final"], record["selected"] or {}
                 tables.add(
                     "runs",
                     group,
+                    hyper_parameters=" and ".join(its),
                     experiment=group.experiment,
                     method=name,
                     fold=run["fold"],

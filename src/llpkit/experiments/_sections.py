@@ -1,12 +1,16 @@
 """What the page shows of methods that learn the same folds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group, by_size
 from llpkit.experiments._names import present, renamed, slug
+from llpkit.experiments._plan import in_order
+from llpkit.experiments._run import Record, Run
+from llpkit.experiments._sources import DEFAULTS, GRID
 from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, signed, two
 from llpkit.experiments._time_sections import time_to_accuracy
@@ -28,7 +32,7 @@ def convergence(
     timed: Sequence[Group],
     tables: Tables,
     data_dir: str | None,
-    whole: bool = True,
+    new: Sequence[str],
 ) -> list[Section]:
     """How the methods learn, and what they have learnt.
 
@@ -38,7 +42,7 @@ def convergence(
         timed: The groups of timed runs.
         tables: Where the numbers go.
         data_dir: Where data sets are.
-        whole: Whether to show every section, or accuracies alone.
+        new: Methods whose runs were not shown yet; accuracies alone if there are none.
     """
     lines = [s for name, records in group.runs.items() for s in summary.series(name, records)]
     calibrations = {name: summary.calibration(name, r) for name, r in group.runs.items()}
@@ -50,7 +54,7 @@ def convergence(
             f"Lines are means over {_folds(group)}, bands one standard deviation either side. "
             "The vertical axis is fitted to where the curves settle. The likelihood of the "
             "training bags is that of the training pass itself, with dropout and augmentation on.",
-            curves if whole else curves[:1],
+            curves if new else curves[:1],
         ),
         Section(
             "The methods side by side",
@@ -59,9 +63,31 @@ def convergence(
         _paired(group, prefix, tables),
         time_to_accuracy(group, prefix, timed, _references(group), tables),
     ]
-    if whole:
-        sections += [_calibration(calibrations, prefix, tables), _example(group, data_dir)]
+    if new:
+        fresh = {name: calibrations[name] for name in new}
+        shown = replace(group, runs={name: group.runs[name] for name in new})
+        sections += [_calibration(fresh, prefix, tables), _example(shown, data_dir)]
     return [section for section in sections if section.plots or section.tables or section.bag]
+
+
+def overview(settings: Sequence[Group], apart: Sequence[str], tables: Tables) -> Section:
+    """The last accuracies of all methods in all settings of a data set."""
+    rows: dict[str, list[str]] = {}
+    for at, group in enumerate(settings):
+        for name, records in group.runs.items():
+            found = summary.final(records, "accuracy", 100)
+            folds = counted(len(records), "fold")
+            row = rows.setdefault(name, [""] * len(settings))
+            row[at] = f"{cell(found, '.1f')} ({folds})"
+            values = two("accuracy_percent", found)
+            tables.add("settings", group, method=name, folds=len(records), **values)
+    names = [*in_order(n for n in rows if "," not in n), *(n for n in rows if "," in n)]
+    return Section(
+        "Accuracy by setting",
+        "Accuracy of the last epoch in per cent, mean ± one standard deviation over all folds that "
+        "a method has in a setting. Comparisons over the same folds follow, setting by setting.",
+        tables=[Table([Column(told) for told in apart], [(n, rows[n]) for n in names])],
+    )
 
 
 def _folds(group: Group) -> str:
@@ -95,7 +121,8 @@ def _example(group: Group, data_dir: str | None) -> Section:
 
 
 def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: Tables) -> Table:
-    gaps = {row.rival: row.mean for row in summary.differences(group, BOUND)}
+    bound = group.named(BOUND)
+    gaps = {row.rival: row.mean for row in summary.differences(group, bound or "")}
     some_selected = any(summary.selected(r, "accuracy") for r in group.runs.values())
     rows = []
     for name, records in group.runs.items():
@@ -104,7 +131,8 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         chosen = summary.selected(records, "accuracy", 100)
         keys = ("proportion_error", "log_likelihood", "log_loss", "brier")
         values = {key: summary.final(records, key) for key in keys}
-        cells = [str(len(records)), cell(last, ".1f")]
+        sampling = summary.sampling_sd(records)
+        cells = [str(len(records)), f"{cell(last, '.1f')} (sampling {sampling:.1f})"]
         cells += [cell(chosen, ".1f")] if some_selected else []
         cells += [signed(-gaps[name]) if name in gaps else "–"]
         means = [None if value is None else value.mean for value in values.values()]
@@ -117,6 +145,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
             folds=len(records),
             epochs=run["epochs"],
             **two("accuracy_percent", last),
+            accuracy_percent_sampling_sd=sampling,
             **two("selected_accuracy_percent", chosen),
             gap=-gaps[name] if name in gaps else None,
             **{k: v for key, value in values.items() for k, v in two(key, value).items()},
@@ -128,9 +157,9 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         )
     columns = [
         Column("Folds"),
-        Column("Accuracy, %", "last epoch"),
+        Column("Accuracy,\N{NO-BREAK SPACE}%", "last epoch"),
         *([Column("Selected, %", "epoch that held-out bags chose")] * some_selected),
-        Column("Gap", f"points from {BOUND}, same folds"),
+        Column("Gap", f"points from {bound or BOUND}, same folds"),
         Column("Proportion error", "test bags"),
         Column("Log-likelihood", "exact, of test bags"),
         Column("Log loss"),
@@ -140,8 +169,10 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
     return Table(
         columns,
         rows,
-        "Means over folds, of accuracy ± one standard deviation. The calibration error is not a "
-        "mean: it is that of the instances of all folds together.",
+        "Means over folds, of accuracy ± one standard deviation. Sampling: the deviation that as "
+        "many test instances would give by chance if every fold's network were as good as the "
+        "next, by the binomial distribution; a deviation near it tells nothing of the method. The "
+        "calibration error is not a mean: it is that of the instances of all folds together.",
     )
 
 
@@ -150,9 +181,9 @@ def _trained_with(group: Group) -> Table:
     for name, records in group.runs.items():
         run = records[0]["run"]
         options = ", ".join(f"{key} {value}" for key, value in run["method_options"].items())
-        chosen_by = ", ".join(sorted({record["chosen_by"] for record in records}))
+        source = "; ".join(sorted({chosen_by(group, name, record) for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
-        rows.append((name, [*cells, run["network"], chosen_by]))
+        rows.append((name, [*cells, run["network"], source]))
     numbers, texts = (
         ("Epochs", "Learning rate", "Weight decay"),
         ("Options", "Network", "Chosen by"),
@@ -161,13 +192,21 @@ def _trained_with(group: Group) -> Table:
     return Table(columns, rows)
 
 
+def chosen_by(group: Group, name: str, record: Record) -> str:
+    """The source of a record's hyper-parameters, seen from its group's."""
+    told, words = str(record["chosen_by"]), {GRID: "the grid's choice", DEFAULTS: "the defaults"}
+    if name != Run.of(record).name or not group.source or told.startswith(group.source):
+        return told
+    return f"{told}, which are {words[group.source]}"
+
+
 def _paired(group: Group, prefix: str, tables: Tables) -> Section:
     plots, shown = [], []
     for reference in _references(group):
         found = summary.differences(group, reference)
         for row in found:
             tables.add("paired-differences", group, reference=reference, **vars(row))
-        if reference == REFERENCE:
+        if reference == group.named(REFERENCE):
             plots.append(
                 intervals(
                     [Interval(row.rival, row.mean, row.low, row.high) for row in found],
@@ -204,7 +243,10 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         "overlap; the intervals have the variance of Nadeau and Bengio, which allows for that. "
         "p is that of Pitman and Morgan's paired test of equal variances. Ten folds decide little "
         "about variances: the deviations of two methods that vary alike may well differ by a "
-        "factor of two.",
+        "factor of two, and where both are near what sampling the test instances alone would give "
+        "(the methods side by side), they tell nothing of the methods. Neither p nor the intervals "
+        "are corrected for the number of comparisons: one p in twenty is below 0.05 by "
+        "chance alone.",
         present(plots),
         shown,
     )
@@ -215,7 +257,7 @@ def _p_value(p: float | None) -> str:
 
 
 def _references(group: Group) -> list[str]:
-    return [name for name in (REFERENCE, PAPERS) if name in group.runs]
+    return [name for name in map(group.named, (REFERENCE, PAPERS)) if name is not None]
 
 
 def curve_rows(group: Group, tables: Tables) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from llpkit.experiments import _summary as summary
-from llpkit.experiments._groups import Group, by_size
+from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._names import present, slug
 from llpkit.experiments._run import Record
-from llpkit.experiments._sections import curve_rows
+from llpkit.experiments._sections import chosen_by, curve_rows
 from llpkit.experiments._summary import FEWEST, HELD_OUT, LEVEL, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
 from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
@@ -21,7 +21,7 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
 
     The methods of the group have the same sizes and folds.
     """
-    runs = {name: _numbered(records) for name, records in group.runs.items()}
+    runs = {name: by_number(records) for name, records in group.runs.items()}
     every = sorted({size for its in runs.values() for size in its})
     plots: list[Plot | None] = []
     shown = []
@@ -35,13 +35,18 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         shown += _differences(group, runs, every, kind, key, tables)
     shown += _selected(group, runs, every, tables)
     batch = group.setting["batch_size"]
-    sources = "; ".join(sorted({record["chosen_by"] for record in group.records}))
+    told = {chosen_by(group, name, r) for name, records in group.runs.items() for r in records}
+    sources = "; ".join(sorted(told))
     about = (
         "Bags of a fixed size; mean and standard deviation over folds, the same for all methods. "
         f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "
         f"chooses them on bags of 1 to 12. A step has {batch} instances for every method. One that "
         f"learns from whole bags sees {batch} / n of them in it: a single one at n = {batch}. "
-        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on."
+        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on. At one size methods are "
+        "paired fold by fold. Bags of another size are other bags and a fold of them tests other "
+        "instances, so that nothing is paired over sizes: steps from size to size have Welch's "
+        "interval, the slope that of the regression of accuracy on log2 n over all runs. All allow "
+        "for training sets that overlap."
     )
     end = f", {apart}" if apart else ""
     return [
@@ -54,10 +59,6 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         ),
         _curves(group, runs, every, f"Learning curves by bag size{end}", prefix, tables),
     ]
-
-
-def _numbered(records: Sequence[Record]) -> dict[int, list[Record]]:
-    return {size: its for size, its in by_size(records).items() if size is not None}
 
 
 def _folds(runs: Mapping[str, Mapping[int, Sequence[Record]]]) -> str:
@@ -121,8 +122,8 @@ def _doublings(
         rows.append((name, cells))
     columns = [Column(f"{small} to {large}") for small, large in steps]
     about = (
-        f"From one size to the next, {kind}: points a doubling, fold by fold. The slope above is "
-        "that of a straight line through all sizes; these tell whether a line fits."
+        f"From one size to the next, {kind}: points a doubling. The slope above is that of a "
+        "straight line through all runs; these tell whether a line fits."
     )
     return [Table(columns, rows, about)] if steps else []
 
@@ -136,22 +137,22 @@ def _differences(
     tables: Tables,
 ) -> list[Table]:
     """The reference minus each other method at every size, fold by fold."""
-    rows = []
+    reference, rows = group.named(REFERENCE), []
     for name, its in runs.items():
-        if name == REFERENCE or REFERENCE not in runs:
+        if reference is None or name == reference:
             continue
         cells = []
         for size in every:
-            ours, theirs = (_by_fold(r[size], key) for r in (runs[REFERENCE], its))
+            ours, theirs = (_by_fold(r[size], key) for r in (runs[reference], its))
             found = [ours[fold] - theirs[fold] for fold in ours]
             mean, low, high = summary.interval(found, its[size])
             cells.append(between(mean, low, high))
-            keys = {"reference": REFERENCE, "rival": name, "size": size, "epoch": kind}
+            keys = {"reference": reference, "rival": name, "size": size, "epoch": kind}
             values = {"folds": len(found), "mean": mean, "low": low, "high": high}
             tables.add("bag-size-differences", group, **keys, **values)
         rows.append((name, cells))
     columns = [Column(f"n = {size}") for size in every]
-    about = f"{REFERENCE} minus the other in points, {kind}, fold by fold."
+    about = f"{reference} minus the other in points, {kind}, fold by fold."
     return [Table(columns, rows, about)] if rows else []
 
 
@@ -189,7 +190,7 @@ def _selected(
             columns,
             gains,
             "Selected minus last epoch, points, fold by fold. The selected epoch has the best "
-            "likelihood of held-out bags; no label is looked at.",
+            f"likelihood of held-out bags; no label is looked at. {_held_out(group)}",
         ),
         Table(
             columns,
@@ -197,6 +198,16 @@ def _selected(
             f"The selected epoch of {group.setting['epochs']}, median over folds (first to last).",
         ),
     ]
+
+
+def _held_out(group: Group) -> str:
+    """How many bags an epoch is selected by, at every size."""
+    numbers = {}
+    for size, records in by_number(group.records).items():
+        found = sorted({summary.held_out_bags(record) for record in records})
+        numbers[size] = " to ".join(map(str, dict.fromkeys((found[0], found[-1]))))
+    told = ", ".join(f"{number} at n = {size}" for size, number in numbers.items())
+    return f"Held-out bags: {told}."
 
 
 def _curves(

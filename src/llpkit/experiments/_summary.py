@@ -5,11 +5,11 @@ their best likelihood stands beside it under its own name. No best test epoch ap
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import correlation, fmean, linear_regression, stdev
 
-from llpkit.experiments._groups import Group
+from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._run import Record
 from llpkit.report import Calibration, Series
 
@@ -59,6 +59,16 @@ def selected(records: Sequence[Record], key: str, scale: float = 1.0) -> Spread 
     if not chosen or None in chosen:
         return None
     return spread((row.get(key) for row in chosen), scale)
+
+
+def sampling_sd(records: Sequence[Record]) -> float:
+    r"""The deviation, in points, that sampling the test instances alone would give an accuracy.
+
+    The mean over folds of :math:`\sqrt{p (1 - p) / n}` for an accuracy :math:`p` on :math:`n`
+    instances.
+    """
+    each = ((r["final"]["accuracy"], r["data"]["instances"][1]) for r in records)
+    return 100 * fmean(math.sqrt(p * (1 - p) / number) for p, number in each)
 
 
 @dataclass(frozen=True)
@@ -123,9 +133,28 @@ def interval(
     mean, k = fmean(values), len(values)
     if k < FEWEST:
         return mean, None, None
-    share = fmean(r["data"]["instances"][1] / r["data"]["instances"][0] for r in records)
-    half = float(t.ppf(0.5 + LEVEL / 2, k - 1)) * math.sqrt(1 / k + share) * stdev(values)
+    half = float(t.ppf(0.5 + LEVEL / 2, k - 1)) * math.sqrt(1 / k + _share(records)) * stdev(values)
     return mean, mean - half, mean + half
+
+
+def _share(records: Sequence[Record]) -> float:
+    """Instances tested on over instances learnt from, in a fold; held-out bags are neither."""
+    shares = []
+    for record in records:
+        trained, tested = record["data"]["instances"]
+        kept = 1 - held_out_bags(record) / record["data"]["bags"][0]
+        shares.append(tested / (kept * trained))
+    return fmean(shares)
+
+
+def held_out_bags(record: Record) -> int:
+    """How many bags of its training folds a run kept to select by.
+
+    >>> held_out_bags({"run": {"held_out": 0.1}, "data": {"bags": [84, 9]}})
+    8
+    """
+    bags, share = record["data"]["bags"][0], record["run"]["held_out"]
+    return 0 if share is None else bags - round((1 - share) * bags)
 
 
 def pitman_morgan(one: Sequence[float], other: Sequence[float]) -> float | None:
@@ -150,42 +179,75 @@ def pitman_morgan(one: Sequence[float], other: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Slope:
-    """Points that a doubling of the bags costs, over these sizes and folds."""
+    """Points that a doubling of the bags costs, over these sizes and this many runs."""
 
     mean: float
     low: float | None
     high: float | None
     sizes: Sequence[int]
-    folds: int
+    runs: int
 
 
 def slope(records: Sequence[Record], key: str = "final") -> Slope | None:
-    """The slope of accuracy over the logarithm of the size by folds, at sizes that all have."""
-    by_fold: dict[int, dict[int, float]] = {}
-    for record in records:
-        run = record["run"]
-        by_fold.setdefault(run["fold"], {})[run["bag_size"]] = 100 * record[key]["accuracy"]
-    common = sorted(set.intersection(*map(set, by_fold.values()))) if by_fold else []
-    if len(common) < 2:
+    r"""The slope of accuracy over the logarithm of the size, by a line through all runs.
+
+    Bags of another size are other bags: a fold of one size has nothing to do with that fold of the
+    next, and runs are not paired over sizes. The t interval is that of the regression, with
+    :math:`(1/k + n_{test}/n_{train}) s^2` for the variance of the mean of :math:`k` folds of one
+    size, whose training sets overlap.
+    """
+    sizes = by_number(records)
+    if len(sizes) < 2:
         return None
-    slopes = [per_doubling({size: own[size] for size in common}) for own in by_fold.values()]
-    return Slope(*interval(slopes, records), common, len(slopes))
+    x = {size: math.log2(size) for size in sizes}
+    points = [(x[size], value) for size, its in sizes.items() for value in _points(its, key)]
+    fitted = linear_regression(*zip(*points, strict=True))
+    least = min(map(len, sizes.values()))
+    if least < FEWEST:
+        return Slope(fitted.slope, None, None, list(sizes), len(points))
+    degrees, middle = len(points) - 2, fmean(at for at, _ in points)
+    rest = sum((y - fitted.intercept - fitted.slope * at) ** 2 for at, y in points) / degrees
+    width = sum((at - middle) ** 2 for at, _ in points)
+    variance = rest * sum(
+        (len(its) * (x[size] - middle) / width) ** 2 * (1 / len(its) + _share(its))
+        for size, its in sizes.items()
+    )
+    return _around(fitted.slope, variance, degrees, list(sizes), len(points))
 
 
 def doubling(records: Sequence[Record], step: tuple[int, int], key: str = "final") -> Slope | None:
-    """The same between two sizes alone, over the folds that have both."""
-    there = [record for record in records if record["run"]["bag_size"] in step]
-    folds = [record["run"]["fold"] for record in there]
-    return slope([record for record in there if folds.count(record["run"]["fold"]) == 2], key)
+    """The same between two sizes alone: Welch's interval, of two samples that are not paired."""
+    sizes = {size: its for size, its in by_number(records).items() if size in step}
+    if len(sizes) < 2:
+        return None
+    means, parts, number = [], [], 0
+    for its in sizes.values():
+        values = _points(its, key)
+        number += len(values)
+        means.append(fmean(values))
+        if len(values) >= FEWEST:
+            parts.append((stdev(values) ** 2 * (1 / len(values) + _share(its)), len(values) - 1))
+    doublings = math.log2(step[1] / step[0])
+    mean = (means[1] - means[0]) / doublings
+    if len(parts) < 2:
+        return Slope(mean, None, None, list(sizes), number)
+    variance = sum(part for part, _ in parts)
+    spent = sum(part**2 / degrees for part, degrees in parts)
+    degrees = variance**2 / spent if spent else 1.0
+    return _around(mean, variance / doublings**2, degrees, list(sizes), number)
 
 
-def per_doubling(by_size: Mapping[int, float]) -> float:
-    """What a doubling of the bags costs: the least-squares slope over the logarithm of the size.
+def _around(
+    mean: float, variance: float, degrees: float, sizes: Sequence[int], number: int
+) -> Slope:
+    from scipy.stats import t
 
-    >>> per_doubling({2: 90.0, 4: 86.0, 8: 80.0})
-    -5.0
-    """
-    return linear_regression([math.log2(size) for size in by_size], list(by_size.values())).slope
+    half = float(t.ppf(0.5 + LEVEL / 2, degrees)) * math.sqrt(variance)
+    return Slope(mean, mean - half, mean + half, sizes, number)
+
+
+def _points(records: Sequence[Record], key: str) -> list[float]:
+    return [100 * record[key]["accuracy"] for record in records]
 
 
 # Curves, calibration

@@ -24,8 +24,11 @@ class Tables:
 
     def add(self, name: str, group: Group, **values: Any) -> None:
         """A row of a table, below the heading of its group."""
-        head = {"dataset": group.dataset, "setting": group.told}
-        self.add_row(name, **head, **values)
+        head = {"dataset": group.dataset, "setting": group.told_but_source}
+        head["hyper_parameters"] = group.source
+        if group.comparison:
+            head["comparison"] = group.comparison
+        self.add_row(name, **head | values)
 
     def add_row(self, name: str, **values: Any) -> None:
         """A row of a table that has no group."""
@@ -71,8 +74,12 @@ def cell(value: summary.Spread | None, spec: str, unit: str = "") -> str:
 
 
 def signed(value: float) -> str:
-    """A difference with its sign."""
-    return f"{value:+.1f}".replace("-", "−")
+    """A difference with its sign.
+
+    >>> signed(-1.25), signed(-0.04)
+    ('−1.2', '+0.0')
+    """
+    return f"{value:+z.1f}".replace("-", "−")
 
 
 def between(mean: float, low: float | None, high: float | None) -> str:

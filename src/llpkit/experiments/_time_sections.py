@@ -75,13 +75,16 @@ def time_to_accuracy(
     return Section(
         "Time to accuracy",
         f"By the mean curves: the first epoch at which each method is {100 * BELOW:.0f} point "
-        "below its own last accuracy, and the first at which the reference is at the same. "
-        "Intervals are bootstrapped over folds. A mean of redrawn folds is noisier than that of "
-        "all, and a noisy curve is first above a target earlier: the intervals lean towards few "
-        "epochs. The median over folds takes each fold's curve by itself and leans so too. A ratio "
-        "of 0 at the end of an interval is a draw in which the reference never gets there. "
-        "Learning rates fall towards the end of every run, so that epochs depend on the length of "
-        f"the schedule. {_on_seconds(group, timed)}",
+        "below its own last accuracy, and two ratios of that. To the rival's accuracy: over the "
+        "epochs after which the reference is where the rival ends, so that a reference with a "
+        "better end gains by it. Each to its own: over the epochs of the reference to one point "
+        "below its own last accuracy, whatever the two accuracies are. The rate of learning falls "
+        "over the last half of every run, and all epochs to an own accuracy may lie in that tail: "
+        "they then tell of the schedule more than of the method. Intervals are bootstrapped over "
+        "folds. A mean of redrawn folds is noisier than that of all, and a noisy curve is first "
+        "above a target earlier: the intervals lean towards few epochs. The median over folds "
+        "takes each fold's curve by itself and leans so too. A ratio of 0 at the end of an "
+        f"interval is a draw in which the reference never gets there. {_on_seconds(group, timed)}",
         present([renamed(time_curves(clocked, tables.look), f"{prefix}-accuracy-time")]),
         [table for table in shown if len(table.rows) > 1],
     )
@@ -113,13 +116,14 @@ def _table(group: Group, seconds: Mapping[str, float], reference: str, tables: T
         Column("Epochs", f"it takes, {LEVEL:.0%} interval"),
         Column("Of a fold", "median of its epochs to its own target"),
         Column(f"{reference}", "epochs to the same"),
-        Column("Ratio", f"of epochs, {LEVEL:.0%} interval"),
+        Column("Ratio, to the rival's accuracy", f"of epochs, {LEVEL:.0%} interval"),
+        Column("Ratio, each to its own", f"of epochs, {LEVEL:.0%} interval"),
     ]
     if seconds:
         columns += [
             Column("Seconds", "it takes"),
             Column(f"{reference}", "seconds to the same"),
-            Column("Ratio", "of seconds"),
+            Column("Ratio of seconds", "to the rival's accuracy"),
         ]
     return Table(columns, rows, f"Each against {reference}.")
 
@@ -131,10 +135,12 @@ def _against(row: Reach, seconds: bool) -> list[str]:
     """
     spent = "" if row.seconds is None else f"{row.seconds:.1f}"
     if not row.compared:
-        return ["", "", *([spent, "", ""] if seconds else [])]
+        return ["", "", "", *([spent, "", ""] if seconds else [])]
+    own = _spanned(row.own_ratio, row.own_ratio_low, row.own_ratio_high, ".2f")
     if row.reference_epochs is None:
-        return ["never", "", *([spent, "never", ""] if seconds else [])]
-    cells = [str(row.reference_epochs), _spanned(row.ratio, row.ratio_low, row.ratio_high, ".2f")]
+        return ["never", "", own, *([spent, "never", ""] if seconds else [])]
+    same = _spanned(row.ratio, row.ratio_low, row.ratio_high, ".2f")
+    cells = [str(row.reference_epochs), same, own]
     if seconds:
         known = row.reference_seconds is not None
         cells += [spent, f"{row.reference_seconds:.1f}" if known else ""]

@@ -23,6 +23,8 @@ from llpkit.experiments._summary import (
 BELOW = 0.01
 """Time to accuracy: how far below a method's own last accuracy the target lies."""
 _DRAWS = 2000
+_NO_WORK = {"step", "weight"}
+"""Options of methods that are factors: the work of a step is the same with any."""
 
 PAPER_SECONDS = {
     "group-photos": {
@@ -58,7 +60,7 @@ class EpochTime:
 def epoch_times(group: Group) -> list[EpochTime]:
     """The time of an epoch, over the epochs of all turns less the first of each."""
     turns = {name: _by_turn(records) for name, records in group.runs.items()}
-    bound = turns.get(BOUND, {})
+    bound = turns.get(group.named(BOUND) or "", {})
     paper = dict(PAPER_SECONDS.get(group.dataset, {}))
     if paper:  # beside both, which the page explains
         paper[REFERENCE] = paper[PAPERS]
@@ -98,18 +100,20 @@ def _seconds(records: Sequence[Record]) -> Spread | None:
 def alone(group: Group, timed: Sequence[Group]) -> dict[str, float]:
     """Seconds an epoch of a group's methods, measured alone.
 
-    On the same machine, with the same options, and compiled or not as the runs of the group were.
+    On the same machine, compiled or not as the runs of the group were, and with the same work in a
+    step: a learning rate or the weight of a loss does not change it.
     """
     found = {}
     for name, records in group.runs.items():
-        wanted = {(*_timing(record), hardware_of(record), compiled(record)) for record in records}
-        for other in timed:
-            machine = other.setting["hardware"], other.setting["compiled"]
-            for its in other.runs.values():
-                seconds = _seconds(its)
-                same = _alike(group, other) and wanted == {(*_timing(its[0]), *machine)}
-                if same and seconds:
-                    found[name] = seconds.mean
+        wanted = {(*_work(record), *_machine_of(record)) for record in records}
+        same = [
+            record
+            for record in _timed_like(group, timed)
+            if wanted == {(*_work(record), *_machine_of(record))}
+        ]
+        seconds = _seconds(same)
+        if seconds:
+            found[name] = seconds.mean
     return found
 
 
@@ -119,14 +123,13 @@ def untimed(group: Group, timed: Sequence[Group]) -> dict[str, str]:
     for name, records in group.runs.items():
         if name in known:
             continue
-        ways = {_timing(record) for record in records}
-        machines = sorted({_machine(hardware_of(r), compiled(r)) for r in records})
+        works = {_work(record) for record in records}
+        machines = sorted({_machine(*_machine_of(record)) for record in records})
         there = sorted(
             {
-                _machine(other.setting["hardware"], other.setting["compiled"])
-                for other in timed
-                for its in other.runs.values()
-                if _alike(group, other) and _timing(its[0]) in ways and _seconds(its)
+                _machine(*_machine_of(record))
+                for record in _timed_like(group, timed)
+                if _work(record) in works and _seconds([record])
             }
         )
         if not there:
@@ -142,24 +145,33 @@ def _machine(hardware: str, compiled: str) -> str:
     return f"{hardware}, {compiled or 'not compiled'}"
 
 
-def _alike(group: Group, timed: Group) -> bool:
-    """Whether the settings agree in what the time of an epoch depends on."""
-    ignored = dict.fromkeys(("held_out", "hardware", "compiled", "seed", "bag_size", "epochs"))
-    return group.setting | ignored == timed.setting | ignored
+def _machine_of(record: Record) -> tuple[str, str]:
+    return hardware_of(record), compiled(record)
 
 
-def _timing(record: Record) -> tuple[str, str]:
-    """What of a method the time of an epoch depends on."""
-    return record["run"]["method"], json.dumps(record["run"]["method_options"], sort_keys=True)
+def _timed_like(group: Group, timed: Sequence[Group]) -> list[Record]:
+    """Timed records of the same data, batches, augmentation and precision."""
+    keys = ("dataset", "size", "batch_size", "augment", "precision")
+    alike = [other for other in timed if all(group.setting[k] == other.setting[k] for k in keys)]
+    return [record for other in alike for record in other.records]
+
+
+def _work(record: Record) -> tuple[str, str, str]:
+    """What of a method the time of a step depends on."""
+    run = record["run"]
+    own = {k: v for k, v in run["method_options"].items() if k not in _NO_WORK}
+    return run["method"], run["network"], json.dumps(own, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Reach:
     """How long a method takes to one point below its own last accuracy, and a reference to that.
 
-    Epochs are by the mean curve over folds; their intervals are bootstrapped over folds, and
-    ``median_epochs`` is that of the folds' own curves to their own targets. ``None`` is never, or
-    for the ends of an interval nothing that can be said. The bound is compared with nothing.
+    ``ratio`` has the reference's epochs to the same accuracy, ``own_ratio`` its epochs to one point
+    below its own last one. Epochs are by the mean curve over folds; their intervals are
+    bootstrapped over folds, and ``median_epochs`` is that of the folds' own curves to their own
+    targets. ``None`` is never, or for the ends of an interval nothing that can be said. The bound
+    is compared with nothing.
     """
 
     method: str
@@ -173,6 +185,9 @@ class Reach:
     ratio: float | None = None
     ratio_low: float | None = None
     ratio_high: float | None = None
+    own_ratio: float | None = None
+    own_ratio_low: float | None = None
+    own_ratio_high: float | None = None
     seconds: float | None = None
     reference_seconds: float | None = None
 
@@ -195,12 +210,14 @@ def reaches(group: Group, seconds: Mapping[str, float], reference: str = REFEREN
         low, high = _ends(drawn, folds, _whole)
         median = float(np.median(_to_own(own)[1]))
         row = Reach(name, float(target[0]), _whole(epochs[0]), low, high, median)
-        if name not in (reference, BOUND):
-            ours = curves[reference]
-            mine = _first(ours.mean(0, keepdims=True), target)
-            ratios = drawn / _first(ours[draws].mean(1), targets)
-            low, high = _ends(ratios, folds, _number)
-            same = _whole(mine[0])
+        if name != reference and not group.is_of(name, BOUND):
+            ours, redrawn = (
+                curves[reference].mean(0, keepdims=True),
+                curves[reference][draws].mean(1),
+            )
+            same = _whole(_first(ours, target)[0])
+            low, high = _ends(drawn / _first(redrawn, targets), folds, _number)
+            own_low, own_high = _ends(drawn / _to_own(redrawn)[1], folds, _number)
             row = replace(
                 row,
                 compared=True,
@@ -208,6 +225,9 @@ def reaches(group: Group, seconds: Mapping[str, float], reference: str = REFEREN
                 ratio=None if same is None or row.epochs is None else row.epochs / same,
                 ratio_low=low,
                 ratio_high=high,
+                own_ratio=float(epochs[0] / _to_own(ours)[1][0]),
+                own_ratio_low=own_low,
+                own_ratio_high=own_high,
                 reference_seconds=_times(same, seconds.get(reference)),
             )
         found.append(replace(row, seconds=_times(row.epochs, seconds.get(name))))

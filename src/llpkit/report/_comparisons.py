@@ -97,22 +97,21 @@ def intervals(
         return None
     left, bottom = room_for([row.method for row in rows]), 20.0
     height = TOP + bottom + 27.0 * len(rows)
+    texts = [_between(row) for row in rows]
+    right = 12 + 0.6 * LABEL * max(map(len, texts))
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
-        figure, axes = frame(left, 128, bottom, height)
+        figure, axes = frame(left, right, bottom, height)
         heading(axes, title, left)
         axes.axvline(0, color=MUTED, lw=1)
         ends = [0.0]
-        texts = []
-        for place, row in zip(range(len(rows), 0, -1), rows, strict=True):
+        for place, row, text in zip(range(len(rows), 0, -1), rows, texts, strict=True):
             style = styles[row.method]
             low, high = (row.mean if end is None else end for end in (row.low, row.high))
             axes.plot([low, high], [place, place], color=style.light, lw=2.2)
             axes.plot(row.mean, place, style.marker, color=style.light, ms=6)
             ends += [low, high]
-            span = "" if row.low is None else f" ({row.low:+.1f} to {row.high:+.1f})"
-            texts.append(f"{row.mean:+.1f}{span}".replace("-", "−"))
             axes.annotate(
-                texts[-1],
+                text,
                 (1, place),
                 (8, 0),
                 xycoords=("axes fraction", "data"),
@@ -127,3 +126,8 @@ def intervals(
         axes.xaxis.set_major_locator(MaxNLocator(4))
     said = "; ".join(f"{row.method} {text}" for row, text in zip(rows, texts, strict=True))
     return Plot(name, f"{title}: {said}.", figure)
+
+
+def _between(row: Interval) -> str:
+    span = "" if row.low is None else f" ({row.low:+z.1f} to {row.high:+z.1f})"
+    return f"{row.mean:+z.1f}{span}".replace("-", "−")

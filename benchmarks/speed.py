@@ -57,6 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         import estep_gpu
 
         command = f"python benchmarks/speed.py --device cuda{' --quick' * options.quick}"
+        command += f" --rounds {options.rounds}" if options.rounds else ""
         report = estep_gpu.on("cuda", options.quick, options.seed, command)
         estep_gpu.figure(report.numbers, out / "estep_gpu.png")
     else:

@@ -160,23 +160,20 @@ def test_a_damaged_record_is_named(store, place, damage):
         list(store.read())
 
 
-def test_a_record_that_was_changed_is_not_believed(store, place):
+@pytest.mark.parametrize(
+    ("part", "name", "value", "told"),
+    [
+        ("run", "lr", 0.5, "changed by hand"),
+        ("final", "accuracy", 0.999, r"changed by hand: its final accuracy is 0\.999, but 0\."),
+    ],
+)
+def test_a_record_that_was_changed_is_not_believed(store, place, part, name, value, told):
     carry_out(RUN, place)
     path = store.home / "records" / "convergence" / f"{RUN.id}.json"
     record = json.loads(path.read_text())
-    record["run"]["lr"] = 0.5
+    record[part][name] = value
     path.write_text(json.dumps(record))
-    with pytest.raises(LLPError, match="changed by hand"):
-        list(store.read())
-
-
-def test_an_accuracy_that_was_changed_is_not_believed(store, place):
-    carry_out(RUN, place)
-    path = store.home / "records" / "convergence" / f"{RUN.id}.json"
-    record = json.loads(path.read_text())
-    record["final"]["accuracy"] = 0.999
-    path.write_text(json.dumps(record))
-    with pytest.raises(LLPError, match=r"changed by hand: its final accuracy is 0\.999, but 0\."):
+    with pytest.raises(LLPError, match=told):
         list(store.read())
 
 

@@ -311,13 +311,13 @@ def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
     monkeypatch.setattr(_triton, kernel, Fails())
     _problem._launches.cache_clear()
     with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
-        assert not _problem._launches(torch.device("cpu"), torch.float32)
-    assert not _problem._launches(torch.device("cpu"), torch.float32)  # and no second warning
+        assert not _problem._launches(torch.device(DEVICE), torch.float32)
+    assert not _problem._launches(torch.device(DEVICE), torch.float32)  # and no second warning
     _problem._launches.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_all_kernels_can_be_launched(dtype):
     _problem._launches.cache_clear()
-    assert _problem._launches(torch.device("cpu"), dtype)
+    assert _problem._launches(torch.device(DEVICE), dtype)
     _problem._launches.cache_clear()

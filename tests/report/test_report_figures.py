@@ -235,6 +235,16 @@ def test_the_last_epoch_has_a_tick():
         assert ticks == sorted(set(ticks))
 
 
+def test_one_unlike_fold_in_the_first_half_does_not_flatten_the_curves():
+    even = [-1.0 + 0.005 * e for e in range(100)]
+    wild = [-60.0 if e == 30 else value for e, value in enumerate(even)]
+    series = runs("mle", *[even] * 9, wild, key="test_log_likelihood")
+    [plot] = fold_curves(series, styles(["mle"]), "x")
+    low, high = plot.figure.axes[0].get_ylim()
+    assert -2.2 < low < -1.0  # the first epoch is in sight; the mean of epoch 30, -6.8, is not
+    assert -0.51 < high < -0.3
+
+
 def test_bars_of_equal_bins_stand_in_the_middle_of_them():
     curve = Calibration("mle", [0.02, 0.49, 1.0], [0.1, 0.5, 1.0], [1234, 10, 5])
     plot = reliability(curve, styles(["mle"])["mle"], 10)

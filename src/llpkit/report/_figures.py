@@ -242,9 +242,11 @@ def heading(axes: Axes, title: str, left: float) -> None:
 
 
 def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, float]:
-    """Room for where the curves settle with their bands; a wild first epoch may leave the frame.
+    """Room for the last half of the curves with their bands, and for the rest of the lines.
 
-    Unless the whole is wanted. Per cents end at 0 and 100, whatever a band says.
+    A wild first epoch may leave the frame, and so may a band before the last half: one unlike fold
+    would flatten all curves. Unless the whole is wanted. Per cents end at 0 and 100, whatever a
+    band says.
     """
     settled, every = [], []
     for line in lines:
@@ -252,11 +254,12 @@ def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, f
         ends = [end for y, s in zip(line.y, sds, strict=True) for end in (y - s, y + s)]
         if percent:
             ends = [min(max(end, 0.0), 1.0) for end in ends]
-        every += ends
-        settled += ends[0 if whole else 2 * (len(line.y) // 3) :]
+        every += ends if whole else line.y
+        settled += ends[0 if whole else 2 * (len(line.y) // 2) :]
     low, high = min(settled), max(settled)
     room = (high - low) or 0.1 * abs(high) or 0.1
-    low, high = max(min(every), low - 2 * room), min(max(every), high + 2 * room)
+    low = min(low, max(min(every), low - 2 * room))
+    high = max(high, min(max(every), high + 2 * room))
     return low - 0.08 * room, high + 0.08 * room
 
 

@@ -1,7 +1,6 @@
 """``llpkit reproduce all --quick``: from nothing to a page that a browser shows."""
 
 import csv
-import html
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import pytest
 from llpkit.experiments import Run, Store
 from llpkit.experiments._plan import names
 from llpkit.methods import METHODS
-from report.test_page_browser import AROUND, DESK, PHONE, PROBE, THEMES, browser, look
+from report.test_page_browser import AROUND, DESK, PHONE, PROBE, THEMES, browser, told
 
 
 def _processor() -> float:
@@ -83,12 +82,7 @@ def answers(request, results, tmp_path_factory) -> dict[str, dict]:
         page.write_text(content.replace("</body>", probe + "</body>"), encoding="utf-8")
         frames += f'<iframe src="{name}.html" style="width: {width}px"></iframe>'
     (folder / "all.html").write_text(AROUND % frames, encoding="utf-8")
-    action = ("--virtual-time-budget=20000", "--dump-dom")
-    dom = look(folder, request.param, folder / "all.html", *action)
-    lines = html.unescape(re.search(r'<pre id="answers">(.*?)</pre>', dom, re.S)[1]).split("\n")
-    found = [json.loads(line) for line in lines if line]
-    assert {answer["dark"] for answer in found} == {request.param == "dark"}
-    return {answer["frame"]: answer for answer in found}
+    return told(folder, request.param, folder / "all.html")
 
 
 def test_the_page_is_whole_in_a_browser(answers):

@@ -304,6 +304,15 @@ def test_sampling_the_test_instances_alone_gives_a_deviation(store):
     assert _summary.sampling_sd(only(store).runs["mle"]) == pytest.approx((4.0 + 1.5) / 2)
 
 
+def test_the_band_is_the_mean_over_epochs_of_the_deviation_over_folds(store):
+    written(store, run("mle", 0), [0.5, 0.8, 0.9])
+    [alone] = only(store).runs.values()
+    assert _summary.band(alone) is None
+    written(store, run("mle", 1), [0.7, 0.8, 0.8])
+    deviations = [20 / 2**0.5, 0, 10 / 2**0.5]
+    assert _summary.band(only(store).runs["mle"]) == pytest.approx(sum(deviations) / 3)
+
+
 def test_one_fold_has_a_difference_but_no_interval(store):
     written(store, run("mle"), [0.8])
     written(store, run("dllp"), [0.7])

@@ -131,9 +131,10 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         chosen = summary.selected(records, "accuracy", 100)
         keys = ("proportion_error", "log_likelihood", "log_loss", "brier")
         values = {key: summary.final(records, key) for key in keys}
-        sampling = summary.sampling_sd(records)
+        sampling, band = summary.sampling_sd(records), summary.band(records)
         cells = [str(len(records)), f"{cell(last, '.1f')} (sampling {sampling:.1f})"]
         cells += [cell(chosen, ".1f")] if some_selected else []
+        cells += [or_dash(band, ".1f")]
         cells += [signed(-gaps[name]) if name in gaps else "–"]
         means = [None if value is None else value.mean for value in values.values()]
         cells += [or_dash(mean, ".3f") for mean in (*means, error)]
@@ -146,6 +147,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
             epochs=run["epochs"],
             **two("accuracy_percent", last),
             accuracy_percent_sampling_sd=sampling,
+            accuracy_percent_band=band,
             **two("selected_accuracy_percent", chosen),
             gap=-gaps[name] if name in gaps else None,
             **{k: v for key, value in values.items() for k, v in two(key, value).items()},
@@ -159,6 +161,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         Column("Folds"),
         Column("Accuracy,\N{NO-BREAK SPACE}%", "last epoch"),
         *([Column("Selected, %", "epoch that held-out bags chose")] * some_selected),
+        Column("Band", "deviation over folds, mean of all epochs"),
         Column("Gap", f"points from {bound or BOUND}, same folds"),
         Column("Proportion error", "test bags"),
         Column("Log-likelihood", "exact, of test bags"),
@@ -171,7 +174,8 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
         rows,
         "Means over folds, of accuracy ± one standard deviation. Sampling: the deviation that as "
         "many test instances would give by chance if every fold's network were as good as the "
-        "next, by the binomial distribution; a deviation near it tells nothing of the method. The "
+        "next, by the binomial distribution; a deviation near it tells nothing of the method. "
+        "Band: the deviation over folds after every epoch, its mean over all of them. The "
         "calibration error is not a mean: it is that of the instances of all folds together.",
     )
 

@@ -71,6 +71,17 @@ def sampling_sd(records: Sequence[Record]) -> float:
     return 100 * fmean(math.sqrt(p * (1 - p) / number) for p, number in each)
 
 
+def band(records: Sequence[Record]) -> float | None:
+    """The deviation of test accuracy over folds, in points: its mean over all epochs.
+
+    None of a single fold, and where accuracy was not measured after every epoch.
+    """
+    curves = [record["history"].get("test_accuracy", [None]) for record in records]
+    if len(curves) < 2 or any(value is None for curve in curves for value in curve):
+        return None
+    return 100 * fmean(stdev(values) for values in zip(*curves, strict=True))
+
+
 @dataclass(frozen=True)
 class Difference:
     """Reference minus rival, fold by fold, in points; an interval from three folds on.

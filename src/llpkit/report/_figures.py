@@ -248,7 +248,8 @@ def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, f
     would flatten all curves. Unless the whole is wanted. Per cents end at 0 and 100, whatever a
     band says.
     """
-    settled, every = [], []
+    settled: list[float] = []
+    every: list[float] = []
     for line in lines:
         sds = [0.0 if math.isnan(s) else s for s in line.sd] or [0.0] * len(line.y)
         ends = [end for y, s in zip(line.y, sds, strict=True) for end in (y - s, y + s)]

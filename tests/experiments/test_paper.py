@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llpkit.experiments import Run, Store
+from llpkit.experiments._check import tolerance
 from llpkit.experiments._grid import grids
 
 ROOT = Path(__file__).parents[2]
@@ -115,3 +116,25 @@ def test_epoch_times_are_those_of_the_records(records):
             ratios = [its[turn] / bound[turn] for turn in bound]
             expected = f"{statistics.fmean(ratios):.2f} ± {statistics.stdev(ratios):.2f}"
             assert told[name][head] == expected, (dataset, name)
+
+
+def test_what_a_second_run_gave_is_told():
+    names = {"cifar10": "bird and cat", "group-photos": "group photos"}
+    found = {}
+    for second in Store([ROOT / "results" / "paper-again"]).read():
+        run = Run.of(second)
+        [first] = [record for record in STORE.read(run.experiment) if record["id"] == run.id]
+        assert first["started"] != second["started"]
+        assert first["code"] == second["code"]
+        then, now = (record["final"]["accuracy"] for record in (first, second))
+        allowed = tolerance(then, sum(first["calibration"]["number"]))
+        assert abs(now - then) <= allowed
+        bags = f", bags of {run.bag_size}" if run.experiment == "bag-size" else ""
+        found[names[run.dataset] + bags, run.name, str(run.fold)] = [
+            f"{100 * then:.1f}",
+            f"{100 * now:.1f}",
+            f"{100 * (now - then):+.1f}".replace("-", "−"),
+            f"{100 * allowed:.1f}",
+        ]
+    rows = [list(row.values()) for row in table("second run")]
+    assert {tuple(row[:3]): row[3:] for row in rows} == found

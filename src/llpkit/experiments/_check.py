@@ -1,6 +1,7 @@
 """A second run of a record: whether the same numbers come out."""
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,11 +14,11 @@ from llpkit.experiments._run import Record, Run, parsed
 from llpkit.experiments._work import Place, again
 from llpkit.methods import METHODS
 
-TOLERANCE = 0.02
-"""How far apart two last accuracies on a GPU may lie.
+DEVIATIONS = 3
+"""How far apart two last accuracies on a GPU may lie, in standard deviations of the sampling.
 
-Sums are added there in no fixed order, and many epochs make much of a last digit. On a CPU there is
-no tolerance.
+Sums are added there in no fixed order, and many epochs make much of a last digit: a second run is
+another network of the same kind. On a CPU there is no tolerance.
 """
 
 
@@ -31,6 +32,7 @@ class Check:
         largest: The largest difference in the table of epochs, times aside.
         where: Of which column and epoch it is; empty if there is none.
         accuracy: Of the last epoch, then and now; ``None`` where it was not measured.
+        tested: Of how many instances that is.
         others: What else is not as it was: source, versions, hardware, data.
     """
 
@@ -39,6 +41,7 @@ class Check:
     largest: float
     where: str
     accuracy: tuple[float, float] | None
+    tested: int
     others: tuple[str, ...]
 
     @property
@@ -51,7 +54,9 @@ class Check:
         """The same to the last digit; off the CPU, within the tolerance where it can be said."""
         if not self.where or self.exact:
             return not self.where
-        return self.accuracy is None or abs(self.accuracy[0] - self.accuracy[1]) <= TOLERANCE
+        if self.accuracy is None:
+            return True
+        return abs(self.accuracy[0] - self.accuracy[1]) <= tolerance(self.accuracy[0], self.tested)
 
     @property
     def told(self) -> str:
@@ -62,16 +67,27 @@ class Check:
             if self.accuracy is not None:
                 then, now = self.accuracy
                 said += f"; last accuracy {100 * then:.2f} % then, {100 * now:.2f} % now"
-            if not self.exact:
-                said += f", {self._judged} the tolerance of {100 * TOLERANCE:g} points"
+                if not self.exact:
+                    points = 100 * tolerance(then, self.tested)
+                    judged = "within" if self.agrees else "beyond"
+                    said += f", {judged} the tolerance of {points:.1f} points"
+            elif not self.exact:
+                said += ", and no accuracy to hold against"
         changed = f" (not as it was: {', '.join(self.others)})" if self.others else ""
         return f"{self.run.id} {self.run.title}, {self.device}: {said}{changed}"
 
-    @property
-    def _judged(self) -> str:
-        if self.accuracy is None:
-            return "and no accuracy to hold against"
-        return "within" if self.agrees else "beyond"
+
+def tolerance(accuracy: float, tested: int) -> float:
+    """How far apart two last accuracies on a GPU may lie: three deviations of the sampling.
+
+    The deviation is the binomial one of a share of as many test instances. One right and one wrong
+    answer are added to them, lest it be zero where all are right.
+
+    >>> round(tolerance(0.9, 1200), 3)
+    0.026
+    """
+    share = (accuracy * tested + 1) / (tested + 2)
+    return DEVIATIONS * math.sqrt(share * (1 - share) / tested)
 
 
 def check(path: Path, place: Place) -> Check:
@@ -109,10 +125,12 @@ def check(path: Path, place: Place) -> Check:
             apart = float("inf") if None in (before, after) else abs(before - after)
             if apart > largest:
                 largest, where = apart, f"{name} of epoch {epoch}"
-    accuracy = None
+    accuracy, tested = None, 0
     if "accuracy" in then["final"]:
         accuracy = then["final"]["accuracy"], now["final"]["accuracy"]
-    return Check(run, now["device"], largest, where, accuracy, tuple(_changed(then, now)))
+        tested = sum(then["calibration"]["number"])
+    others = tuple(_changed(then, now))
+    return Check(run, now["device"], largest, where, accuracy, tested, others)
 
 
 @contextmanager

@@ -126,7 +126,10 @@ def test_tables_hold_what_the_page_says(out):
     summary = (out / "summary.md").read_text(encoding="utf-8")
     sampling = 100 * sum(math.sqrt(p * (1 - p) / 10) for p in (0.85, 0.86, 0.87)) / 3
     assert f"| mle | 3 | 86.0 ± 1.0 (sampling {sampling:.1f}) | 0.3 | −5.0 |" in summary
-    assert "| dllp | 3 | +5.0 (+5.0 to +5.0) | 1.00 | 1.00 | – |" in summary
+    assert (
+        "| dllp | 3 | +5.0 (+5.0 to +5.0) | +1.7 (+1.7 to +1.7) | 1 of 3 | 1.00 | 1.00 | – |"
+        in summary
+    )
     # Residuals of 1 over folds and of 2/3, 4/3, 2/3 from the line; 7 degrees of freedom.
     half = 2.364624 * math.sqrt((6 + 8) / 7 * 2 * (3 / 6) ** 2 * (1 / 3 + 10 / 90))
     sloped = f"−6.0 (−{6 + half:.1f} to −{6 - half:.1f})"

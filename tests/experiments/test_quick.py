@@ -93,7 +93,7 @@ def test_the_page_is_whole_in_a_browser(answers):
         assert answer["requests"] == []
         assert answer["headings"][0] == "Learning from label proportions: the experiments"
         assert "Digits, odd and even" in answer["headings"]
-        assert len(answer["plots"]) == 4 + 1 + 1 + len(names()) + 1 + 1 + 2  # two sizes of bags
+        assert len(answer["plots"]) == 4 + 2 + 1 + len(names()) + 1 + 1 + 2  # two sizes of bags
         assert min(answer["plots"]) > 200
         assert min(answer["sizes"]) >= 9  # letters in figures
         assert 4 <= answer["images"] == answer["decoded"]  # the digits of the example bag

@@ -52,6 +52,30 @@ def test_a_time_limit_leaves_the_rest_for_the_next_call(llpkit):
     assert (code, out) == (0, "convergence on digits: 0 runs done, 4 left for the next call\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("convergence --bag-sizes 2,4", "--bag-sizes is of bag-size, and convergence has bags of"),
+        ("grid --held-out 0.1", "grid always holds out a tenth: leave out --held-out"),
+        ("epoch-time --held-out 0.1", "epoch-time selects no epoch: leave out --held-out"),
+        ("epoch-time --backend dask", "epoch-time runs alone, in this process: leave out"),
+    ],
+)
+def test_options_that_would_change_nothing(llpkit, words, told):
+    code, _, err = llpkit("reproduce", *words.split(), "--dataset", "digits", "--quick")
+    assert code == 2
+    assert told in err.replace("\n", " ")
+
+
+def test_a_missing_data_set_is_told_before_the_work_on_the_others(llpkit, tmp_path):
+    two = ("--dataset", "digits", "--dataset", "cifar10", "--data-dir", tmp_path / "nothing")
+    options = ("--methods", "mle", "--folds", 1, "--epochs", 1)
+    code, _, err = llpkit("reproduce", "convergence", *two, *options)
+    assert code == 2
+    assert "cifar10" in err
+    assert not list(Store([OUT]).read())
+
+
 def test_all_data_sets_at_once(llpkit):
     code, out, err = llpkit("reproduce", "all", "--size", "half", "--folds", 2, "--dry-run")
     assert code == 0, err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.conftest import small
+from experiments.conftest import small, written
 from llpkit import LLPError
 from llpkit.experiments import Run, Store, _work, carry_out, plan, reproduce
 
@@ -178,6 +178,23 @@ def test_a_record_that_was_changed_is_not_believed(store, place, part, name, val
 
 
 @pytest.mark.parametrize("experiment", ["convergence", "grid"])
+def test_a_record_without_a_part_that_is_read_is_not_believed(store, place, experiment):
+    reproduce(experiment, small(methods=["mle"], folds=[0], quick=True), store, place)
+    path = next((store.home / "records" / experiment).glob("*.json"))
+    whole = json.loads(path.read_text())
+    parts = ["history", "versions"] + ["calibration"] * (experiment == "convergence")
+    for part in parts:
+        path.write_text(json.dumps({k: v for k, v in whole.items() if k != part}))
+        assert not store.done(Run.of(whole))
+        with pytest.raises(LLPError, match=f"incomplete: it has no {part}"):
+            list(store.read(experiment))
+    whole["history"]["loss"].pop()
+    path.write_text(json.dumps(whole))
+    with pytest.raises(LLPError, match="incomplete: the columns of its history differ in length"):
+        list(store.read(experiment))
+
+
+@pytest.mark.parametrize("experiment", ["convergence", "grid"])
 def test_a_damaged_record_is_set_aside_and_its_run_run_again(store, place, experiment):
     settings = small(methods=["mle"], folds=[0], quick=True)
     reproduce(experiment, settings, store, place)
@@ -216,7 +233,7 @@ def test_a_run_that_fails_leaves_an_error_and_is_tried_again(store, place):
     assert not list(store.read())
     [error] = store.errors()
     assert error["id"] == run.id
-    store.write(run, {"final": {}})  # it worked after all, on another machine say
+    written(store, run, [0.5] * run.epochs)  # it worked after all, on another machine say
     assert not list(store.errors())
 
 

@@ -297,6 +297,29 @@ def test_differences_are_paired_by_fold(store):
     assert back.mean == pytest.approx(-found.mean)
 
 
+def test_differences_along_the_way(store):
+    curves = {"mle": [[0.5, 0.8, 0.9], [0.5, 0.7, 0.9], [0.7, 0.9, 0.9]], "dllp": [[0.6, 0.6, 0.9]]}
+    for method, its in curves.items():
+        for fold in range(3):
+            written(store, run(method, fold), its[fold % len(its)])
+    [found] = _summary.differences(only(store))
+    assert found.mean == pytest.approx(0)
+    points = [10 / 3, 0, 40 / 3]  # of each fold, the mean of its three epochs
+    half = 4.302653 * stdev(points) * math.sqrt(1 / 3 + 10 / 90)
+    ends = (50 / 9 - half, 50 / 9 + half)
+    assert found.along == pytest.approx(50 / 9)
+    assert (found.along_low, found.along_high) == pytest.approx(ends, rel=1e-6)
+    assert (found.ahead, found.epochs) == (1, 3)  # below after the first, even after the last
+
+
+def test_nothing_is_told_of_the_way_where_it_was_not_measured(store):
+    written(store, run("mle"), [0.5, 0.8])
+    written(store, run("dllp"), [0.4, 0.7], history={"test_accuracy": [None, 0.7]})
+    [found] = _summary.differences(only(store))
+    assert found.mean == pytest.approx(10)
+    assert (found.along, found.ahead) == (None, None)
+
+
 def test_sampling_the_test_instances_alone_gives_a_deviation(store):
     for fold, (value, number) in enumerate(((0.8, 100), (0.9, 400))):
         data = {"instances": [900, number]}

@@ -209,8 +209,11 @@ def reproduce(
     failed = 0
     for part, settings in (pair for pairs in parts for pair in pairs):
         plan(part, settings)  # what cannot be is told before anything runs
+    _check_used(experiment, bag_sizes=bag_sizes, held_out=held_out, backend=backend)
     for path, reason in () if dry_run else store.set_aside():
         note(f"a damaged record is now {path} ({reason})")
+    if not dry_run:
+        _look_for([pairs[0] for pairs in parts], store, data_dir)
     for pairs in parts:
         for part, settings in pairs:
             if dry_run:
@@ -256,9 +259,10 @@ def report(
 ) -> None:
     """Draw the records of one or more folders: a page, figures and tables.
 
-    Learning curves, accuracies, paired differences, time to accuracy, calibration, epoch times and
-    accuracy against bag size, for whatever there are records of. The page needs no network; the
-    figures are there as PNG and PDF, the tables as CSV and Markdown.
+    Learning curves, accuracies, paired differences, time to accuracy,
+    calibration, epoch times and accuracy against bag size, for whatever there
+    are records of. The page needs no network; the figures are there as PNG
+    and PDF, the tables as CSV and Markdown.
 
     [bold]Examples[/bold]
 
@@ -271,6 +275,31 @@ def report(
         if not (folder / "records").is_dir():
             raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
     typer.echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
+
+
+def _check_used(experiment: str, *, bag_sizes: object, held_out: object, backend: str) -> None:
+    """An error where an option would change nothing."""
+    if bag_sizes is not None and experiment not in ("bag-size", "all"):
+        raise LLPError(f"--bag-sizes is of bag-size, and {experiment} has bags of its own")
+    if held_out is not None and experiment in ("grid", "epoch-time"):
+        has = "always holds out a tenth" if experiment == "grid" else "selects no epoch"
+        raise LLPError(f"{experiment} {has}: leave out --held-out")
+    if backend != "loky" and experiment == "epoch-time":
+        raise LLPError("epoch-time runs alone, in this process: leave out --backend")
+
+
+def _look_for(
+    parts: Sequence[tuple[str, "Settings"]], store: "Store", data_dir: str | None
+) -> None:
+    """An error where one of several data sets is missing, before the work on the others."""
+    from llpkit.experiments import plan
+    from llpkit.experiments._work import load
+
+    if len(parts) > 1:
+        begun = {record["run"]["dataset"] for record in store.read()}
+        for part, settings in parts:
+            if settings.dataset not in begun:
+                load(plan(part, settings)[0], data_dir)
 
 
 def _experiment(

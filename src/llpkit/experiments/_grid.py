@@ -52,14 +52,14 @@ _STAGES: dict[str, tuple[Stage, ...]] = {
 }
 _QUICK: tuple[Stage, ...] = ({"lr": _LADDER[3:5]},)
 
-# What else a grid may have been run with; a choice says where it differs.
-_TOLD = {
+TOLD = {
     "epochs": "{} epochs",
     "batch_size": "batches of {}",
     "augment": "augmentation {}",
     "precision": "{}",
     "seed": "seed {}",
 }
+"""What else a grid may have been run with; a choice says where it differs."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Search:
         runs: All it has asked for so far, done or not, less those that diverged.
         candidates: What was tried, with its scores.
         choice: What was chosen, once every stage is complete.
-        edges: Axes whose best value is the smallest or the largest that was tried.
+        edges: Axes whose best value is the smallest or the largest that was tried; zero has nothing
+            below it.
     """
 
     runs: Sequence[Run]
@@ -126,7 +127,7 @@ def search(name: str, settings: Settings, known: Known) -> Search:
                 break
             axes["lr"] = longer
         best = top
-        edges += [a for a, v in axes.items() if a != "weight_decay" and best[a] in (min(v), max(v))]
+        edges += [a for a, v in axes.items() if best[a] in (min(v), max(v)) and best[a] > 0]
     return Search(asked, list(tried.values()), _choice(best, "grid"), edges)
 
 
@@ -251,13 +252,13 @@ def _alike(name: str, settings: Settings, known: Known) -> list[Settings]:
         run = Run.of(record)
         same = all(getattr(run, key) == getattr(wanted, key) for key in fixed)
         if run.name == name and same and record["quick"] == settings.quick:
-            folds.setdefault(tuple(getattr(run, k) for k in _TOLD), set()).add(run.fold)
+            folds.setdefault(tuple(getattr(run, k) for k in TOLD), set()).add(run.fold)
     grids = [
         replace(
             settings,
             folds=sorted(its),
             method_options={},
-            **dict(zip(_TOLD, key, strict=True)),
+            **dict(zip(TOLD, key, strict=True)),
         )
         for key, its in folds.items()
     ]
@@ -271,7 +272,7 @@ def _of(grid: Settings, settings: Settings) -> str:
     )
     differs = [
         text.format(getattr(theirs, key))
-        for key, text in _TOLD.items()
+        for key, text in TOLD.items()
         if getattr(ours, key) != getattr(theirs, key)
     ]
     return f" of {', '.join(differs)}" if differs else ""
@@ -293,7 +294,7 @@ def grids(store: Store, dataset: str) -> list[Record]:
             network=None if network == protocol.network else network,
             size=run.data_options.get("size"),
             quick=record["quick"],
-            **{key: getattr(run, key) for key in _TOLD},
+            **{key: getattr(run, key) for key in TOLD},
         )
         _, folds = found.setdefault(repr(settings), (settings, {}))
         folds.setdefault(run.name, set()).add(run.fold)
@@ -319,7 +320,7 @@ def _grid(settings: Settings, folds: Mapping[str, set[int]], known: Known) -> Re
                 "seconds": round(sum(row["seconds"] for row in its.candidates), 1),
             },
         }
-    about = {key: getattr(run, key) for key in ("network", "data_options", *_TOLD)}
+    about = {key: getattr(run, key) for key in ("network", "data_options", *TOLD)}
     return {"dataset": settings.dataset, "rule": RULE, "settings": about, "methods": methods}
 
 

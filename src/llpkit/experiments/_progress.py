@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from llpkit.experiments._run import Record, Run
+from llpkit.experiments._tables import counted
 
 
 class Lines:
@@ -19,7 +20,7 @@ class Lines:
         self.total, self.ends = len(runs), 0
         self.started = time.monotonic()
         told = f", {done} were done before" if done else ""
-        self.print(f"{self.total} runs{told}")
+        self.print(f"{counted(self.total, 'run')}{told}")
 
     def update(self, running: Sequence[Record]) -> None:
         """Nothing: lines are for what has ended."""

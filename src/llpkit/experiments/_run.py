@@ -30,6 +30,13 @@ The first option tells the variant; with the others changed it keeps its name, a
 
 Record = dict[str, Any]
 
+# What every record has; those that are tested by labels have more.
+_PARTS = (
+    *("started", "command", "jobs", "quick", "compiled", "code", "chosen_by", "data", "device"),
+    *("final", "selected", "history", "seconds", "versions", "hardware"),
+)
+_TESTED = ("calibration", "example")
+
 # What is compared and chosen by stands in a record twice: at its end and in its table of epochs.
 _TWICE = {"accuracy": "test_accuracy", "held_out_log_likelihood": "held_out_log_likelihood"}
 
@@ -312,9 +319,21 @@ def _looked_at(path: Path) -> tuple[Record, str]:
         record = dict(json.loads(path.read_text(encoding="utf-8")))
         if record["format"] != FORMAT:
             return record, f"it is of format {record['format']}, not {FORMAT}"
-        return record, _changed(record)
+        return record, _missing(record) or _changed(record)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         return {}, f"{type(error).__name__}: {error}"
+
+
+def _missing(record: Record) -> str:
+    """What the record of a finished run lacks; empty if nothing."""
+    if "error" in record:
+        return ""
+    parts = _PARTS if record["run"]["experiment"] == "grid" else (*_PARTS, *_TESTED)
+    if lacks := [name for name in parts if name not in record]:
+        return f"incomplete: it has no {', '.join(lacks)}"
+    if len({len(column) for column in record["history"].values()}) != 1:
+        return "incomplete: the columns of its history differ in length"
+    return ""
 
 
 def _changed(record: Record) -> str:

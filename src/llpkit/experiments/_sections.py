@@ -1,5 +1,6 @@
 """What the page shows of methods that learn the same folds."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -154,7 +155,7 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
             calibration_error=error,
             lr=run["lr"],
             weight_decay=run["weight_decay"],
-            method_options=str(run["method_options"] or ""),
+            method_options=json.dumps(run["method_options"]) if run["method_options"] else "",
             chosen_by=records[0]["chosen_by"],
         )
     columns = [
@@ -210,21 +211,23 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         found = summary.differences(group, reference)
         for row in found:
             tables.add("paired-differences", group, reference=reference, **vars(row))
-        if reference == group.named(REFERENCE):
-            plots.append(
-                intervals(
-                    [Interval(row.rival, row.mean, row.low, row.high) for row in found],
-                    tables.look,
-                    f"{prefix}-differences",
-                    f"{reference} minus the other, points",
-                )
+        named = "" if reference == group.named(REFERENCE) else f"-{slug(reference)}"
+        plots.append(
+            intervals(
+                [Interval(row.rival, row.mean, row.low, row.high) for row in found],
+                tables.look,
+                f"{prefix}-differences{named}",
+                f"{reference} minus the other, points",
             )
+        )
         rows = [
             (
                 row.rival,
                 [
                     str(row.folds),
                     between(row.mean, row.low, row.high),
+                    _along(row),
+                    "–" if row.ahead is None else f"{row.ahead} of {row.epochs}",
                     or_dash(row.sd_reference, ".2f"),
                     or_dash(row.sd_rival, ".2f"),
                     _p_value(row.equal_spread),
@@ -234,7 +237,9 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         ]
         columns = [
             Column("Folds"),
-            Column("Difference", f"points, {LEVEL:.0%} interval"),
+            Column("Difference", f"last epoch, points, {LEVEL:.0%} interval"),
+            Column("Along the way", f"mean of all epochs, {LEVEL:.0%} interval"),
+            Column("Ahead", "epochs, by the mean over folds"),
             Column(f"SD of {reference}", "over folds"),
             Column("SD of the other", "over folds"),
             Column("p", "of equal SD"),
@@ -243,7 +248,8 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
             shown.append(Table(columns, rows, f"{reference} minus the other."))
     return Section(
         f"{REFERENCE} against each, fold by fold",
-        "Differences of last-epoch accuracy in the same fold. Training sets of different folds "
+        "Differences of accuracy in the same fold: of the last epoch, and the mean over epochs, "
+        "which tells who is ahead on the way there. Training sets of different folds "
         "overlap; the intervals have the variance of Nadeau and Bengio, which allows for that. "
         "p is that of Pitman and Morgan's paired test of equal variances. Ten folds decide little "
         "about variances: the deviations of two methods that vary alike may well differ by a "
@@ -254,6 +260,10 @@ def _paired(group: Group, prefix: str, tables: Tables) -> Section:
         present(plots),
         shown,
     )
+
+
+def _along(row: summary.Difference) -> str:
+    return "–" if row.along is None else between(row.along, row.along_low, row.along_high)
 
 
 def _p_value(p: float | None) -> str:
@@ -267,8 +277,8 @@ def _references(group: Group) -> list[str]:
 def curve_rows(group: Group, tables: Tables) -> None:
     """The curves that are drawn, as numbers."""
     keys = ["test_accuracy", "test_log_likelihood", "test_proportion_error", "log_likelihood"]
-    if all(summary.HELD_OUT in record["history"] for record in group.records):
-        keys.append(summary.HELD_OUT)
+    if all(summary.SELECTS in record["history"] for record in group.records):
+        keys.append(summary.SELECTS)
     for name, every in group.runs.items():
         for size, records in by_size(every).items():
             for at, epoch in enumerate(records[0]["history"]["epoch"]):

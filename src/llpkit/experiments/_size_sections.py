@@ -9,7 +9,7 @@ from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._names import present, slug
 from llpkit.experiments._run import Record
 from llpkit.experiments._sections import chosen_by, curve_rows
-from llpkit.experiments._summary import FEWEST, HELD_OUT, LEVEL, REFERENCE
+from llpkit.experiments._summary import FEWEST, LEVEL, REFERENCE, SELECTS
 from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
 from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
 
@@ -224,7 +224,7 @@ def _curves(
         lines = [s for name, its in runs.items() for s in summary.series(name, its.get(size, []))]
         for what, kind, key in (
             ("Accuracy on test instances", "accuracy", "test_accuracy"),
-            ("Log-likelihood, held-out bags", "log-likelihood-held-out", HELD_OUT),
+            ("Log-likelihood, held-out bags", "log-likelihood-held-out", SELECTS),
         ):
             name = f"{prefix}-{size}-{kind}"
             plots.append(

@@ -8,7 +8,7 @@ belongs to both.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llpkit.experiments._grid import stages
+from llpkit.experiments._grid import TOLD, stages
 from llpkit.experiments._plan import brings_network, default_lr, stated
 from llpkit.experiments._run import VARIANTS, Record, Run
 from llpkit.methods import METHODS
@@ -19,7 +19,6 @@ WORDS = {GRID: "hyper-parameters chosen by the grid", DEFAULTS: "stated defaults
 
 Values = dict[str, Any]
 _AXES = {"lr", "weight_decay"}
-_NEARNESS = ("epochs", "batch_size", "augment", "precision", "seed")
 
 
 def source_of(record: Record) -> str:
@@ -125,7 +124,7 @@ def _choice(
         same &= about["data_options"].get("size", "") == setting["size"]
         same &= own_network or about["network"] == setting["network"]
         if same and entry is not None and entry["chosen"] is not None:
-            differs = [key for key in _NEARNESS if about[key] != setting[key]]
+            differs = [key for key in TOLD if about[key] != setting[key]]
             found.append((len(differs), differs, entry["chosen"]))
     if found:
         return dict(min(found, key=lambda one: one[:2])[2])

@@ -19,7 +19,8 @@ PAPERS = "mle-pass"
 BINS = 10
 LEVEL, FEWEST = 0.95, 3
 """Of intervals, and the fewest folds that have one: two say next to nothing of a deviation."""
-HELD_OUT = "held_out_log_likelihood"
+SELECTS = "held_out_log_likelihood"
+"""By what the selected epoch is."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,9 @@ class Difference:
 
     ``sd_reference`` and ``sd_rival`` are the deviations of their accuracies from fold to fold, and
     ``equal_spread`` is the probability of as large a difference between them if they were equal.
+    ``along`` is the difference's mean over all epochs, and ``ahead`` the number of epochs after
+    which the reference's mean over folds is above the rival's; both are unknown where accuracy was
+    not measured after every epoch.
     """
 
     rival: str
@@ -98,6 +102,11 @@ class Difference:
     sd_reference: float | None = None
     sd_rival: float | None = None
     equal_spread: float | None = None
+    along: float | None = None
+    along_low: float | None = None
+    along_high: float | None = None
+    ahead: int | None = None
+    epochs: int | None = None
 
 
 def differences(group: Group, reference: str = REFERENCE) -> list[Difference]:
@@ -121,9 +130,27 @@ def differences(group: Group, reference: str = REFERENCE) -> list[Difference]:
                 stdev(mine) if len(folds) > 1 else None,
                 stdev(other) if len(folds) > 1 else None,
                 pitman_morgan(mine, other),
+                *_along(group.runs[reference], records, folds),
             )
         )
     return found
+
+
+def _along(
+    ours: Sequence[Record], theirs: Sequence[Record], folds: Sequence[int]
+) -> tuple[float | None, float | None, float | None, int | None, int | None]:
+    """The mean difference over all epochs with its interval, and how many of them are positive."""
+    mine, other = (
+        {r["run"]["fold"]: r["history"].get("test_accuracy", [None]) for r in records}
+        for records in (ours, theirs)
+    )
+    curves = [curve for fold in folds for curve in (mine[fold], other[fold])]
+    epochs = len(curves[0])
+    if any(len(curve) != epochs or None in curve for curve in curves):
+        return None, None, None, None, None
+    apart = [[100 * (m - o) for m, o in zip(mine[f], other[f], strict=True)] for f in folds]
+    ahead = sum(fmean(at_epoch) > 0 for at_epoch in zip(*apart, strict=True))
+    return *interval([fmean(its) for its in apart], theirs), ahead, epochs
 
 
 def _by_fold(records: Sequence[Record]) -> dict[int, float]:

@@ -1,5 +1,6 @@
 """What docs/reproduce.md tells of the paper's experiments is what the committed records say."""
 
+import csv
 import math
 import re
 import statistics
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llpkit.experiments import Run, Store
+from llpkit.experiments import Run, Store, write_report
 from llpkit.experiments._check import TOLERANCE, TOLERANCES
 from llpkit.experiments._grid import grids
 
@@ -33,14 +34,26 @@ def chosen() -> dict[str, dict[str, dict]]:
     return {name: grids(STORE, name)[0]["methods"] for name in DATASETS}
 
 
-def table(heading: str) -> list[dict[str, str]]:
-    """The rows below a line of headings that has this one, as they stand in the page."""
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    """What ``llpkit report results/paper`` writes."""
+    return write_report(STORE, tmp_path_factory.mktemp("report")).parent
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The table that has this heading, as it stands in the page: its headings, then its rows."""
     for block in re.findall(r"(?:^\|.*\n)+", PAGE, re.M):
-        lines = [line.strip("|").split("|") for line in block.splitlines()]
-        head, _, *rows = [[cell.strip(" `") for cell in line] for line in lines]
+        lines = [line.strip("|").split("|") for line in block.replace("`", "").splitlines()]
+        head, _, *below = [[cell.strip() for cell in line] for line in lines]
         if heading in head:
-            return [dict(zip(head, row, strict=True)) for row in rows]
+            return [head, *below]
     raise AssertionError(f"no table has the heading {heading!r}")
+
+
+def table(heading: str) -> list[dict[str, str]]:
+    """The rows below, by heading."""
+    head, *below = rows(heading)
+    return [dict(zip(head, row, strict=True)) for row in below]
 
 
 def at_choice(record: dict, choice: dict | None) -> bool:
@@ -67,11 +80,11 @@ def accuracies(records: list[dict], choices: dict, dataset: str, augment: str) -
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_the_floors_stand_beside_what_was_measured(dataset, records, chosen):
-    rows = table(FLOORS[dataset])
+    floors = table(FLOORS[dataset])
     columns = {"paper": "augmentation of the paper", "geometric": "--augment geometric"}
     for augment, column in columns.items():
         found = accuracies(records, chosen[dataset], dataset, augment)
-        told = {row[FLOORS[dataset]]: row[column] for row in rows}
+        told = {row[FLOORS[dataset]]: row[column] for row in floors}
         assert told == {name: found.get(name, NOT_MEASURED) for name in told}
         assert found.keys() <= told.keys()
 
@@ -135,9 +148,61 @@ def test_what_a_second_run_gave_is_told():
             f"{now:.1f}",
             f"{now - then:+.1f}".replace("-", "−"),
         ]
-    rows = [list(row.values()) for row in table("second run")]
-    assert {tuple(row[:3]): row[3:] for row in rows} == found
+    assert {tuple(row[:3]): row[3:] for row in rows("second run")[1:]} == found
     for gan, allowed in ((False, TOLERANCE), (True, TOLERANCES["llp-gan"])):
         rms = math.sqrt(statistics.fmean(d * d for d in apart[gan]))
         assert f"{rms:.1f} points" in PAGE
         assert 100 * allowed == pytest.approx(3 * rms, abs=0.6)  # three times, rounded up
+
+
+@pytest.mark.parametrize("heading", ["mle-pass minus", "mle minus", "epochs"])
+def test_the_claims_rest_on_what_the_report_says(heading, report):
+    """Every difference and every ratio stands in a row of that method in the report."""
+    lines = (report / "summary.md").read_text(encoding="utf-8").splitlines()
+    for name, *cells in rows(heading)[1:]:
+        its = [line for line in lines if line.startswith(f"| {name} |")]
+        assert any(cells)
+        for cell in filter(None, cells):
+            assert any(f"| {cell} |" in line for line in its), (name, cell)
+
+
+def test_deviations_over_folds_are_those_of_the_report(report):
+    with (report / "accuracy.csv").open(encoding="utf-8") as file:
+        found = [row for row in csv.DictReader(file) if row["hyper_parameters"] == "grid"]
+    for name, *cells in rows("standard deviation")[1:]:
+        for dataset, (last, mean) in zip(
+            ("group-photos", "cifar10"), (cells[:2], cells[3:5]), strict=True
+        ):
+            its = [r for r in found if (r["dataset"], r["method"]) == (dataset, name)]
+            most = max(its, key=lambda r: int(r["folds"]))
+            keys = ("sd", "sampling_sd", "band")
+            sd, sampling, band = (float(most[f"accuracy_percent_{key}"]) for key in keys)
+            assert (last, mean) == (f"{sd:.1f} ({sampling:.1f})", f"{band:.1f}"), (name, dataset)
+
+
+def test_accuracies_on_the_way_are_those_of_the_records(records, chosen):
+    for name, *cells in rows("accuracy after")[1:]:
+        expected = []
+        for dataset, epochs in (("group-photos", (10, 40, 100)), ("cifar10", (10, 40, 120))):
+            curves = [
+                record["history"]["test_accuracy"]
+                for record in records
+                if (run := Run.of(record)).experiment == "convergence"
+                and (run.dataset, run.name, run.augment) == (dataset, name, "paper")
+                and at_choice(record, chosen[dataset][name]["chosen"])
+            ]
+            for epoch in epochs:
+                expected.append(f"{100 * statistics.fmean(c[epoch - 1] for c in curves):.1f}")
+        assert cells == expected, name
+
+
+def test_the_commands_of_the_page_made_the_records(llpkit):
+    block = PAGE[PAGE.index("The records in `results/paper` were made") :].split("```")[1]
+    commands = [line.split() for line in block.splitlines() if line.startswith("llpkit ")]
+    assert len(commands) > 5
+    for _, *words in commands:
+        code, out, err = llpkit(*words, "--out", ROOT / "results" / "paper", "--dry-run")
+        assert code == 0, err
+        told = re.match(r"\S+ on \S+: (\d+) runs?, (\d+) done", out)
+        assert told
+        assert told[1] == told[2], words

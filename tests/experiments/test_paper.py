@@ -155,6 +155,28 @@ def test_what_a_second_run_gave_is_told():
         assert 100 * allowed == pytest.approx(3 * rms, abs=0.6)  # three times, rounded up
 
 
+def test_bags_of_sixteen_are_told_as_measured(records):
+    found: dict[str, list[dict]] = {}
+    for record in records:
+        run = Run.of(record)
+        if (run.experiment, run.bag_size, run.epochs) == ("bag-size", 16, 120):
+            step = run.method_options.get("step", 1.0)
+            found.setdefault(run.name + (f", step {step:g}" if step != 1 else ""), []).append(
+                record
+            )
+    for name, *cells in rows("bags of 16")[1:]:
+        its = found.pop(name, [])
+        if len(its) < 3:
+            assert set(cells) == {NOT_MEASURED}, name
+            continue
+        last, best = ([100 * r[key]["accuracy"] for r in its] for key in ("final", "selected"))
+        gain = [b - a for a, b in zip(last, best, strict=True)]
+        expected = [f"{statistics.fmean(v):.1f} ± {statistics.stdev(v):.1f}" for v in (last, best)]
+        signed = f"{statistics.fmean(gain):+.1f} ± {statistics.stdev(gain):.1f}".replace("-", "−")
+        assert cells == [str(len(its)), *expected, signed], name
+    assert not found  # every variant that was run is told
+
+
 @pytest.mark.parametrize("heading", ["mle-pass minus", "mle minus", "epochs"])
 def test_the_claims_rest_on_what_the_report_says(heading, report):
     """Every difference and every ratio stands in a row of that method in the report."""

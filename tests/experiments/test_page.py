@@ -152,11 +152,16 @@ def test_the_other_experiments_state_their_setting(out):
     text = (out / "report.html").read_text(encoding="utf-8")
     timed = text[text.index("<h3>Epoch time</h3>") :]
     timed = timed[: timed.index("</p>")]
-    assert "Setting: conv-large, half size, 3 epochs, augmentation paper, batches of 128" in timed
+    assert (
+        "Setting: network conv-large, half size, 3 epochs, augmentation paper, batches of 128"
+        in timed
+    )
     assert "a processor, 1 thread" in timed
     assert "The paper&#39;s times are of photos of 72 × 90 pixels." in timed
     sized = text[text.index("<h3>Accuracy against bag size</h3>") :]
-    setting = "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, stated defaults"
+    setting = (
+        "network conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, stated defaults"
+    )
     assert f"Setting: {setting}." in sized
 
 
@@ -395,6 +400,18 @@ def test_what_the_grid_chose_and_the_defaults_have_chapters_of_their_own(store, 
         "group-photos-convergence-accuracy",
         "group-photos-convergence-stated-defaults-accuracy",
     }
+
+
+def test_options_that_are_nobodys_choice_are_not_called_one(store):
+    """A method that was run at a learning rate of the user's alone, beside one at its default."""
+    for fold in range(3):
+        written(store, photos("mle", fold), [0.6, 0.9])
+        written(store, photos("dllp", fold, lr=0.01), [0.6, 0.8], chosen_by="options")
+    out = write_report(store).parent
+    assert {row["hyper_parameters"] for row in table(out / "accuracy.csv")} == {""}
+    summary = (out / "summary.md").read_text(encoding="utf-8")
+    assert "options, which" not in summary
+    assert "mixes sources of hyper-parameters (defaults: 3 runs; options: 3 runs)" in summary
 
 
 def test_methods_of_fewer_folds_have_every_section(store):

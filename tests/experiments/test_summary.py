@@ -34,8 +34,8 @@ def test_methods_of_one_setting_are_compared_whatever_network_llp_gan_brings(sto
     group = only(store)
     assert list(group.runs) == ["supervised", "mle", "llp-gan"]
     assert group.told == (
-        "conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, bags of 1 to 12, "
-        "stated defaults"
+        "network conv-large, 2 epochs, augmentation paper, batches of 128, 32-true, "
+        "bags of 1 to 12, stated defaults"
     )
     assert group.folds == "1"
 

@@ -122,8 +122,7 @@ def check(path: Path, place: Place) -> Check:
 @contextmanager
 def _threads(then: Record) -> Iterator[None]:
     before = torch.get_num_threads()
-    if then["device"] == "cpu":
-        torch.set_num_threads(then["hardware"]["threads"])
+    torch.set_num_threads(then["hardware"]["threads"])
     try:
         yield
     finally:

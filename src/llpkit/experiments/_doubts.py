@@ -81,8 +81,9 @@ def _places(records: Sequence[Record]) -> str:
 
 def _source(group: Group, record: Record) -> str:
     """The source of a record's hyper-parameters: its group's, if they are what that source says."""
-    plain = any(record is its for its in group.runs.get(Run.of(record).name, []))
-    return group.source if plain and group.source else source_of(record)
+    name = Run.of(record).name
+    plain = any(record is its for its in group.runs.get(name, []))
+    return group.source if plain and group.of_source(name, record) else source_of(record)
 
 
 def _of_group(group: Group) -> list[str]:

@@ -3,12 +3,20 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llpkit.experiments._plan import brings_network, in_order, stated
 from llpkit.experiments._run import VARIANTS, Record, Run
-from llpkit.experiments._sources import WORDS, Values, agrees, by_source, source_of, values_of
+from llpkit.experiments._sources import (
+    WORDS,
+    Values,
+    agrees,
+    by_source,
+    shares_axes,
+    source_of,
+    values_of,
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,8 @@ class Group:
     records of each method by fold (and bag size), methods in their usual order. A method that was
     run with other options has several names. ``of_other_data`` is the number of records that are
     not here for that. ``part`` tells a part of a group from the first, and ``comparison`` says how
-    many folds and methods a part has.
+    many folds and methods a part has. ``wanted`` has the hyper-parameters that the source of the
+    setting has for each method.
     """
 
     experiment: str
@@ -29,6 +38,7 @@ class Group:
     of_other_data: int = 0
     part: str = ""
     comparison: str = ""
+    wanted: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def folds(self) -> str:
@@ -56,6 +66,11 @@ class Group:
         """Where the hyper-parameters come from, in a word; empty if that is not one source."""
         return str(self.setting.get("chosen_by", ""))
 
+    def of_source(self, name: str, record: Record) -> bool:
+        """Whether a record under this name has the hyper-parameters that the source says."""
+        own = bool(self.source) and name == Run.of(record).name
+        return own and shares_axes(record, self.wanted)
+
     def named(self, method: str) -> str | None:
         """The name here of a method or variant: its own, or that of its only options."""
         found = [name for name in self.runs if self.is_of(name, method)]
@@ -72,10 +87,10 @@ def describe(setting: dict[str, Any]) -> str:
     """A setting in words.
 
     >>> describe({"network": "conv-large", "augment": "paper", "batch_size": 128, "held_out": None})
-    'conv-large, augmentation paper, batches of 128'
+    'network conv-large, augmentation paper, batches of 128'
     """
     words = {
-        "network": "{}",
+        "network": "network {}",
         "size": "{} size",
         "epochs": "{} epochs",
         "augment": "augmentation {}",
@@ -147,7 +162,8 @@ def groups(records: Iterable[Record], experiment: str, grids: Sequence[Record] =
             continue
         for source, its, wanted in by_source(found, keys[text], grids):
             setting = keys[text] | {"chosen_by": source}
-            made.append(Group(experiment, name, setting, _by_method(its, wanted), others))
+            runs = _by_method(its, wanted)
+            made.append(Group(experiment, name, setting, runs, others, wanted=wanted))
     return sorted(made, key=lambda g: (g.dataset, -len(g.records), g.told))
 
 

@@ -10,7 +10,7 @@ from llpkit.experiments._example import example_bag
 from llpkit.experiments._groups import Group, by_size
 from llpkit.experiments._names import present, renamed, slug
 from llpkit.experiments._plan import in_order
-from llpkit.experiments._run import Record, Run
+from llpkit.experiments._run import Record
 from llpkit.experiments._sources import DEFAULTS, GRID
 from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, signed, two
@@ -200,7 +200,7 @@ def _trained_with(group: Group) -> Table:
 def chosen_by(group: Group, name: str, record: Record) -> str:
     """The source of a record's hyper-parameters, seen from its group's."""
     told, words = str(record["chosen_by"]), {GRID: "the grid's choice", DEFAULTS: "the defaults"}
-    if name != Run.of(record).name or not group.source or told.startswith(group.source):
+    if not group.of_source(name, record) or told.startswith(group.source):
         return told
     return f"{told}, which are {words[group.source]}"
 

@@ -55,7 +55,8 @@ def by_source(
 
     For each source its name, its records and the hyper-parameters that each method has by it. The
     grid's comes first, the defaults follow if they differ for a method. Other options of a method
-    stand beside the source that they share the grid's axes with, or else beside the defaults.
+    stand beside the source that they share the grid's axes with, or else beside the defaults. Where
+    there is one source and a method was run at other hyper-parameters alone, the name is empty.
 
     Args:
         records: Of one setting.
@@ -69,25 +70,28 @@ def by_source(
     chosen = {name: _choice(name, its, setting, grids) for name, its in by_name.items()}
     wanted = {name: usual[name] | choice for name, choice in chosen.items() if choice is not None}
     tuned = [r for r in records if _is_tuned(r, wanted, usual)]
-    untuned = [r for r in records if _shares_axes(r, usual)]
+    untuned = [r for r in records if shares_axes(r, usual)]
     ids, others = ({r["id"] for r in some} for some in (tuned, untuned))
     if not tuned and not untuned:
         return [("", list(records), {})]
-    if others <= ids:
-        return [(GRID, list(records), wanted)]
-    if ids <= others:
-        return [(DEFAULTS, list(records), usual)]
+    for source, its, alone, values in (
+        (GRID, ids, others <= ids, wanted),
+        (DEFAULTS, others, ids <= others, usual),
+    ):
+        if alone:
+            has = {Run.of(r).name for r in records if r["id"] in its or source_of(r) == source}
+            return [(source if has == by_name.keys() else "", list(records), values)]
     rest = [r for r in records if r["id"] in others or r["id"] not in ids]
     return [(GRID, tuned, wanted), (DEFAULTS, rest, usual)]
 
 
 def _is_tuned(record: Record, wanted: Mapping[str, Values], usual: Mapping[str, Values]) -> bool:
     """Whether a record has what the grid chose, or what a grid chose that is not known here."""
-    by_grid = source_of(record).startswith(GRID) and not _shares_axes(record, usual)
-    return by_grid or _shares_axes(record, wanted)
+    by_grid = source_of(record).startswith(GRID) and not shares_axes(record, usual)
+    return by_grid or shares_axes(record, wanted)
 
 
-def _shares_axes(record: Record, wanted: Mapping[str, Values]) -> bool:
+def shares_axes(record: Record, wanted: Mapping[str, Values]) -> bool:
     """Whether a record agrees with its method's values in what a grid would choose."""
     name, own = Run.of(record).name, values_of(record)
     if name not in wanted:

@@ -15,6 +15,7 @@ from llpkit.experiments._grid import grids
 ROOT = Path(__file__).parents[2]
 STORE = Store([ROOT / "results" / "paper"])
 PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOT_MEASURED = "–"
 DATASETS = ("cifar10", "group-photos")
 FLOORS = {
@@ -40,9 +41,9 @@ def report(tmp_path_factory) -> Path:
     return write_report(STORE, tmp_path_factory.mktemp("report")).parent
 
 
-def rows(heading: str) -> list[list[str]]:
-    """The table that has this heading, as it stands in the page: its headings, then its rows."""
-    for block in re.findall(r"(?:^\|.*\n)+", PAGE, re.M):
+def rows(heading: str, page: str = PAGE) -> list[list[str]]:
+    """The table that has this heading, as it stands in a page: its headings, then its rows."""
+    for block in re.findall(r"(?:^\|.*\n)+", page, re.M):
         lines = [line.strip("|").split("|") for line in block.replace("`", "").splitlines()]
         head, _, *below = [[cell.strip() for cell in line] for line in lines]
         if heading in head:
@@ -57,9 +58,18 @@ def table(heading: str) -> list[dict[str, str]]:
 
 
 def at_choice(record: dict, choice: dict | None) -> bool:
+    """Whether a run has what the grid chose, and the network that it chose it for."""
     run = Run.of(record)
     own = dict(run.method_options) | {"lr": run.lr, "weight_decay": run.weight_decay}
-    return choice is not None and all(own.get(key) == value for key, value in choice.items())
+    its_network = run.network == ("llp-gan" if run.method == "llp-gan" else "conv-large")
+    chosen = choice is not None and all(own.get(key) == value for key, value in choice.items())
+    return its_network and chosen
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± deviation; the value itself where there is one."""
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{deviation}"
 
 
 def accuracies(records: list[dict], choices: dict, dataset: str, augment: str) -> dict[str, str]:
@@ -71,11 +81,7 @@ def accuracies(records: list[dict], choices: dict, dataset: str, augment: str) -
             continue
         if at_choice(record, choices[run.name]["chosen"]):
             found.setdefault(run.name, []).append(100 * record["final"]["accuracy"])
-    return {
-        name: f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f} ({len(values)})"
-        for name, values in found.items()
-        if len(values) > 1
-    }
+    return {name: f"{spread(values)} ({len(values)})" for name, values in found.items()}
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -92,9 +98,9 @@ def test_the_floors_stand_beside_what_was_measured(dataset, records, chosen):
 def test_no_mean_is_more_than_a_point_below_its_floor():
     for dataset in DATASETS:
         for row in table(FLOORS[dataset]):
-            best = [float(cell.split()[0]) for cell in list(row.values())[2:] if " ± " in cell]
-            if best and row["floor"]:
-                assert max(best) >= float(row["floor"]) - 1, row
+            if row["floor"]:
+                measured = float(row["augmentation of the paper"].split()[0])
+                assert measured >= float(row["floor"]) - 1, row
 
 
 def test_the_grid_chose_what_is_told(chosen):
@@ -171,10 +177,65 @@ def test_bags_of_sixteen_are_told_as_measured(records):
             continue
         last, best = ([100 * r[key]["accuracy"] for r in its] for key in ("final", "selected"))
         gain = [b - a for a, b in zip(last, best, strict=True)]
-        expected = [f"{statistics.fmean(v):.1f} ± {statistics.stdev(v):.1f}" for v in (last, best)]
         signed = f"{statistics.fmean(gain):+.1f} ± {statistics.stdev(gain):.1f}".replace("-", "−")
-        assert cells == [str(len(its)), *expected, signed], name
+        assert cells == [str(len(its)), spread(last), spread(best), signed], name
     assert not found  # every variant that was run is told
+
+
+def test_what_is_told_of_memorising_is_in_the_records(records):
+    """The likelihoods of bags of 16 that the page names, means over folds."""
+    part = PAGE[PAGE.index("## EM on larger bags") : PAGE.index("## Epoch time")]
+    told = [float(number.replace("−", "-")) for number in re.findall(r"−\d\.\d\d", part)]
+    runs = {"mle": [], "mle-pass": []}
+    for record in records:
+        run = Run.of(record)
+        at_sixteen = (run.experiment, run.bag_size, run.epochs) == ("bag-size", 16, 120)
+        if at_sixteen and run.method == "mle" and run.method_options["step"] == 1:
+            runs[run.name].append(record)
+
+    def mean(name: str, key: str) -> float:
+        where = {
+            "train": lambda r: r["history"]["log_likelihood"][-1],
+            "last": lambda r: r["final"]["held_out_log_likelihood"],
+            "best": lambda r: r["selected"]["held_out_log_likelihood"],
+        }
+        return statistics.fmean(map(where[key], runs[name]))
+
+    asked = [("mle", "last"), ("mle-pass", "train"), ("mle", "train")]
+    asked += [("mle-pass", "best"), ("mle-pass", "last")]
+    assert told == [round(mean(*one), 2) for one in asked]
+
+
+def test_bag_sizes_are_told_as_the_report_has_them(report):
+    """Mean ± deviation at every size, and points a doubling: of the longest table by size."""
+    text = (report / "summary.md").read_text(encoding="utf-8")
+    part = text[text.index("### Accuracy against bag size, 60 epochs") :]
+    part = part[part.index("last epoch. 3 folds at every size.") :]
+    head, _, *below = re.search(r"(?:^\|.*\n)+", part, re.M)[0].splitlines()
+    expected = [[cell.strip() for cell in line.strip("|").split("|")] for line in below]
+    told = rows("points a doubling")
+    assert told[0][1:-1] == [cell.strip() for cell in head.strip("|").split("|")[1:-1]]
+    assert told[1:] == expected
+    slope = re.match(r"−(\S+) \(−(\S+) to −(\S+)\)", expected[0][-1])
+    assert slope
+    assert f"falls by {slope[1]} points ({slope[3]} to {slope[2]}) a doubling" in PAGE
+
+
+def test_the_two_networks_stand_side_by_side_as_measured(records, chosen):
+    networks = {"conv-large": "conv-large", "llp-gan": "that of llp-gan"}
+    places = {"group-photos": "photos", "cifar10": "CIFAR-10"}
+    found = {}
+    for record in records:
+        run = Run.of(record)
+        if (run.experiment, run.fold, run.augment) != ("convergence", 0, "paper"):
+            continue
+        tried = run.network == "llp-gan" and run.lr == 3e-4 and run.method != "llp-gan"
+        if tried or at_choice(record, chosen[run.dataset][run.name]["chosen"]):
+            where = f"{places[run.dataset]}, {networks[run.network]}"
+            found[run.name, where] = f"{100 * record['final']['accuracy']:.1f}"
+    for row in table("accuracy on fold 0"):
+        name = row.pop("accuracy on fold 0")
+        assert row == {where: found.get((name, where), "") for where in row}
 
 
 @pytest.mark.parametrize("heading", ["mle-pass minus", "mle minus", "epochs"])
@@ -228,3 +289,19 @@ def test_the_commands_of_the_page_made_the_records(llpkit):
         told = re.match(r"\S+ on \S+: (\d+) runs?, (\d+) done", out)
         assert told
         assert told[1] == told[2], words
+
+
+def test_the_readme_tells_what_the_page_does():
+    """Its table is made of three of the page, which are compared with the records above."""
+    measured = {
+        name: {row[FLOORS[name]]: row["augmentation of the paper"] for row in table(FLOORS[name])}
+        for name in DATASETS
+    }
+    sizes = {row["instances in a bag"]: row for row in table("points a doubling")}
+    times = {row[""]: row["CIFAR-10"].split()[0] for row in table("the paper, CIFAR-10")}
+    for head, photos, cifar, bags, time in rows("the same in bags of 64", README)[1:]:
+        name = head.split(",")[0]
+        assert photos == measured["group-photos"][name]
+        assert cifar == measured["cifar10"][name]
+        assert bags == (f"{sizes[name]['n = 64']} (3)" if name in sizes else "")
+        assert time == ({"supervised": "1.00"} | times)[name]

@@ -414,6 +414,26 @@ def test_options_that_are_nobodys_choice_are_not_called_one(store):
     assert "mixes sources of hyper-parameters (defaults: 3 runs; options: 3 runs)" in summary
 
 
+def test_a_single_size_of_bags_has_one_table(store):
+    for fold in range(3):
+        for method, last in (("mle", 0.84), ("direct", 0.81)):
+            run = Run("bag-size", "cifar10", method, fold, bag_size=16, augment="paper")
+            flat = {"held_out_log_likelihood": [-1.0, -1.1]}
+            kept = {"epoch": 1, "accuracy": 0.8}
+            written(store, replace(run, held_out=0.1), [0.8, last], selected=kept, history=flat)
+    out = write_report(store).parent
+    summary = (out / "summary.md").read_text(encoding="utf-8")
+    assert "### Accuracy in bags of 16" in summary
+    assert "| mle | 84.0 ± 0.0 |  | 80.0 ± 0.0 |  | −4.0 (−4.0 to −4.0) | 1 |" in summary
+    assert "| direct | 81.0 ± 0.0 | +3.0 (+3.0 to +3.0) | 80.0 ± 0.0 |" in summary
+    assert "regression" not in summary
+    names = {path.stem for path in (out / "figures").glob("cifar10-bag-size*.png")}
+    assert names == {
+        "cifar10-bag-size-16-accuracy",
+        "cifar10-bag-size-16-log-likelihood-held-out",
+    }
+
+
 def test_methods_of_fewer_folds_have_every_section(store):
     for fold in range(3):
         for method in ("supervised", "mle"):

@@ -67,7 +67,8 @@ def convergence(
     if new:
         fresh = {name: calibrations[name] for name in new}
         shown = replace(group, runs={name: group.runs[name] for name in new})
-        sections += [_calibration(fresh, prefix, tables), _example(shown, data_dir)]
+        rest = "" if len(new) == len(group.runs) else " The other methods are in a chapter above."
+        sections += [_calibration(fresh, prefix, rest, tables), _example(shown, rest, data_dir)]
     return [section for section in sections if section.plots or section.tables or section.bag]
 
 
@@ -95,12 +96,14 @@ def _folds(group: Group) -> str:
     return f"{counted(group.folds, 'fold')}, the same for all"
 
 
-def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: Tables) -> Section:
+def _calibration(
+    calibrations: Mapping[str, Calibration], prefix: str, rest: str, tables: Tables
+) -> Section:
     return Section(
         "Calibration",
         "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
         "dashed line. The instances of all folds are pooled, and the error is that of the pool. "
-        "Below, how many got each probability.",
+        f"Below, how many got each probability.{rest}",
         present(
             renamed(
                 reliability(curve, tables.look[name], summary.BINS),
@@ -112,11 +115,11 @@ def _calibration(calibrations: Mapping[str, Calibration], prefix: str, tables: T
     )
 
 
-def _example(group: Group, data_dir: str | None) -> Section:
+def _example(group: Group, rest: str, data_dir: str | None) -> Section:
     return Section(
         "An example bag",
         "The first bag of the first test fold that has mixed labels and an easy size. "
-        "Dashed: wrong.",
+        f"Dashed: wrong.{rest}",
         bag=example_bag(group, data_dir),
     )
 

@@ -24,16 +24,21 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
     runs = {name: by_number(records) for name, records in group.runs.items()}
     every = sorted({size for its in runs.values() for size in its})
     plots: list[Plot | None] = []
-    shown = []
+    shown: dict[Column, Table] = {}  # and what heads its column where there is one size
     for kind, key in _KINDS:
         if any(record[key] is None for record in group.records):
             continue
         table, points = _accuracies(group, runs, every, kind, key, tables)
-        title = f"Accuracy on test instances, {kind}"
-        plots.append(size_curves(points, tables.look, f"{prefix}-{slug(kind)}", title))
-        shown += [table, *_doublings(group, every, kind, key, tables)]
-        shown += _differences(group, runs, every, kind, key, tables)
-    shown += _selected(group, runs, every, tables)
+        if len(every) > 1:
+            title = f"Accuracy on test instances, {kind}"
+            plots.append(size_curves(points, tables.look, f"{prefix}-{slug(kind)}", title))
+        shown[Column(kind.capitalize(), "accuracy, %")] = table
+        shown |= _doublings(group, every, kind, key, tables)
+        shown |= _differences(group, runs, every, kind, key, tables)
+    shown |= _selected(group, runs, every, tables)
+    title, its = "Accuracy against bag size", list(shown.values())
+    if len(every) == 1:
+        title, its = f"Accuracy in bags of {every[0]}", [_side_by_side(shown, runs)]
     batch = group.setting["batch_size"]
     told = {chosen_by(group, name, r) for name, records in group.runs.items() for r in records}
     sources = "; ".join(sorted(told))
@@ -43,22 +48,39 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         f"chooses them on bags of 1 to 12. A step has {batch} instances for every method. One that "
         f"learns from whole bags sees {batch} / n of them in it: a single one at n = {batch}. "
         f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on. At one size methods are "
-        "paired fold by fold. Bags of another size are other bags and a fold of them tests other "
-        "instances, so that nothing is paired over sizes: steps from size to size have Welch's "
-        "interval, the slope that of the regression of accuracy on log2 n over all runs. All allow "
-        "for training sets that overlap."
+        "paired fold by fold. "
     )
+    if len(every) > 1:
+        about += (
+            "Bags of another size are other bags and a fold of them tests other instances, so that "
+            "nothing is paired over sizes: steps from size to size have Welch's interval, the "
+            "slope that of the regression of accuracy on log2 n over all runs. "
+        )
+    about += "All intervals allow for training sets that overlap."
     end = f", {apart}" if apart else ""
     return [
         Section(
-            f"Accuracy against bag size{end}",
+            f"{title}{end}",
             about,
             present(plots),
-            shown,
+            its,
             commands=commands_of(group.records),
         ),
         _curves(group, runs, every, f"Learning curves by bag size{end}", prefix, tables),
     ]
+
+
+def _side_by_side(
+    shown: Mapping[Column, Table], runs: Mapping[str, Mapping[int, Sequence[Record]]]
+) -> Table:
+    """Tables of a single size as one, with a column for each."""
+    cells = [{name: own for name, [own] in table.rows} for table in shown.values()]
+    rows = [(name, [column.get(name, "") for column in cells]) for name in runs]
+    [records] = next(iter(runs.values())).values()
+    about = f"{counted(len(records), 'fold')}."
+    if len(shown) > 2:
+        about += " The selected epoch has the best likelihood of held-out bags."
+    return Table(list(shown), rows, about)
 
 
 def _folds(runs: Mapping[str, Mapping[int, Sequence[Record]]]) -> str:
@@ -106,7 +128,7 @@ def _accuracies(
 
 def _doublings(
     group: Group, every: Sequence[int], kind: str, key: str, tables: Tables
-) -> list[Table]:
+) -> dict[Column, Table]:
     """What each step from one size to the next costs."""
     steps = list(itertools.pairwise(every))
     rows = []
@@ -125,7 +147,7 @@ def _doublings(
         f"From one size to the next, {kind}: points a doubling. The slope above is that of a "
         "straight line through all runs; these tell whether a line fits."
     )
-    return [Table(columns, rows, about)] if steps else []
+    return {Column("A doubling", kind): Table(columns, rows, about)} if steps else {}
 
 
 def _differences(
@@ -135,7 +157,7 @@ def _differences(
     kind: str,
     key: str,
     tables: Tables,
-) -> list[Table]:
+) -> dict[Column, Table]:
     """The reference minus each other method at every size, fold by fold."""
     reference, rows = group.named(REFERENCE), []
     for name, its in runs.items():
@@ -153,7 +175,8 @@ def _differences(
         rows.append((name, cells))
     columns = [Column(f"n = {size}") for size in every]
     about = f"{reference} minus the other in points, {kind}, fold by fold."
-    return [Table(columns, rows, about)] if rows else []
+    head = Column(f"{reference} minus it", f"{kind}, points")
+    return {head: Table(columns, rows, about)} if rows else {}
 
 
 def _by_fold(records: Sequence[Record], key: str) -> dict[int, float]:
@@ -165,10 +188,10 @@ def _selected(
     runs: Mapping[str, Mapping[int, Sequence[Record]]],
     every: Sequence[int],
     tables: Tables,
-) -> list[Table]:
+) -> dict[Column, Table]:
     """What stopping by the likelihood of held-out bags gains, and where it stops."""
     if any(record["selected"] is None for record in group.records):
-        return []
+        return {}
     gains, epochs = [], []
     for name, its in runs.items():
         gained, stopped = [], []
@@ -185,19 +208,20 @@ def _selected(
         gains.append((name, gained))
         epochs.append((name, stopped))
     columns = [Column(f"n = {size}") for size in every]
-    return [
-        Table(
+    total = group.setting["epochs"]
+    return {
+        Column("Gain", "selected minus last, points"): Table(
             columns,
             gains,
             "Selected minus last epoch, points, fold by fold. The selected epoch has the best "
             f"likelihood of held-out bags; no label is looked at. {_held_out(group)}",
         ),
-        Table(
+        Column("Selected", f"of {total} epochs, median"): Table(
             columns,
             epochs,
-            f"The selected epoch of {group.setting['epochs']}, median over folds (first to last).",
+            f"The selected epoch of {total}, median over folds (first to last).",
         ),
-    ]
+    }
 
 
 def _held_out(group: Group) -> str:

@@ -13,12 +13,14 @@ from llpkit.experiments import (
     Settings,
     Store,
     _grid,
+    _groups,
     _work,
     carry_out,
     plan,
     planned,
     reproduce,
 )
+from llpkit.experiments._plan import make
 from llpkit.methods import METHODS
 
 
@@ -251,3 +253,33 @@ def test_the_command_that_finishes_a_grid_is_the_whole_of_it(store):
         "llpkit reproduce grid --dataset group-photos --methods mle,dllp --augment geometric "
         f"--size half --epochs 50 --folds 0,3 --out '{store.home}' --out {store.home.parent}"
     )
+
+
+def test_a_fold_that_somebody_began_does_not_undo_a_choice(store):
+    scored(store, "mle", {3e-4: -2.0, 1e-3: -1.0, 3e-3: -4.0})
+    one = _grid._runs("mle", small(folds=[2]), {"lr": 3e-4, "weight_decay": 0.0})[0]
+    written(store, one, [0.5] * one.epochs, final={"held_out_log_likelihood": 9.0})
+    assert chosen(store, methods=["mle"])["mle"].lr == 1e-3
+    [grid] = _grid.grids(store, "digits")
+    assert grid["methods"]["mle"]["folds"] == [0, 1]
+
+
+def test_the_command_that_finishes_a_grid_is_that_of_the_missing_method(store):
+    scored(store, "dllp", {3e-4: -2.0, 1e-3: -1.0, 3e-3: -4.0})
+    scored(store, "mle", {3e-4: -2.0, 1e-3: -1.0}, folds=[4, 5])
+    with pytest.raises(LLPError, match=r"not for mle; .* --methods mle .*--folds 4,5"):
+        chosen(store)
+
+
+def test_runs_and_the_report_take_the_same_of_two_grids(store):
+    """Those of 40 and 100 epochs for runs of 60: by the number of epochs, not by its digits."""
+    for epochs, best in ((40, 1e-3), (100, 3e-4)):
+        rates = {1e-4: -3.0, 3e-4: -2.0, 1e-3: -2.0, 3e-3: -4.0}
+        scored(store, "mle", rates | {best: -1.0}, epochs=epochs)
+    found = chosen(store, methods=["mle"], epochs=60)["mle"]
+    assert (found.lr, found.chosen_by) == (1e-3, "grid of 40 epochs")
+    run = make("convergence", small(epochs=60), "mle", found, 0, (1, 12))
+    written(store, run, [0.5] * 60, chosen_by=found.chosen_by)
+    [group] = _groups.groups(store.read(), "convergence", _grid.grids(store, "digits"))
+    assert group.source == "grid"
+    assert group.of_source("mle", group.runs["mle"][0])

@@ -143,7 +143,7 @@ def test_tables_hold_what_the_page_says(out):
     gain = f"| mle | −21.0 (−{21 + half:.1f} to −{21 - half:.1f}) |"
     assert gain in summary
     assert "| mle | 1 | 1 | 1 |" in summary  # the selected epochs
-    assert "a single one at n = 128" in summary
+    assert "sees 128 / n of them in it." in summary
     differences = "| dllp | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) | +5.0 (+5.0 to +5.0) |"
     assert differences in summary
 

@@ -544,3 +544,23 @@ def test_calibration_pools_the_folds(store):
         (pytest.approx((0.02 * 6 + 0.04 * 2) / 8), pytest.approx(0.1 * 6 / 8), 8),
         (pytest.approx(0.97), pytest.approx((0.9 * 4 + 8) / 12), 12),
     ]
+
+
+def test_no_record_is_lost_where_a_method_gained_an_option(store):
+    """Older records of a method lack an option that newer ones have."""
+    for fold in range(3):
+        options = {"refresh": "running"}
+        written(store, run("mle", fold, method_options=options), [0.5, 0.6])
+        written(store, run("mle", fold, method_options=options | {"step": 1.0}), [0.5, 0.7])
+    found = only(store).runs
+    assert {name: len(records) for name, records in found.items()} == {"mle": 3, "mle, no step": 3}
+
+
+def test_an_option_of_the_users_is_not_called_the_grids(store):
+    """The weight of llp-gan is for a grid to choose; here the user gave it."""
+    kept = "grid of 40 epochs"
+    for fold in range(3):
+        written(store, run("mle", fold, lr=3e-3), [0.5, 0.6], chosen_by=kept)
+        gan = run("llp-gan", fold, lr=1e-4, method_options={"weight": 1.0})
+        written(store, gan, [0.5, 0.6], chosen_by=f"{kept}, options")
+    assert only(store).source == ""

@@ -1,7 +1,7 @@
 """What a reader should know of these records before believing a comparison."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from llpkit.experiments._groups import (
     Group,
@@ -10,6 +10,7 @@ from llpkit.experiments._groups import (
     hardware_of,
     left_out,
 )
+from llpkit.experiments._plan import in_order
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.experiments._sources import source_of
 from llpkit.experiments._summary import REFERENCE
@@ -41,6 +42,7 @@ def doubts(store: Store, groups: Sequence[Group]) -> list[str]:
             f"({', '.join(different[:3])}{', …' * (len(different) > 3)}). The first folder's are "
             "shown."
         )
+    told += _of_grids(store.read("grid"))
     unknown = {r["run"]["method"] for r in store.read("grid")} - METHODS.keys()
     if unknown:
         told.append(
@@ -61,6 +63,23 @@ def doubts(store: Store, groups: Sequence[Group]) -> list[str]:
             "page comes from them, but for the cost of the choice of hyper-parameters."
         )
     return told
+
+
+def _of_grids(records: Iterable[Record]) -> list[str]:
+    """Which grids compare candidates of several versions of the source, devices and so on."""
+    by_method: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        run = Run.of(record)
+        by_method.setdefault((run.dataset, run.name), []).append(record)
+    mixing: dict[tuple[str, str], list[str]] = {}
+    for (dataset, method), its in by_method.items():
+        for what, value in _MIXED.items():
+            if len({value(record) for record in its}) > 1:
+                mixing.setdefault((dataset, what), []).append(method)
+    return [
+        f"The grid on {dataset} mixes {what} in {', '.join(in_order(methods))}."
+        for (dataset, what), methods in mixing.items()
+    ]
 
 
 def _name(group: Group) -> str:

@@ -202,13 +202,12 @@ def choices(settings: Settings, store: Store, wanted: Sequence[str]) -> dict[str
     if settings.lr is not None or not settings.grid:
         return found
     known = Known(store)
-    begun: list[Settings] = []
+    begun: dict[str, Settings] = {}
     chosen = {}
     for name in wanted:
-        for grid in _alike(name, settings, known):
-            begun.append(grid)
-            choice = search(name, grid, known).choice
-            if choice is None:
+        for grid, its in _alike(name, settings, known):
+            begun.setdefault(name, grid)
+            if (choice := its.choice) is None:
                 continue
             own = settings.method_options.get(name, {})
             by = f"grid{_of(grid, settings)}{', options' if own else ''}"
@@ -218,9 +217,10 @@ def choices(settings: Settings, store: Store, wanted: Sequence[str]) -> dict[str
     missing = [name for name in wanted if name not in chosen]
     if begun and missing:
         has = f"has chosen for {', '.join(chosen)} but" if chosen else "is not finished:"
+        grid = next(begun[name] for name in (*missing, *begun) if name in begun)
         raise LLPError(
             f"the grid on {settings.dataset} {has} not for {', '.join(missing)}; finish it with "
-            f"{_to_finish(begun[0], missing, store)}, or give --no-grid, which takes the stated "
+            f"{_to_finish(grid, missing, store)}, or give --no-grid, which takes the stated "
             "defaults for all methods"
         )
     return found | chosen
@@ -243,26 +243,56 @@ def _to_finish(grid: Settings, missing: Sequence[str], store: Store) -> str:
     return " ".join(words)
 
 
-def _alike(name: str, settings: Settings, known: Known) -> list[Settings]:
+def _alike(name: str, settings: Settings, known: Known) -> list[tuple[Settings, Search]]:
     """The grids for a method on this data set, size and network, those most alike first."""
     wanted = make("grid", settings, name, Choice(1.0), 0, settings.protocol.bag_size)
     fixed = ("dataset", "data_options", "network", "flat", "bag_size")
-    folds: dict[tuple[Any, ...], set[int]] = {}
+    found: dict[tuple[Any, ...], list[Run]] = {}
     for record in known.records.values():
         run = Run.of(record)
         same = all(getattr(run, key) == getattr(wanted, key) for key in fixed)
         if run.name == name and same and record["quick"] == settings.quick:
-            folds.setdefault(tuple(getattr(run, k) for k in TOLD), set()).add(run.fold)
-    grids = [
-        replace(
-            settings,
-            folds=sorted(its),
-            method_options={},
-            **dict(zip(TOLD, key, strict=True)),
-        )
-        for key, its in folds.items()
-    ]
-    return sorted(grids, key=lambda grid: (_of(grid, settings).count(","), _of(grid, settings)))
+            found.setdefault(tuple(getattr(run, k) for k in TOLD), []).append(run)
+    ours = {key: getattr(wanted, key) for key in TOLD}
+    grids = []
+    for values, runs in found.items():
+        theirs = dict(zip(TOLD, values, strict=True))
+        own = replace(settings, method_options={}, **theirs)
+        grids.append((unlikeness(theirs, ours), search_by(name, own, runs, known)))
+    return [grid for _, grid in sorted(grids, key=lambda pair: pair[0])]
+
+
+def search_by(
+    name: str, settings: Settings, runs: Sequence[Run], known: Known
+) -> tuple[Settings, Search]:
+    """The search by the folds of these runs, or by fewer of them where it is complete by these.
+
+    A fold more that somebody began does not undo a choice.
+    """
+    folds: dict[str, set[int]] = {}
+    for run in runs:
+        candidate = [run.lr, run.weight_decay, run.method_options]
+        folds.setdefault(json.dumps(candidate, sort_keys=True), set()).add(run.fold)
+    every = sorted(set().union(*folds.values()))
+    fewer = sorted({tuple(sorted(its)) for its in folds.values()}, key=lambda its: (-len(its), its))
+    for its in ([], *fewer):
+        own = replace(settings, folds=list(its) or every)
+        found = search(name, own, known)
+        if found.choice is not None:
+            return own, found
+    own = replace(settings, folds=every)
+    return own, search(name, own, known)
+
+
+def unlikeness(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Any, ...]:
+    """How far a grid is from what is wanted, least first: in how many ways, and by how many epochs.
+
+    >>> few, many = ({"epochs": n, **dict.fromkeys(list(TOLD)[1:], 0)} for n in (40, 100))
+    >>> unlikeness(few, many) < unlikeness(few | {"seed": 1}, many)
+    True
+    """
+    differs = sum(theirs[key] != ours[key] for key in TOLD)
+    return differs, abs(theirs["epochs"] - ours["epochs"]), [str(theirs[key]) for key in TOLD]
 
 
 def _of(grid: Settings, settings: Settings) -> str:
@@ -281,7 +311,7 @@ def _of(grid: Settings, settings: Settings) -> str:
 def grids(store: Store, dataset: str) -> list[Record]:
     """Every grid on a data set: what was tried, what was chosen, what it cost."""
     known = Known(store)
-    found: dict[str, tuple[Settings, dict[str, set[int]]]] = {}
+    found: dict[str, tuple[Settings, dict[str, list[Run]]]] = {}
     for record in known.records.values():
         run = Run.of(record)
         if run.dataset != dataset or run.method not in METHODS:
@@ -296,16 +326,16 @@ def grids(store: Store, dataset: str) -> list[Record]:
             quick=record["quick"],
             **{key: getattr(run, key) for key in TOLD},
         )
-        _, folds = found.setdefault(repr(settings), (settings, {}))
-        folds.setdefault(run.name, set()).add(run.fold)
-    return [_grid(settings, folds, known) for settings, folds in found.values()]
+        _, runs = found.setdefault(repr(settings), (settings, {}))
+        runs.setdefault(run.name, []).append(run)
+    return [_grid(settings, runs, known) for settings, runs in found.values()]
 
 
-def _grid(settings: Settings, folds: Mapping[str, set[int]], known: Known) -> Record:
+def _grid(settings: Settings, runs: Mapping[str, Sequence[Run]], known: Known) -> Record:
     methods: Record = {}
     run = make("grid", settings, "supervised", Choice(1.0), 0, settings.protocol.bag_size)
-    for name in in_order(folds):
-        its = search(name, replace(settings, folds=sorted(folds[name])), known)
+    for name in in_order(runs):
+        own, its = search_by(name, settings, runs[name], known)
         chosen = None
         if its.choice is not None:
             chosen = {"lr": its.choice.lr, "weight_decay": its.choice.weight_decay}
@@ -313,7 +343,7 @@ def _grid(settings: Settings, folds: Mapping[str, set[int]], known: Known) -> Re
         methods[name] = {
             "chosen": chosen,
             "edges": list(its.edges),
-            "folds": sorted(folds[name]),
+            "folds": list(own.folds or ()),
             "candidates": list(its.candidates),
             "cost": {
                 "runs": sum(len(row["scores"]) for row in its.candidates),

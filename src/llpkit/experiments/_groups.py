@@ -292,6 +292,8 @@ def _by_method(records: Sequence[Record], wanted: Mapping[str, Values]) -> dict[
                 for key, value in own.items()
                 if any(key not in other or other[key] != value for other in others)
             ]
+            lacks = {key for other in others for key in other} - own.keys()
+            differs += [f"no {key.replace('_', ' ')}" for key in sorted(lacks)]
             its = sorted(variants[text], key=_unit)
             named[", ".join([name, *differs])] = its
     return named

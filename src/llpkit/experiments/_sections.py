@@ -52,14 +52,14 @@ def convergence(
     sections = [
         Section(
             "Learning curves",
-            f"Lines are means over {_folds(group)}, bands one standard deviation either side. "
+            f"{_lines_of(group)} "
             "The vertical axis is fitted to where the curves settle. The likelihood of the "
             "training bags is that of the training pass itself, with dropout and augmentation on.",
             curves if new else curves[:1],
         ),
         Section(
             "The methods side by side",
-            tables=[_accuracies(group, calibrations, tables), _trained_with(group)],
+            tables=[_accuracies(group, calibrations, tables), trained_with(group)],
         ),
         _paired(group, prefix, tables),
         time_to_accuracy(group, prefix, timed, _references(group), tables),
@@ -92,8 +92,13 @@ def overview(settings: Sequence[Group], apart: Sequence[str], tables: Tables) ->
     )
 
 
-def _folds(group: Group) -> str:
-    return f"{counted(group.folds, 'fold')}, the same for all"
+def _lines_of(group: Group) -> str:
+    folds = counted(group.folds, "fold")
+    if group.folds == "1":
+        return f"Lines are those of {folds}, the same for all."
+    return (
+        f"Lines are means over {folds}, the same for all, bands one standard deviation either side."
+    )
 
 
 def _calibration(
@@ -184,12 +189,13 @@ def _accuracies(group: Group, calibrations: Mapping[str, Calibration], tables: T
     )
 
 
-def _trained_with(group: Group) -> Table:
+def trained_with(group: Group) -> Table:
+    """The hyper-parameters of each method, and who chose them."""
     rows = []
     for name, records in group.runs.items():
         run = records[0]["run"]
         options = ", ".join(f"{key} {value}" for key, value in run["method_options"].items())
-        source = "; ".join(sorted({chosen_by(group, name, record) for record in records}))
+        source = "; ".join(sorted({_chosen_by(group, name, record) for record in records}))
         cells = [str(run["epochs"]), f"{run['lr']:g}", f"{run['weight_decay']:g}", options or "–"]
         rows.append((name, [*cells, run["network"], source]))
     numbers, texts = (
@@ -200,7 +206,7 @@ def _trained_with(group: Group) -> Table:
     return Table(columns, rows)
 
 
-def chosen_by(group: Group, name: str, record: Record) -> str:
+def _chosen_by(group: Group, name: str, record: Record) -> str:
     """The source of a record's hyper-parameters, seen from its group's."""
     told, words = str(record["chosen_by"]), {GRID: "the grid's choice", DEFAULTS: "the defaults"}
     if not group.of_source(name, record) or told.startswith(group.source):

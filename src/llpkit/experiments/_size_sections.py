@@ -8,7 +8,7 @@ from llpkit.experiments import _summary as summary
 from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._names import present, slug
 from llpkit.experiments._run import Record
-from llpkit.experiments._sections import chosen_by, curve_rows
+from llpkit.experiments._sections import curve_rows, trained_with
 from llpkit.experiments._summary import FEWEST, LEVEL, REFERENCE, SELECTS
 from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
 from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
@@ -36,38 +36,40 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
         shown |= _doublings(group, every, kind, key, tables)
         shown |= _differences(group, runs, every, kind, key, tables)
     shown |= _selected(group, runs, every, tables)
-    title, its = "Accuracy against bag size", list(shown.values())
+    title, curves, its = "Accuracy against bag size", "by bag size", list(shown.values())
     if len(every) == 1:
-        title, its = f"Accuracy in bags of {every[0]}", [_side_by_side(shown, runs)]
-    batch = group.setting["batch_size"]
-    told = {chosen_by(group, name, r) for name, records in group.runs.items() for r in records}
-    sources = "; ".join(sorted(told))
-    about = (
-        "Bags of a fixed size; mean and standard deviation over folds, the same for all methods. "
-        f"Setting: {group.told}. Hyper-parameters are the same at all sizes ({sources}): a grid "
-        f"chooses them on bags of 1 to 12. A step has {batch} instances for every method. One that "
-        f"learns from whole bags sees {batch} / n of them in it: a single one at n = {batch}. "
-        f"Intervals are {LEVEL:.0%} over folds, from {FEWEST} folds on. At one size methods are "
-        "paired fold by fold. "
-    )
-    if len(every) > 1:
-        about += (
-            "Bags of another size are other bags and a fold of them tests other instances, so that "
-            "nothing is paired over sizes: steps from size to size have Welch's interval, the "
-            "slope that of the regression of accuracy on log2 n over all runs. "
-        )
-    about += "All intervals allow for training sets that overlap."
+        title, curves = (f"{what} of {every[0]}" for what in ("Accuracy in bags", "in bags"))
+        its = [_side_by_side(shown, runs)]
     end = f", {apart}" if apart else ""
     return [
         Section(
             f"{title}{end}",
-            about,
+            _about(group, every),
             present(plots),
-            its,
+            [*its, trained_with(group)],
             commands=commands_of(group.records),
         ),
-        _curves(group, runs, every, f"Learning curves by bag size{end}", prefix, tables),
+        _curves(group, runs, every, f"Learning curves {curves}{end}", prefix, tables),
     ]
+
+
+def _about(group: Group, every: Sequence[int]) -> str:
+    batch = group.setting["batch_size"]
+    told = (
+        "Mean and standard deviation over folds, the same for all methods. "
+        f"Setting: {group.told}. A grid chooses hyper-parameters on bags of 1 to 12. A step has "
+        f"{batch} instances for every method. One that learns from whole bags sees {batch} / n of "
+        f"them in it{f': a single one at n = {batch}' if batch in every else ''}. Intervals are "
+        f"{LEVEL:.0%} over folds, from {FEWEST} folds on, and allow for training sets that "
+        "overlap. At one size methods are paired fold by fold."
+    )
+    if len(every) == 1:
+        return told
+    return (
+        f"{told} Bags of another size are other bags and a fold of them tests other instances, so "
+        "that nothing is paired over sizes: steps from size to size have Welch's interval, the "
+        "slope that of the regression of accuracy on log2 n over all runs."
+    )
 
 
 def _side_by_side(
@@ -76,8 +78,7 @@ def _side_by_side(
     """Tables of a single size as one, with a column for each."""
     cells = [{name: own for name, [own] in table.rows} for table in shown.values()]
     rows = [(name, [column.get(name, "") for column in cells]) for name in runs]
-    [records] = next(iter(runs.values())).values()
-    about = f"{counted(len(records), 'fold')}."
+    about = f"{_folds(runs)}."
     if len(shown) > 2:
         about += " The selected epoch has the best likelihood of held-out bags."
     return Table(list(shown), rows, about)
@@ -89,7 +90,8 @@ def _folds(runs: Mapping[str, Mapping[int, Sequence[Record]]]) -> str:
     for size, records in sorted(next(iter(runs.values())).items()):
         at.setdefault(len(records), []).append(size)
     if len(at) == 1:
-        return f"{counted(next(iter(at)), 'fold')} at every size"
+        [(number, its)] = at.items()
+        return f"{counted(number, 'fold')}{' at every size' * (len(its) > 1)}"
     return "; ".join(
         f"{counted(number, 'fold')} at n = {', '.join(map(str, its))}" for number, its in at.items()
     )

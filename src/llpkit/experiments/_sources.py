@@ -8,7 +8,7 @@ belongs to both.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llpkit.experiments._grid import TOLD, stages
+from llpkit.experiments._grid import stages, unlikeness
 from llpkit.experiments._plan import brings_network, default_lr, stated
 from llpkit.experiments._run import VARIANTS, Record, Run
 from llpkit.methods import METHODS
@@ -87,7 +87,10 @@ def by_source(
 
 def _is_tuned(record: Record, wanted: Mapping[str, Values], usual: Mapping[str, Values]) -> bool:
     """Whether a record has what the grid chose, or what a grid chose that is not known here."""
-    by_grid = source_of(record).startswith(GRID) and not shares_axes(record, usual)
+    source = source_of(record)
+    run = Run.of(record)
+    given = source != GRID and not _axes(run.name).isdisjoint(run.method_options)
+    by_grid = source.startswith(GRID) and not given and not shares_axes(record, usual)
     return by_grid or shares_axes(record, wanted)
 
 
@@ -128,10 +131,9 @@ def _choice(
         same &= about["data_options"].get("size", "") == setting["size"]
         same &= own_network or about["network"] == setting["network"]
         if same and entry is not None and entry["chosen"] is not None:
-            differs = [key for key in TOLD if about[key] != setting[key]]
-            found.append((len(differs), differs, entry["chosen"]))
+            found.append((unlikeness(about, setting), entry["chosen"]))
     if found:
-        return dict(min(found, key=lambda one: one[:2])[2])
+        return dict(min(found, key=lambda one: one[0])[1])
     axes = _axes(name)
     told = [
         {key: value for key, value in values_of(record).items() if key in axes}

@@ -66,12 +66,14 @@ def time_to_accuracy(
     """How long each method takes to nearly its own last accuracy, and the references to that."""
     seconds = times.alone(group, timed)
     shown = [_table(group, seconds, reference, tables) for reference in references]
+    shown = [table for table in shown if len(table.rows) > 1]
     clocked = [
         Series(name, s.seed_or_fold, [{**row, "seconds": seconds[name]} for row in s.history])
         for name, records in group.runs.items()
         for s in summary.series(name, records)
         if name in seconds
     ]
+    plot = time_curves(clocked, tables.look) if shown or len(seconds) > 1 else None
     return Section(
         "Time to accuracy",
         f"By the mean curves: the first epoch at which each method is {100 * BELOW:.0f} point "
@@ -85,8 +87,8 @@ def time_to_accuracy(
         "above a target earlier: the intervals lean towards few epochs. The median over folds "
         "takes each fold's curve by itself and leans so too. A ratio of 0 at the end of an "
         f"interval is a draw in which the reference never gets there. {_on_seconds(group, timed)}",
-        present([renamed(time_curves(clocked, tables.look), f"{prefix}-accuracy-time")]),
-        [table for table in shown if len(table.rows) > 1],
+        present([renamed(plot, f"{prefix}-accuracy-time")]),
+        shown,
     )
 
 

@@ -165,7 +165,7 @@ def curves(
             axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         if percent:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
         for line in lines:
@@ -244,10 +244,11 @@ def heading(axes: Axes, title: str, left: float) -> None:
 def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, float]:
     """Room for the last half of the curves with their bands, and for the rest of the lines.
 
-    A wild first epoch may leave the frame, and so may a band before the last half: one unlike fold
-    would flatten all curves. Unless the whole is wanted. Per cents end at 0 and 100, whatever a
-    band says.
+    A wild epoch may leave the frame, and so may a band before the last half: one unlike fold would
+    flatten all curves. Likelihoods are wilder than per cents and get less room for that. Unless the
+    whole is wanted. Per cents end at 0 and 100, whatever a band says.
     """
+    around = 3 if percent else 1.5
     settled: list[float] = []
     every: list[float] = []
     for line in lines:
@@ -257,10 +258,11 @@ def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, f
             ends = [min(max(end, 0.0), 1.0) for end in ends]
         every += ends if whole else line.y
         settled += ends[0 if whole else 2 * (len(line.y) // 2) :]
-    low, high = min(settled), max(settled)
+    few = 0 if whole or percent else len(settled) // 40
+    low, high = sorted(settled)[few], sorted(settled)[-1 - few]
     room = (high - low) or 0.1 * abs(high) or 0.1
-    low = min(low, max(min(every), low - 2 * room))
-    high = max(high, min(max(every), high + 2 * room))
+    low = min(low, max(min(every), low - around * room))
+    high = max(high, min(max(every), high + around * room))
     return low - 0.08 * room, high + 0.08 * room
 
 

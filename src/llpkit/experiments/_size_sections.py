@@ -274,4 +274,5 @@ def _curves(
             else ""
         ),
         present(plots),
+        commands=commands_of(group.records),
     )

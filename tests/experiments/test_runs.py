@@ -12,6 +12,7 @@ import pytest
 from experiments.conftest import small, written
 from llpkit import LLPError
 from llpkit.experiments import Run, Store, _work, carry_out, plan, reproduce
+from llpkit.experiments._run import VARIANTS
 
 RUN = Run("convergence", "digits", "mle", bag_size=(1, 12), epochs=2, flat=True, network="mlp")
 OTHER = {
@@ -93,11 +94,14 @@ def without_times(record):
     return kept | {"history": {k: v for k, v in record["history"].items() if k != "seconds"}}
 
 
-@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp", "llp-gan"])
+@pytest.mark.parametrize(
+    "method", ["supervised", "mle", "mle-pass", "direct", "amle", "dllp", "llp-gan"]
+)
 def test_a_second_run_gives_the_same_record_to_the_last_digit(tmp_path, place, method):
     records = []
     for name in ("first", "second"):
-        run = replace(RUN, method=method)
+        base, options = VARIANTS.get(method, (method, {}))
+        run = replace(RUN, method=base, method_options=options)
         assert carry_out(run, replace(place, folders=(tmp_path / name,))) == "done"
         records += Store([tmp_path / name]).read()
     assert without_times(records[0]) == without_times(records[1])

@@ -273,15 +273,14 @@ def search_by(
     for run in runs:
         candidate = [run.lr, run.weight_decay, run.method_options]
         folds.setdefault(json.dumps(candidate, sort_keys=True), set()).add(run.fold)
-    every = sorted(set().union(*folds.values()))
-    fewer = sorted({tuple(sorted(its)) for its in folds.values()}, key=lambda its: (-len(its), its))
-    for its in ([], *fewer):
-        own = replace(settings, folds=list(its) or every)
-        found = search(name, own, known)
-        if found.choice is not None:
-            return own, found
-    own = replace(settings, folds=every)
-    return own, search(name, own, known)
+    parts = {tuple(sorted(its)) for its in (set().union(*folds.values()), *folds.values())}
+    found = []
+    for its in sorted(parts, key=lambda part: (-len(part), part)):  # all of them come first
+        own = replace(settings, folds=list(its))
+        found.append((own, search(name, own, known)))
+        if found[-1][1].choice is not None:
+            return found[-1]
+    return found[0]
 
 
 def unlikeness(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Any, ...]:

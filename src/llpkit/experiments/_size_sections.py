@@ -38,7 +38,7 @@ def sizes(group: Group, apart: str, prefix: str, tables: Tables) -> list[Section
     shown |= _selected(group, runs, every, tables)
     title, curves, its = "Accuracy against bag size", "by bag size", list(shown.values())
     if len(every) == 1:
-        title, curves = (f"{what} of {every[0]}" for what in ("Accuracy in bags", "in bags"))
+        title, curves = f"Accuracy in bags of {every[0]}", f"in bags of {every[0]}"
         its = [_side_by_side(shown, runs)]
     end = f", {apart}" if apart else ""
     return [
@@ -167,7 +167,7 @@ def _differences(
             continue
         cells = []
         for size in every:
-            ours, theirs = (_by_fold(r[size], key) for r in (runs[reference], its))
+            ours, theirs = (summary.by_fold(r[size], key) for r in (runs[reference], its))
             found = [ours[fold] - theirs[fold] for fold in ours]
             mean, low, high = summary.interval(found, its[size])
             cells.append(between(mean, low, high))
@@ -179,10 +179,6 @@ def _differences(
     about = f"{reference} minus the other in points, {kind}, fold by fold."
     head = Column(f"{reference} minus it", f"{kind}, points")
     return {head: Table(columns, rows, about)} if rows else {}
-
-
-def _by_fold(records: Sequence[Record], key: str) -> dict[int, float]:
-    return {record["run"]["fold"]: 100 * record[key]["accuracy"] for record in records}
 
 
 def _selected(
@@ -198,7 +194,7 @@ def _selected(
     for name, its in runs.items():
         gained, stopped = [], []
         for size in every:
-            last, chosen = (_by_fold(its[size], key) for _, key in _KINDS)
+            last, chosen = (summary.by_fold(its[size], key) for _, key in _KINDS)
             mean, low, high = summary.interval([chosen[f] - last[f] for f in last], its[size])
             gained.append(between(mean, low, high))
             at = sorted(record["selected"]["epoch"] for record in its[size])

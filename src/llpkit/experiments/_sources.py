@@ -74,13 +74,10 @@ def by_source(
     ids, others = ({r["id"] for r in some} for some in (tuned, untuned))
     if not tuned and not untuned:
         return [("", list(records), {})]
-    for source, its, alone, values in (
-        (GRID, ids, others <= ids, wanted),
-        (DEFAULTS, others, ids <= others, usual),
-    ):
-        if alone:
-            has = {Run.of(r).name for r in records if r["id"] in its or source_of(r) == source}
-            return [(source if has == by_name.keys() else "", list(records), values)]
+    if others <= ids or ids <= others:
+        source, its, values = (GRID, ids, wanted) if others <= ids else (DEFAULTS, others, usual)
+        has = {Run.of(r).name for r in records if r["id"] in its or source_of(r) == source}
+        return [(source if has == by_name.keys() else "", list(records), values)]
     rest = [r for r in records if r["id"] in others or r["id"] not in ids]
     return [(GRID, tuned, wanted), (DEFAULTS, rest, usual)]
 

@@ -111,10 +111,10 @@ class Difference:
 
 def differences(group: Group, reference: str = REFERENCE) -> list[Difference]:
     """Paired differences of accuracy, in points, with corrected intervals over folds."""
-    ours = _by_fold(group.runs.get(reference, []))
+    ours = by_fold(group.runs.get(reference, []))
     found = []
     for name, records in group.runs.items():
-        theirs = _by_fold(records)
+        theirs = by_fold(records)
         folds = [fold for fold in theirs if fold in ours]
         if name == reference or not folds:
             continue
@@ -153,8 +153,9 @@ def _along(
     return *interval([fmean(its) for its in apart], theirs), ahead, epochs
 
 
-def _by_fold(records: Sequence[Record]) -> dict[int, float]:
-    return {r["run"]["fold"]: 100 * r["final"]["accuracy"] for r in records}
+def by_fold(records: Sequence[Record], key: str = "final") -> dict[int, float]:
+    """Accuracies in per cent by fold: of the last epoch, or of the one that was selected."""
+    return {r["run"]["fold"]: 100 * r[key]["accuracy"] for r in records}
 
 
 def interval(

@@ -110,6 +110,26 @@ def test_the_learning_rates_go_a_step_beyond_where_the_best_is_at_an_end(
     assert bool(found.edges) == edge
 
 
+@pytest.mark.parametrize(
+    ("scores", "wanted"),
+    [
+        ({0.1: -3.0, 1.0: -1.0, 10.0: -2.0}, [0.1, 1.0, 10.0]),
+        ({0.1: -3.0, 1.0: -2.0, 10.0: -1.0}, [0.1, 1.0, 10.0, 100.0]),
+        ({0.1: -1.0, 1.0: -2.0, 10.0: -3.0}, [0.01, 0.1, 1.0, 10.0]),
+    ],
+)
+def test_weights_go_a_step_beyond_likewise(store, scores, wanted):
+    settings = small(methods=["llp-gan"])
+    for weight, score in scores.items():
+        candidate = {"lr": 3e-4, "weight_decay": 0.0, "weight": weight}
+        for run in _grid._runs("llp-gan", settings, candidate):
+            kept = {"held_out_log_likelihood": score}
+            written(store, run, [0.5] * run.epochs, final=kept)
+    found = _grid.search("llp-gan", settings, _grid.Known(store))
+    tried = {run.method_options["weight"] for run in found.runs if run.lr == 3e-4}
+    assert sorted(tried) == wanted
+
+
 def test_a_choice_follows_from_the_records_of_all_folders(tmp_path):
     """Two machines search for a method each; named together or copied together is the same."""
     rates = {3e-4: -2.0, 1e-3: -3.0, 3e-3: -4.0, 1e-4: -3.0}

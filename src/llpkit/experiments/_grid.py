@@ -3,7 +3,8 @@
 The search goes axis by axis: the candidates of a stage differ in its axes alone and are otherwise
 what the stages before chose. In each fold of the grid a tenth of the *training* bags is held out; a
 candidate's score is the mean over folds of the last epoch's mean exact log-likelihood of these
-bags. Where the best learning rate lies at the end of its axis, the axis is made longer by a step.
+bags. Where the best learning rate or weight lies at the end of its axis, the axis is made longer by
+a step.
 
 A choice follows from the records of grid runs and from nothing else, whatever folder they are in.
 """
@@ -44,13 +45,17 @@ RULE = (
 
 Stage = Mapping[str, Sequence[Any]]
 
-_LADDER = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-_RATES = {"lr": _LADDER[2:5]}
+# Each axis begins in the middle of its ladder and may go on by a step at either end.
+_LADDERS: Mapping[str, Sequence[float]] = {
+    "lr": (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    "weight": (0.01, 0.1, 1.0, 10.0, 100.0),
+}
+_RATES = {"lr": _LADDERS["lr"][2:5]}
 _DECAYS = {"weight_decay": (0.0, 0.05)}
 _STAGES: dict[str, tuple[Stage, ...]] = {
-    "llp-gan": ({"weight": (0.1, 1.0, 10.0)}, {"lr": _LADDER[1:4]}, _DECAYS)
+    "llp-gan": ({"weight": _LADDERS["weight"][1:4]}, {"lr": _LADDERS["lr"][1:4]}, _DECAYS)
 }
-_QUICK: tuple[Stage, ...] = ({"lr": _LADDER[3:5]},)
+_QUICK: tuple[Stage, ...] = ({"lr": _LADDERS["lr"][3:5]},)
 
 TOLD = {
     "epochs": "{} epochs",
@@ -122,27 +127,26 @@ def search(name: str, settings: Settings, known: Known) -> Search:
             if not all(run.id in known.records for run in asked) or not scored:
                 return Search(asked, list(tried.values()), None)
             top = max(scored, key=lambda pair: pair[0])[1]
-            longer = None if settings.quick else _longer(stage, axes, top)
-            if longer is None:
+            longer = {} if settings.quick else _longer(stage, axes, top)
+            if not longer:
                 break
-            axes["lr"] = longer
+            axes |= longer
         best = top
         edges += [a for a, v in axes.items() if best[a] in (min(v), max(v)) and best[a] > 0]
     return Search(asked, list(tried.values()), _choice(best, "grid"), edges)
 
 
-def _longer(stage: Stage, axes: Stage, best: Mapping[str, Any]) -> list[float] | None:
-    """The learning rates with one more beyond the end where the best lies, once at each end."""
-    if "lr" not in axes:
-        return None
-    rates, lr = axes["lr"], best["lr"]
-    if lr == min(rates) == min(stage["lr"]):
-        below = [rate for rate in _LADDER if rate < lr]
-        return [below[-1], *rates] if below else None
-    if lr == max(rates) == max(stage["lr"]):
-        above = [rate for rate in _LADDER if rate > lr]
-        return [*rates, above[0]] if above else None
-    return None
+def _longer(stage: Stage, axes: Stage, best: Mapping[str, Any]) -> dict[str, list[float]]:
+    """The axes with one more value beyond the end where the best lies, once at each end."""
+    longer = {}
+    for axis in axes.keys() & _LADDERS.keys():
+        values, top, ladder = axes[axis], best[axis], _LADDERS[axis]
+        below, above = [v for v in ladder if v < top], [v for v in ladder if v > top]
+        if below and top == min(values) == min(stage[axis]):
+            longer[axis] = [below[-1], *values]
+        elif above and top == max(values) == max(stage[axis]):
+            longer[axis] = [*values, above[0]]
+    return longer
 
 
 def run_grid(

@@ -149,7 +149,8 @@ def _doublings(
         f"From one size to the next, {kind}: points a doubling. The slope above is that of a "
         "straight line through all runs; these tell whether a line fits."
     )
-    return {Column("A doubling", kind): Table(columns, rows, about)} if steps else {}
+    # Of two sizes the only step is the slope.
+    return {Column("A doubling", kind): Table(columns, rows, about)} if len(steps) > 1 else {}
 
 
 def _differences(

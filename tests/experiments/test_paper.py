@@ -235,7 +235,7 @@ def test_both_e_steps_are_told_at_the_same_hyper_parameters(records):
 
 
 def by_size(report: Path, batch: int) -> list[list[str]]:
-    """The report's table of accuracy by bag size for one batch size: its headings, then its rows."""
+    """The report's accuracies by bag size for one batch size: the headings, then the rows."""
     text = (report / "summary.md").read_text(encoding="utf-8")
     start = f"### Accuracy against bag size, 60 epochs, augmentation paper, batches of {batch},"
     part = text[text.index(start) :]

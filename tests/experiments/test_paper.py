@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llpkit.experiments import Run, Store, write_report
+from llpkit.experiments import _summary as summary
 from llpkit.experiments._check import TOLERANCE, TOLERANCES
 from llpkit.experiments._grid import grids
 
@@ -283,14 +284,48 @@ def test_the_two_networks_stand_side_by_side_as_measured(records, chosen):
         assert row == {k: f"{statistics.fmean(v):.1f}" if v else "" for k, v in means.items()}
 
 
-def test_a_smaller_weight_is_told_as_measured():
-    """Of llp-gan's runs that a shorter search led to."""
-    for dataset, words in (("cifar10", "end at {} on CIFAR-10"), ("group-photos", "at {}\n  on")):
-        its = [r for r in EARLIER.read("convergence") if Run.of(r).dataset == dataset]
-        assert len(its) == 5
-        assert {Run.of(r).method_options["weight"] for r in its} == {10.0}
-        mean = 100 * statistics.fmean(r["final"]["accuracy"] for r in its)
-        assert words.format(f"{mean:.1f}") in PAGE
+def told(text: str) -> bool:
+    """Whether the page has these words, wherever its lines end."""
+    return text in " ".join(PAGE.split())
+
+
+def test_a_smaller_weight_is_told_as_measured(records):
+    """Of llp-gan's runs that an earlier search led to, and how far below the others they end."""
+
+    def ends(found, dataset: str) -> list[dict]:
+        wanted = ("convergence", dataset, "llp-gan")
+        runs = ((Run.of(record), record) for record in found)
+        return [r for run, r in runs if (run.experiment, run.dataset, run.method) == wanted]
+
+    for dataset, words in (
+        ("cifar10", "end at {} on CIFAR-10, {} points ({} to {}) lower"),
+        ("group-photos", "and at {} on photos, {} lower ({} to +{})"),
+    ):
+        earlier, now = ends(EARLIER.read(), dataset), ends(records, dataset)
+        assert {Run.of(r).method_options["weight"] for r in earlier} == {10.0}
+        ours, theirs = (summary.by_fold(found, "final") for found in (now, earlier))
+        assert len(theirs) == 5
+        assert ours.keys() == theirs.keys()
+        lower = [ours[fold] - theirs[fold] for fold in ours]
+        numbers = [statistics.fmean(theirs.values()), *summary.interval(lower, now)]
+        assert told(words.format(*(f"{n:.1f}".replace("-", "−") for n in numbers)))
+
+
+def test_what_stopping_gains_in_bags_of_sixteen_is_that_of_the_report(report):
+    with (report / "bag-size-selected.csv").open(encoding="utf-8") as lines:
+        found = [row for row in csv.DictReader(lines) if row["hyper_parameters"] == "defaults"]
+
+    def gain(method: str, augment: str) -> list[float]:
+        [row] = [
+            r for r in found if r["method"] == method and f"augmentation {augment}" in r["setting"]
+        ]
+        assert row["size"] == "16"
+        return [float(row[key]) for key in ("mean", "low", "high")]
+
+    mean, low, high = gain("mle-pass", "geometric")
+    assert told(f"a gain of {mean:.1f} points ({low:.1f} to +{high:.1f})".replace("-", "−"))
+    mean, low, high = gain("direct", "paper")
+    assert told(f"costs `direct` {-mean:.1f} points ({-high:.1f} to {-low:.1f}) there")
 
 
 def cells(path: Path) -> list[float | str]:

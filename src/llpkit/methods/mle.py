@@ -27,7 +27,7 @@ class MLE(Method):
         refresh: Where the E-step takes its logits from. ``"running"``: from the training pass
             itself, as the instances went by, which costs nothing. ``"pass"``: from a forward pass
             over the training data after the epoch, as in the paper; its targets are fresher, which
-            shows when there are few epochs.
+            can help with few epochs, and it overfits sooner: in bags of 16 it may collapse.
         step: How far the targets go from the prediction :math:`p_i` towards the posterior and
             beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two is
             over-relaxed EM, which has the same fixed points and needs fewer epochs to come near.

@@ -20,6 +20,7 @@ PAGE = (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOT_MEASURED = "–"
 DATASETS = ("cifar10", "group-photos")
+CLAIMS = ("group-photos", "cifar10")  # columns of the tables below the claims, left to right
 FLOORS = {
     "cifar10": "bird and cat, 120 epochs",
     "group-photos": "group photos at half size, 100 epochs",
@@ -33,20 +34,31 @@ def records() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def chosen() -> dict[str, dict[str, dict]]:
-    """For each data set, what the grid that has chosen tells of every method."""
-    found: dict[str, dict[str, dict]] = {name: {} for name in DATASETS}
-    for name, its in found.items():
-        for grid in grids(STORE, name):
-            for method, entry in grid["methods"].items():
-                if entry["chosen"] is not None or method not in its:
-                    its[method] = entry
-    return found
+    """For each data set, what the one grid of a method tells of it."""
+    return {
+        name: {m: entry for grid in grids(STORE, name) for m, entry in grid["methods"].items()}
+        for name in DATASETS
+    }
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     """What ``llpkit report results/paper`` writes."""
     return write_report(STORE, tmp_path_factory.mktemp("report")).parent
+
+
+@pytest.fixture(scope="module")
+def claimed(report):
+    """A function: the row of a CSV file for a data set, in the comparison with most folds."""
+
+    def row(file: str, dataset: str, **wanted: str) -> dict[str, str]:
+        with (report / f"{file}.csv").open(encoding="utf-8") as lines:
+            wanted |= {"dataset": dataset, "hyper_parameters": "grid"}
+            found = [r for r in csv.DictReader(lines) if wanted.items() <= r.items()]
+        usual = [r for r in found if "conv-large" in r["setting"] and "paper" in r["setting"]]
+        return max(usual, key=lambda r: int(r["comparison"].split()[0]))
+
+    return row
 
 
 def rows(heading: str, page: str = PAGE) -> list[list[str]]:
@@ -65,6 +77,32 @@ def table(heading: str) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in below]
 
 
+def page_says(text: str) -> bool:
+    """Whether the page has these words, wherever its lines end."""
+    return text in " ".join(PAGE.split())
+
+
+def by_size(report: Path, batch: int) -> list[list[str]]:
+    """The report's accuracies by bag size for one batch size: the headings, then the rows."""
+    text = (report / "summary.md").read_text(encoding="utf-8")
+    start = f"### Accuracy against bag size, 60 epochs, augmentation paper, batches of {batch},"
+    part = text[text.index(start) :]
+    return rows("Slope", part[part.index("last epoch. 3 folds at every size.") :])
+
+
+def cells(path: Path) -> list[float | str]:
+    """Every cell of a CSV file, numbers as such."""
+
+    def number(cell: str) -> float | str:
+        try:
+            return float(cell)
+        except ValueError:
+            return cell
+
+    with path.open(encoding="utf-8", newline="") as file:
+        return [number(cell) for row in csv.reader(file) for cell in row]
+
+
 def at_choice(record: dict, choice: dict | None) -> bool:
     """Whether a run has what the grid chose, and the network that it chose it for."""
     run = Run.of(record)
@@ -78,6 +116,11 @@ def spread(values: list[float]) -> str:
     """Mean ± deviation; the value itself where there is one."""
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{deviation}"
+
+
+def signed(*values: str) -> str:
+    mean, *ends = (f"{float(value):+.1f}".replace("-", "−") for value in values)
+    return f"{mean} ({' to '.join(ends)})"
 
 
 def accuracies(records: list[dict], choices: dict, dataset: str, augment: str) -> dict[str, str]:
@@ -235,14 +278,6 @@ def test_both_e_steps_are_told_at_the_same_hyper_parameters(records):
         assert cells == [*expected, spread([100 * r["final"]["accuracy"] for r in its])]
 
 
-def by_size(report: Path, batch: int) -> list[list[str]]:
-    """The report's accuracies by bag size for one batch size: the headings, then the rows."""
-    text = (report / "summary.md").read_text(encoding="utf-8")
-    start = f"### Accuracy against bag size, 60 epochs, augmentation paper, batches of {batch},"
-    part = text[text.index(start) :]
-    return rows("Slope", part[part.index("last epoch. 3 folds at every size.") :])
-
-
 def test_larger_steps_are_told_as_the_report_has_them(report):
     told = [row[1:] for row in rows("accuracy, 1024 instances a step")]
     expected = by_size(report, 1024)
@@ -284,11 +319,6 @@ def test_the_two_networks_stand_side_by_side_as_measured(records, chosen):
         assert row == {k: f"{statistics.fmean(v):.1f}" if v else "" for k, v in means.items()}
 
 
-def told(text: str) -> bool:
-    """Whether the page has these words, wherever its lines end."""
-    return text in " ".join(PAGE.split())
-
-
 def test_a_smaller_weight_is_told_as_measured(records):
     """Of llp-gan's runs that an earlier search led to, and how far below the others they end."""
 
@@ -308,7 +338,7 @@ def test_a_smaller_weight_is_told_as_measured(records):
         assert ours.keys() == theirs.keys()
         lower = [ours[fold] - theirs[fold] for fold in ours]
         numbers = [statistics.fmean(theirs.values()), *summary.interval(lower, now)]
-        assert told(words.format(*(f"{n:.1f}".replace("-", "−") for n in numbers)))
+        assert page_says(words.format(*(f"{n:.1f}".replace("-", "−") for n in numbers)))
 
 
 def test_what_stopping_gains_in_bags_of_sixteen_is_that_of_the_report(report):
@@ -323,22 +353,9 @@ def test_what_stopping_gains_in_bags_of_sixteen_is_that_of_the_report(report):
         return [float(row[key]) for key in ("mean", "low", "high")]
 
     mean, low, high = gain("mle-pass", "geometric")
-    assert told(f"a gain of {mean:.1f} points ({low:.1f} to +{high:.1f})".replace("-", "−"))
+    assert page_says(f"a gain of {mean:.1f} points ({low:.1f} to +{high:.1f})".replace("-", "−"))
     mean, low, high = gain("direct", "paper")
-    assert told(f"costs `direct` {-mean:.1f} points ({-high:.1f} to {-low:.1f}) there")
-
-
-def cells(path: Path) -> list[float | str]:
-    """Every cell of a CSV file, numbers as such."""
-
-    def number(cell: str) -> float | str:
-        try:
-            return float(cell)
-        except ValueError:
-            return cell
-
-    with path.open(encoding="utf-8", newline="") as file:
-        return [number(cell) for row in csv.reader(file) for cell in row]
+    assert page_says(f"costs `direct` {-mean:.1f} points ({-high:.1f} to {-low:.1f}) there")
 
 
 def test_the_committed_tables_are_those_of_the_records(report):
@@ -357,33 +374,11 @@ def test_the_committed_tables_are_those_of_the_records(report):
         assert (report / "figures" / path.name).exists()
 
 
-@pytest.fixture(scope="module")
-def claimed(report):
-    """A function: the row of a CSV file for a data set, in the comparison with most folds."""
-
-    def row(file: str, dataset: str, **wanted: str) -> dict[str, str]:
-        with (report / f"{file}.csv").open(encoding="utf-8") as lines:
-            wanted |= {"dataset": dataset, "hyper_parameters": "grid"}
-            found = [r for r in csv.DictReader(lines) if wanted.items() <= r.items()]
-        usual = [r for r in found if "conv-large" in r["setting"] and "paper" in r["setting"]]
-        return max(usual, key=lambda r: int(r["comparison"].split()[0]))
-
-    return row
-
-
-IN_ORDER = ("group-photos", "cifar10")
-
-
-def signed(*values: str) -> str:
-    mean, *ends = (f"{float(value):+.1f}".replace("-", "−") for value in values)
-    return f"{mean} ({' to '.join(ends)})"
-
-
 @pytest.mark.parametrize("reference", ["mle-pass", "mle"])
 def test_differences_are_those_of_the_report(reference, claimed):
     for name, *cells in rows(f"{reference} minus")[1:]:
         expected = []
-        for dataset in IN_ORDER:
+        for dataset in CLAIMS:
             own = claimed("paired-differences", dataset, reference=reference, rival=name)
             expected += [signed(own["mean"], own["low"], own["high"])]
             expected += [signed(own["along"], own["along_low"], own["along_high"])]
@@ -394,7 +389,7 @@ def test_differences_are_those_of_the_report(reference, claimed):
 def test_deviations_over_folds_are_those_of_the_report(claimed):
     for name, *cells in rows("standard deviation")[1:]:
         expected = []
-        for dataset in IN_ORDER:
+        for dataset in CLAIMS:
             own = claimed("accuracy", dataset, method=name)
             keys = ("sd", "sampling_sd", "band")
             sd, sampling, band = (float(own[f"accuracy_percent_{key}"]) for key in keys)
@@ -414,7 +409,7 @@ def test_epochs_to_an_accuracy_are_those_of_the_report(claimed):
 
     for name, *cells in rows("epochs")[1:]:
         expected = []
-        for dataset in IN_ORDER:
+        for dataset in CLAIMS:
             own = claimed("time-to-accuracy", dataset, reference="mle-pass", method=name)
             ratios = [span(own, key, ".2f") for key in ("ratio", "own_ratio") if own["ratio"]]
             expected += [span(own, "epochs", ".0f"), *(ratios or ["", ""])]
@@ -422,7 +417,7 @@ def test_epochs_to_an_accuracy_are_those_of_the_report(claimed):
 
 
 def test_the_claims_about_epochs_are_those_of_the_report(claimed):
-    for dataset, start in zip(IN_ORDER, ("| on photos", "| on CIFAR-10 about"), strict=True):
+    for dataset, start in zip(CLAIMS, ("| on photos", "| on CIFAR-10 about"), strict=True):
         [line] = [line for line in PAGE.splitlines() if line.startswith(start)]
         amle, dllp = (
             claimed("time-to-accuracy", dataset, reference="mle-pass", method=name)

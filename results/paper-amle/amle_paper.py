@@ -1,7 +1,9 @@
 """The paper's own AMLE: the variance is the sum of p (1 - p), with a floor."""
 
 import math
+
 from torch import Tensor
+
 from llpkit.likelihood import Evidence
 from llpkit.likelihood._ragged import segment_sum
 from llpkit.methods import BagMethod, register
@@ -20,6 +22,7 @@ class AMLEPaper(BagMethod):
         self.floor = float(floor)
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        """The negative log-density of every count, ``(B,)``."""
         p = logits.float().sigmoid()
         mean = segment_sum(p, offsets)
         variance = segment_sum(p * (1 - p), offsets) + self.floor

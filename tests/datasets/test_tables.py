@@ -496,26 +496,31 @@ def test_only_unusable_columns(write):
     assert "has no feature columns" in message
 
 
-def test_a_million_rows_take_seconds(tmp_path):
+def test_reading_time_grows_with_the_rows(tmp_path):
     import time
 
-    n = 200_000  # a fifth of it, in a fifth of ten seconds and a margin for busy machines
-    rng = np.random.default_rng(0)
-    bag = rng.integers(0, n // 6, n)
-    labels = rng.integers(0, 2, n)
-    columns = {
-        "bag": bag,
-        "n": np.bincount(bag, labels, minlength=n // 6).astype(int)[bag],
-        "x": rng.normal(size=n),
-        "y": np.array(["one", "two", ""])[rng.integers(0, 3, n)],
-    }
     from pyarrow import csv
 
-    csv.write_csv(pa.table(columns), tmp_path / "t.csv")
-    start = time.perf_counter()
-    data = features(tmp_path / "t.csv")
-    assert time.perf_counter() - start < 10
-    assert data.bags.num_instances == n
+    seconds = []
+    for n in (50_000, 200_000):
+        rng = np.random.default_rng(0)
+        bag = rng.integers(0, n // 6, n)
+        labels = rng.integers(0, 2, n)
+        columns = {
+            "bag": bag,
+            "n": np.bincount(bag, labels, minlength=n // 6).astype(int)[bag],
+            "x": rng.normal(size=n),
+            "y": np.array(["one", "two", ""])[rng.integers(0, 3, n)],
+        }
+        csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+        best = np.inf
+        for _ in range(2):  # on the CPU, so that other processes do not count
+            start = time.process_time()
+            data = features(tmp_path / "t.csv")
+            best = min(best, time.process_time() - start)
+        assert data.bags.num_instances == n
+        seconds.append(best)
+    assert seconds[1] < 10 * seconds[0]  # four times the rows; a quadratic cost would take 16
 
 
 def test_bags_of_one(tmp_path):

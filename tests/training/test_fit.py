@@ -313,7 +313,7 @@ x = torch.tensor(digits.images * 15).to(torch.uint8)[:600, None]
 bags = llpkit.random_bags(torch.tensor(digits.target[:600]) % 2, (1, 12), generator=0)
 torch.set_num_threads(1)
 model = llpkit.fit("small-cnn", bags, x, epochs=8, batch_size=64, run_dir=sys.argv[1], resume=True,
-                   progress=False)
+                   device="cpu", progress=False)
 model.save(sys.argv[1])
 """
 

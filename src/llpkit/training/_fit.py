@@ -88,8 +88,9 @@ def fit(
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
         run_dir: Where a checkpoint is written after every epoch; one that is there already is
             never overwritten unless the run resumes from it.
-        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
-            data and settings must be those of the run.
+        resume: Go on from the checkpoint in ``run_dir``; data and settings must be those of the
+            run. On a CPU the weights are those of a run that was never stopped, bit for bit; on a
+            CUDA device, where sums are added in no fixed order, up to rounding.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
         cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is

@@ -1,11 +1,13 @@
 """One call from bags to a fitted model."""
 
+import functools
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from lightning_fabric import Fabric
@@ -28,7 +30,22 @@ CHECKPOINT = "checkpoint.pt"
 SCHEDULES = ("tail", "cosine", "constant")
 _SAMPLE = 4096
 
+_P, _R = ParamSpec("_P"), TypeVar("_R")
 
+_training = threading.RLock()
+"""Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
+
+
+def _one_at_a_time(train: Callable[_P, _R]) -> Callable[_P, _R]:
+    @functools.wraps(train)
+    def alone(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _training:
+            return train(*args, **kwargs)
+
+    return alone
+
+
+@_one_at_a_time
 def fit(
     network: str | nn.Module | None,
     bags: Bags,
@@ -59,6 +76,11 @@ def fit(
     progress: bool = True,
 ) -> Fitted:
     """Train a network that classifies single instances, from the counts of their bags.
+
+    Dropout, augmentation and shuffling draw from torch's global random numbers, which the run seeds
+    and puts back. So that a seed gives the same weights everywhere, calls in several threads run
+    one after the other; processes run side by side. A network that you build yourself has drawn
+    its weights before: seed torch, and build it, in one thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
@@ -253,7 +275,7 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
             "classes, and their counts are not exact; leave held_out away"
         )
     parts = [bags] if held_out is None else [bags, held_out]
-    warn_of_approximation(*parts, stacklevel=4)
+    warn_of_approximation(*parts, stacklevel=5)
 
 
 def _device(device: str) -> torch.device:

@@ -79,8 +79,9 @@ def train(
     bags: Bags,
     seed: int,
     threads: int | None = None,
+    held_out: Bags | None = None,
 ) -> TableModel:
-    """Fit an estimator by name to the training bags of a table."""
+    """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
     from llpkit.estimators._named import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -95,8 +96,53 @@ def train(
         estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
     path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
-    details = {"estimator": name, "warnings": sorted({str(w.message) for w in told})}
-    return TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details: dict[str, Any] = {
+        "estimator": name,
+        "warnings": sorted({str(w.message) for w in told}),
+    }
+    model = TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details["baseline"] = _baseline(model, data.inputs, bags, held_out)
+    return model
+
+
+def _baseline(
+    model: TableModel, inputs: Tensor, bags: Bags, held_out: Bags | None
+) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    rate = evaluation.constant_rate(bags)
+    found: dict[str, Any] = {"rate": rate.tolist()}
+    gains: list[evaluation.Gain | None] = []
+    for prefix, part in (("", bags), ("held_out_", held_out)):
+        known = part is not None and bool(evaluation.measurable(part).any())
+        one = None
+        if part is not None and known:
+            log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
+            if part is bags:
+                count = _parameters(model.estimator)
+                one = evaluation.gain(log_p, part, rate, trained_on=bags, parameters=count)
+                if _out_of_fold(model.estimator):  # what it gave bags that a fit had not seen
+                    unseen = float(model.estimator.log_likelihoods_.max())
+                    one = one._replace(log_likelihood=min(one.log_likelihood, unseen))
+            else:
+                one = evaluation.gain(log_p, part, rate)
+            found[f"{prefix}log_likelihood"] = one.baseline
+        gains.append(one)
+    note = evaluation.baseline_note(*gains)
+    return found if note is None else found | {"warning": note}
+
+
+def _out_of_fold(estimator: Any) -> bool:
+    return bool(getattr(estimator, "out_of_fold_", False) and len(estimator.log_likelihoods_))
+
+
+def _parameters(estimator: Any) -> int | None:
+    """How many numbers an estimator fits to the bags' counts, where that is known."""
+    if _out_of_fold(estimator):
+        return 1 + int(np.size(estimator.shift_))  # a scale and a shift, of scores of other bags
+    inner = getattr(estimator, "estimator_", estimator)
+    if hasattr(inner, "coef_"):
+        return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))
+    return None
 
 
 def load(folder: Path) -> TableModel:

@@ -279,7 +279,9 @@ def gain(
     bags must be higher by half the 95 % quantile of :math:`\chi^2` with that many degrees of
     freedom.
 
-    Bags whose log-likelihood is an upper bound are left out if there are others.
+    A flexible model that is trained for long can learn noise by heart and pass: only bags that it
+    has not seen can tell. Bags whose log-likelihood is an upper bound are left out if there are
+    others.
 
     Args:
         log_p: The model's log-likelihood of every bag.

@@ -44,14 +44,22 @@ def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
 def even_sample(cost: Tensor, budget: float) -> Tensor:
     """Places of bags, evenly spread, that together cost no more than the budget; one at least.
 
+    Bags that alone cost more are left out; if all do, the cheapest is taken.
+
     >>> even_sample(torch.ones(10), 5)
     tensor([1, 3, 5, 7, 9])
     """
-    total, number = float(cost.sum()), len(cost)
-    kept = number if total <= budget else max(1, int(number * budget / total))
+    if float(cost.sum()) <= budget:
+        return torch.arange(len(cost))
+    cost = cost.cpu()
+    fit = (cost <= budget).nonzero()[:, 0]
+    if len(fit) == 0:
+        return cost.argmin()[None]
+    kept = min(len(fit), 1 + int(len(fit) * budget / float(cost[fit].sum())))
     while True:
-        places = ((torch.arange(kept, dtype=torch.float64) + 0.5) * number / max(kept, 1)).long()
-        if kept <= 1 or kept == number or float(cost[places].sum()) <= budget:
+        steps = (torch.arange(kept, dtype=torch.float64) + 0.5) * len(fit) / kept
+        places = fit[steps.long()]
+        if kept == 1 or float(cost[places].sum()) <= budget:
             return places
         kept -= max(1, kept // 10)
 

@@ -120,15 +120,21 @@ def _baseline(
             if part is bags:
                 count = _parameters(model.estimator)
                 one = evaluation.gain(log_p, part, rate, trained_on=bags, parameters=count)
-                if _out_of_fold(model.estimator):  # what it gave bags that a fit had not seen
-                    unseen = float(model.estimator.log_likelihoods_.max())
-                    one = one._replace(log_likelihood=min(one.log_likelihood, unseen))
+                if _out_of_fold(model.estimator):
+                    # Trees learn bags by heart. The first fits had not seen the bags that they are
+                    # judged by; the later ones repeat what their own posteriors told them.
+                    first = float(model.estimator.log_likelihoods_[0])
+                    one = one._replace(log_likelihood=first)
             else:
                 one = evaluation.gain(log_p, part, rate)
             found[f"{prefix}log_likelihood"] = one.baseline
         gains.append(one)
     note = evaluation.baseline_note(*gains)
-    return found if note is None else found | {"warning": note}
+    if note is None:
+        return found
+    if gains[1] is None and _out_of_fold(model.estimator):
+        note += " (the log-likelihood is that of the first fits of EM, which had not seen the bag)"
+    return found | {"warning": note}
 
 
 def _out_of_fold(estimator: Any) -> bool:
@@ -137,8 +143,8 @@ def _out_of_fold(estimator: Any) -> bool:
 
 def _parameters(estimator: Any) -> int | None:
     """How many numbers an estimator fits to the bags' counts, where that is known."""
-    if _out_of_fold(estimator):
-        return 1 + int(np.size(estimator.shift_))  # a scale and a shift, of scores of other bags
+    if _out_of_fold(estimator):  # those of the additive model that EM starts from
+        return 8 * estimator.n_features_in_ * max(1, len(estimator.classes_) - 1)
     inner = getattr(estimator, "estimator_", estimator)
     if hasattr(inner, "coef_"):
         return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))

@@ -162,7 +162,7 @@ def _worst(
             captions = _captions(data.encoder, data.inputs[bag.rows], [w.column for w in worth])
             pairs = zip(instances, captions, strict=True)
             instances = [replace(one, caption=caption) for one, caption in pairs]
-        known = f"{wall.known}, {far:.1f} standard deviations from what is expected"
+        known = f"{wall.known}; {far:.1f} standard deviations away from what is expected"
         found.append(replace(wall, known=known, instances=instances))
     return found
 

@@ -144,7 +144,7 @@ def _out_of_fold(estimator: Any) -> bool:
 def _parameters(estimator: Any) -> int | None:
     """How many numbers an estimator fits to the bags' counts, where that is known."""
     if _out_of_fold(estimator):  # those of the additive model that EM starts from
-        return 8 * estimator.n_features_in_ * max(1, len(estimator.classes_) - 1)
+        return 8 * int(estimator.n_features_in_) * max(1, len(estimator.classes_) - 1)
     inner = getattr(estimator, "estimator_", estimator)
     if hasattr(inner, "coef_"):
         return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))

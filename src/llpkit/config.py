@@ -76,6 +76,15 @@ def _resident(value: Any) -> bool | str:
     return found
 
 
+def _measure(value: Any) -> str:
+    # YAML reads a bare off as false.
+    known = {"auto": "auto", "all": "all", "true": "all", "off": "off", "false": "off"}
+    found = known.get(str(value).lower())
+    if found is None:
+        raise ValueError("give auto, all or off")
+    return found
+
+
 Columns = Annotated[str | list[str] | None, PlainValidator(_columns)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -189,6 +198,7 @@ NETWORK_KEYS = (
     "schedule",
     "augment",
     "patience",
+    "measure",
 )
 PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
 
@@ -212,6 +222,7 @@ class Config(_Section):
     augment: str | None = None
     held_out: Share | None = None
     patience: Annotated[int, Field(ge=1)] | None = None
+    measure: Annotated[str, PlainValidator(_measure)] = "auto"
     test_fraction: Share | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "auto"

@@ -1,14 +1,15 @@
 """How good a model is: of instances where labels exist, of bags always."""
 
+import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
-from llpkit.likelihood._best import best_log_prob, reach
+from llpkit.likelihood._best import best, best_log_prob, cost, even_sample, reach
 from llpkit.likelihood._ragged import segment_sum
 
 
@@ -160,6 +161,198 @@ def warn_of_approximation(*parts: Bags, stacklevel: int = 3) -> None:
     text = approximation_note(*parts)
     if text is not None:
         warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)
+
+
+def constant_rate(bags: Bags) -> Tensor:
+    """The one probability, the same for every instance, that makes the counts most likely.
+
+    Of the positive class, a scalar, or of every class ``(K,)``; float64. For exact counts it is the
+    pooled proportion; otherwise it is found by EM, on an even sample of the bags if they are many.
+
+    >>> constant_rate(Bags(offsets=[0, 2, 5], counts=[1, 1]))
+    tensor(0.4000, dtype=torch.float64)
+    """
+    bags = bags.to("cpu")
+    if not bags.evidence.is_exact:
+        bags = bags[even_sample(cost(bags.evidence, bags.sizes), _RATE_BUDGET)]
+    classes, n = bags.num_classes, bags.sizes
+    low, high = bags.evidence.low, bags.evidence.high
+    high = torch.minimum(high, n if classes is None else n[:, None])
+    rate = (low + high).double().sum(0) / 2
+    rate = rate / (max(1, bags.num_instances) if classes is None else rate.sum().clamp(min=1e-300))
+    if bags.evidence.is_exact or bags.num_instances == 0:
+        return rate
+    for _ in range(_RATE_STEPS):
+        before = rate
+        phi = best(_constant_logits(rate, bags), bags.evidence, bags.offsets)[1]
+        rate = phi.mean(0)
+        if float((rate - before).abs().max()) < 1e-7:
+            break
+    return rate
+
+
+def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
+    """Log-likelihood of every bag's counts ``(B,)`` under one constant rate for every instance.
+
+    What a model reaches that has learned nothing from the instances: a model is worth something by
+    as much as :func:`bag_log_likelihood` is higher. Exact counts have a closed form, the binomial
+    or multinomial probability, whatever the size of the bags. NaN where nothing can be had.
+
+    Args:
+        bags: The bags to measure.
+        rate: The rate, as :func:`constant_rate` gives it for the bags that the model was trained
+            on; that of ``bags`` themselves unless given. A rate from other bags is taken to be at
+            least 1e-6 for every class.
+
+    >>> bags = Bags(offsets=[0, 2, 5], counts=[1, 2])
+    >>> baseline_log_likelihood(bags, 0.5).exp()
+    tensor([0.5000, 0.3750], dtype=torch.float64)
+    """
+    bags = bags.to("cpu")
+    if rate is None:
+        rate = constant_rate(bags)
+    else:
+        rate = torch.as_tensor(rate, dtype=torch.float64).cpu().clamp(1e-6, 1 - 1e-6)
+    if rate.dim() != (bags.num_classes is not None) or rate.numel() != (bags.num_classes or 1):
+        wanted = "one number" if bags.num_classes is None else f"{bags.num_classes} numbers"
+        raise LLPError(f"rate has shape {tuple(rate.shape)}; these bags need {wanted}")
+    evidence, n = bags.evidence, bags.sizes.double()
+    known = _counts_known(bags)
+    counts, p = evidence.low.double(), rate
+    if bags.num_classes is None:
+        counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])
+    result = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1) + torch.xlogy(counts, p).sum(1)
+    if not bool(known.all()):
+        rest = bags[~known]
+        z = _constant_logits(rate, rest)
+        result[~known] = best_log_prob(z, rest.evidence, rest.offsets)
+    return result
+
+
+def _counts_known(bags: Bags) -> Tensor:
+    """Which bags have an exact count, ``(B,)`` bool."""
+    evidence = bags.evidence
+    sure = evidence.low == evidence.high
+    sure &= evidence.table_offsets.diff().reshape(sure.shape) == 0
+    return sure if sure.dim() == 1 else sure.all(1)
+
+
+def _constant_logits(rate: Tensor, bags: Bags) -> Tensor:
+    """The same logits for every instance: ``(N,)`` or ``(N, K)``."""
+    z = rate.logit() if rate.dim() == 0 else rate.log()
+    return z.expand(bags.num_instances, *rate.shape).contiguous()
+
+
+_RATE_BUDGET, _RATE_STEPS = 2**18, 100
+
+
+class Gain(NamedTuple):
+    """How much better a model explains some bags than a constant rate does, means of a bag."""
+
+    log_likelihood: float
+    baseline: float
+    needed: float
+    """By how much the model must be better for it to be clear that it learned something."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is."""
+        return self.log_likelihood - self.baseline > self.needed
+
+
+def gain(
+    log_p: Tensor,
+    bags: Bags,
+    rate: Any = None,
+    *,
+    trained_on: Bags | None = None,
+    parameters: int | None = None,
+) -> Gain:
+    r"""Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
+
+    Bags that the model has not seen: the mean difference must exceed three of its standard errors.
+    Three, since the epoch may have been chosen by these bags.
+
+    Bags that it was trained on: a fitted number raises the total log-likelihood by ½ on average if
+    there is nothing to learn (Wilks: :math:`2 \Delta \sim \chi^2`), and no more numbers can be
+    fitted than the model has parameters, or than the counts hold. So the total over all training
+    bags must be higher by half the 95 % quantile of :math:`\chi^2` with that many degrees of
+    freedom.
+
+    A flexible model that is trained for long can learn noise by heart and pass: only bags that it
+    has not seen can tell. Bags whose log-likelihood is an upper bound are left out if there are
+    others.
+
+    Args:
+        log_p: The model's log-likelihood of every bag.
+        bags: These bags.
+        rate: The :func:`constant_rate` of the training bags.
+        trained_on: If ``bags`` were trained on: all bags of the training, of which ``bags`` may be
+            a sample.
+        parameters: How many the model has, where that is known.
+    """
+    exact = reach(bags.evidence, bags.sizes).exact.cpu()
+    base = baseline_log_likelihood(bags, rate)
+    log_p = log_p.detach().double().cpu()
+    used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
+    log_p, base = log_p[used], base[used]
+    difference, number = log_p - base, len(base)
+    if trained_on is None:
+        error = float(difference.std()) / math.sqrt(number) if number > 1 else math.inf
+        needed = 3 * error if math.isfinite(error) else math.inf
+    else:
+        freedom = _freedom(trained_on)
+        if parameters is not None:
+            freedom = min(freedom, parameters)
+        needed = _chi_square_95(freedom) / 2 / max(1, len(trained_on))
+    return Gain(float(log_p.mean()), float(base.mean()), needed)
+
+
+def _freedom(bags: Bags) -> int:
+    """How many free numbers the counts of all bags hold."""
+    n, low, high = bags.sizes, bags.evidence.low, bags.evidence.high
+    told = bags.evidence.table_offsets.diff().reshape(low.shape) > 0
+    told |= (low > 0) | (high < (n if low.dim() == 1 else n[:, None]))
+    told = told if told.dim() == 1 else told.any(1)
+    return int((n.clamp(max=(bags.num_classes or 2) - 1) * told).sum())
+
+
+def _chi_square_95(freedom: int) -> float:
+    """The 95 % quantile, by Wilson and Hilferty's cube."""
+    if freedom <= 0:
+        return 0.0
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + 1.6449 * math.sqrt(spread)) ** 3
+
+
+def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | None:
+    """What to know if a model does not clearly explain its bags better than a constant rate does.
+
+    Bags that the model has not seen decide. If these are too few to be sure, it is enough that the
+    model is better on them at all and clearly better on the training bags.
+    """
+    if unseen is not None:
+        ahead = unseen.log_likelihood > unseen.baseline
+        if unseen.clear or (ahead and training is not None and training.clear):
+            return None
+        part, found = "held-out", unseen
+    elif training is not None and not training.clear:
+        part, found = "training", training
+    else:
+        return None
+    text = (
+        f"the model explains the {part} bags no better than a constant rate: the mean "
+        f"log-likelihood of a bag is {found.log_likelihood:.3f}, and {found.baseline:.3f} if every "
+        "instance has the same probability"
+    )
+    if found.log_likelihood > found.baseline:
+        text += (
+            ", a difference that chance can explain"
+            if math.isinf(found.needed)
+            else f"; chance alone can explain a difference of {found.needed:.3f}"
+        )
+    hold = "hold out more bags" if part == "held-out" else "hold bags out to be sure"
+    return f"{text}; check that each count is that of its bag, train longer, or {hold}"
 
 
 def proportion_error(probability: Tensor, bags: Bags) -> float:

@@ -55,7 +55,8 @@ def method_table(rows: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    heads = ("method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik", "calib. error")
+    heads = ["method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik"]
+    heads += ["constant rate", "calib. error"]
     for head in heads:
         table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
 
@@ -71,6 +72,7 @@ def method_table(rows: Sequence[Any]) -> Any:
             shown(row.epoch_seconds, "{:.3f}"),
             shown(row.epoch_ratio, "{:.2f}×"),
             shown(row.log_likelihood, "{:.3f}"),
+            shown(row.baseline_log_likelihood, "{:.3f}"),
             shown(row.calibration_error, "{:.3f}"),
         )
     return table

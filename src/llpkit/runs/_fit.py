@@ -20,7 +20,7 @@ from llpkit import training as train
 from llpkit.bags import Bags
 from llpkit.config import Config, Settings, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
+from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
 from llpkit.runs._data import divide, load_data, take
 from llpkit.runs._measure import measure
@@ -81,7 +81,9 @@ def fit(
         start = time.perf_counter()
         parts = divide(data.bags, config)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ApproximationWarning)  # a note says it, of all parts
+            # Notes say it, the first of all parts.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
     except BaseException as error:
         if not (work / CHECKPOINT).exists():  # nothing was learnt that could be resumed
@@ -94,14 +96,28 @@ def fit(
         raise
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
-    about = evaluation.approximation_note(*parts.values())
-    if about is not None:
-        model.details["warnings"] = [*model.details.get("warnings", ()), about]
+    about = (
+        model.details["baseline"].get("warning"),
+        evaluation.approximation_note(*parts.values()),
+        _measured_note(model, parts["training"]),
+    )
+    model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
     measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
     _write_run(work, config, data, parts, model, record)
     publish(work, out)
     notes = (*data.notes, *model.details.get("warnings", ()))
     return Finished(out, model, measures, notes)
+
+
+def _measured_note(model: Fitted, training: Bags) -> str | None:
+    """What to know of the history if it tells of a sample of the bags."""
+    measured = model.history[-1].get("measured_bags") if model.history else None
+    if measured is None:
+        return None
+    return (
+        f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
+        "was measured, since that of all would have taken long; `measure='all'` measures all"
+    )
 
 
 def _workplace(config: Config, out: Path, resume: bool, force: bool) -> Path:
@@ -176,6 +192,7 @@ def _train(
             parts["training"],
             config.seed,
             config.threads,
+            parts.get("held-out"),
         )
     labels = None
     if METHODS[config.method].needs_labels:
@@ -204,6 +221,7 @@ def _train(
         augment=config.augment,
         held_out=parts.get("held-out"),
         patience=config.patience,
+        measure=config.measure,
         labels=labels,
         precision=config.precision,
         device=config.device,

@@ -79,8 +79,9 @@ def train(
     bags: Bags,
     seed: int,
     threads: int | None = None,
+    held_out: Bags | None = None,
 ) -> TableModel:
-    """Fit an estimator by name to the training bags of a table."""
+    """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
     from llpkit.estimators._named import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -95,8 +96,59 @@ def train(
         estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
     path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
-    details = {"estimator": name, "warnings": sorted({str(w.message) for w in told})}
-    return TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details: dict[str, Any] = {
+        "estimator": name,
+        "warnings": sorted({str(w.message) for w in told}),
+    }
+    model = TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details["baseline"] = _baseline(model, data.inputs, bags, held_out)
+    return model
+
+
+def _baseline(
+    model: TableModel, inputs: Tensor, bags: Bags, held_out: Bags | None
+) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    rate = evaluation.constant_rate(bags)
+    found: dict[str, Any] = {"rate": rate.tolist()}
+    gains: list[evaluation.Gain | None] = []
+    for prefix, part in (("", bags), ("held_out_", held_out)):
+        known = part is not None and bool(evaluation.measurable(part).any())
+        one = None
+        if part is not None and known:
+            log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
+            if part is bags:
+                count = _parameters(model.estimator)
+                one = evaluation.gain(log_p, part, rate, trained_on=bags, parameters=count)
+                if _out_of_fold(model.estimator):
+                    # Trees learn bags by heart. The first fits had not seen the bags that they are
+                    # judged by; the later ones repeat what their own posteriors told them.
+                    first = float(model.estimator.log_likelihoods_[0])
+                    one = one._replace(log_likelihood=first)
+            else:
+                one = evaluation.gain(log_p, part, rate)
+            found[f"{prefix}log_likelihood"] = one.baseline
+        gains.append(one)
+    note = evaluation.baseline_note(*gains)
+    if note is None:
+        return found
+    if gains[1] is None and _out_of_fold(model.estimator):
+        note += " (the log-likelihood is that of the first fits of EM, which had not seen the bag)"
+    return found | {"warning": note}
+
+
+def _out_of_fold(estimator: Any) -> bool:
+    return bool(getattr(estimator, "out_of_fold_", False) and len(estimator.log_likelihoods_))
+
+
+def _parameters(estimator: Any) -> int | None:
+    """How many numbers an estimator fits to the bags' counts, where that is known."""
+    if _out_of_fold(estimator):  # those of the additive model that EM starts from
+        return 8 * int(estimator.n_features_in_) * max(1, len(estimator.classes_) - 1)
+    inner = getattr(estimator, "estimator_", estimator)
+    if hasattr(inner, "coef_"):
+        return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))
+    return None
 
 
 def load(folder: Path) -> TableModel:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -292,11 +292,30 @@ def _write_csv(data: Any, path: Path) -> None:
     import pyarrow as pa
 
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(data.column_names)
+        file.write(",".join(map(_quoted, data.column_names)) + "\n")
+        writer = csv.writer(_ShortEnds(file))
         for batch in data.to_batches(max_chunksize=10**5):
             columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
             writer.writerows(zip(*columns, strict=True))
+
+
+def _quoted(name: str) -> str:
+    """A name in the header, quoted if a reader might take a part of it for a separator."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
+
+
+class _ShortEnds:
+    r"""Ends lines in ``\n``. Before Python 3.13 the writer quotes only its own line ends.
+
+    It therefore has to write ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write(row[:-2] + "\n")
 
 
 def _parquet(path: Path, content: bytes) -> Any:

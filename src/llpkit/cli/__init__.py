@@ -39,6 +39,13 @@ USER_ERROR = 2
 Threshold = Annotated[float, typer.Option(help="Label positive from this probability on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+TrustModel = Annotated[
+    bool,
+    typer.Option(
+        "--trust-model",
+        help="Read LightGBM models too, which could crash the process if they were tampered with.",
+    ),
+]
 RunDir = Annotated[
     Path, typer.Argument(help="A directory that llpkit fit wrote.", metavar="RUN_DIR")
 ]
@@ -249,6 +256,7 @@ def predict(
     threshold: Threshold = 0.5,
     prefix: Annotated[str, typer.Option(help="Put before the names of the new columns.")] = "",
     device: Device = "auto",
+    trust_model: TrustModel = False,
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
@@ -269,7 +277,7 @@ def predict(
 
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise LLPError(f"{out} is neither .csv nor .parquet; choose one of the two")
-    run = runs.open_run(run_dir, device)
+    run = runs.open_run(run_dir, device, trust_model=trust_model)
     found = runs.predict(run, runs.data_of(run, source, given), threshold)
     runs.write_predictions(found, out, prefix)
     if not quiet:
@@ -288,6 +296,7 @@ def evaluate(
     threshold: Threshold = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
     device: Device = "auto",
+    trust_model: TrustModel = False,
     given: dict[str, Any],
 ) -> None:
     """Measure a run: its bags always, its instances where their labels are known.
@@ -303,7 +312,7 @@ def evaluate(
     """
     from llpkit import runs
 
-    run = runs.open_run(run_dir, device)
+    run = runs.open_run(run_dir, device, trust_model=trust_model)
     own = source is None and not {"data.options", "data.bag_size"} & given.keys()
     found = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
     for line in found.notes:

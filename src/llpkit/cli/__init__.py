@@ -16,16 +16,20 @@ import typer
 from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
+    PlainGroup,
     demo_progress,
+    echo,
     fit_progress,
     measure_table,
     method_table,
     note,
+    plain_warnings,
     terminal,
 )
 from llpkit.errors import LLPError
 
 app = typer.Typer(
+    cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -63,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        app(given, prog_name="llpkit", obj=given)
+        with plain_warnings():
+            app(given, prog_name="llpkit", obj=given)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except LLPError as error:
@@ -92,7 +97,7 @@ def _version(asked: bool) -> None:
     if asked:
         from llpkit import __version__
 
-        typer.echo(f"llpkit {__version__}")
+        echo(f"llpkit {__version__}")
         raise typer.Exit
 
 
@@ -145,7 +150,7 @@ def demo(
         result = show.demo(out, seeds=seeds, epochs=epochs, quick=quick, callback=progress)
     if not quiet:
         terminal().print(method_table(result.rows))
-    typer.echo(result.page)
+    echo(result.page)
 
 
 @app.command()
@@ -215,7 +220,7 @@ def fit(
     if resume and out is not None and not file and "data.table" not in given:
         file = runs.unfinished(out) or {}
     if resume and out is not None and (out / runs.CONFIG).exists() and not force:
-        typer.echo(f"{out} is finished; there is nothing to resume")
+        echo(f"{out} is finished; there is nothing to resume")
         return
     config = settings.check(settings.merge(file, given), options=names)
     what = config.data.dataset or Path(config.data.table or "").stem
@@ -240,8 +245,8 @@ def fit(
         note(line)
     terminal().print(measure_table(done.measures))
     if config.held_out is not None and config.estimator is None:
-        typer.echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
-    typer.echo(f"run: {folder}\npage: {folder / runs.REPORT}")
+        echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
+    echo(f"run: {folder}\npage: {folder / runs.REPORT}")
 
 
 @app.command()
@@ -284,7 +289,7 @@ def predict(
         for line in found.notes:
             note(line)
         names = ", ".join(f"{prefix}{name}" for name in found.columns)
-        typer.echo(f"{len(found.table):,} rows with {names}: {out}")
+        echo(f"{len(found.table):,} rows with {names}: {out}")
 
 
 @app.command()
@@ -319,7 +324,7 @@ def evaluate(
         note(line)
     if as_json:
         about = {"run": str(run_dir), "source": source, "parts": found.parts}
-        typer.echo(json.dumps(about, indent=1))
+        echo(json.dumps(about, indent=1))
     else:
         terminal().print(measure_table(found.parts))
 
@@ -348,7 +353,7 @@ def list_datasets(
             Text(row.remedy),
         )
     terminal().print(table)
-    typer.echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
+    echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
 
 
 @app.command("methods")

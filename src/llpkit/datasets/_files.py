@@ -1,8 +1,8 @@
 """Files of data sets: where they lie, reading archives without unpacking, keeping what was decoded.
 
 Archives are only ever read member by member into memory: nothing is written where a member's name
-says, and links, pipes and devices are passed over. What took long to decode is kept as arrays in the user's cache
-folder, under the checksum of the files it came from.
+says, and links, pipes and devices are passed over. What took long to decode is kept as arrays in
+the user's cache folder, under the checksum of the files it came from.
 """
 
 import bz2
@@ -133,11 +133,11 @@ def _check_members(path: Path, number: int) -> None:
     check_limit("LLPKIT_MAX_MEMBERS", number, f"{path} has", "files")
 
 
-_PACKED: dict[bytes, Callable[[Path], IO[bytes]]] = {
-    b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
-    b"BZh": bz2.open,  # type: ignore[dict-item]
-    b"\xfd7zXZ": lzma.open,  # type: ignore[dict-item]
-    b"\x5d\x00\x00": lzma.open,  # type: ignore[dict-item]
+_PACKED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x5d\x00\x00": lzma.open,
 }
 
 

@@ -195,7 +195,7 @@ def read_image(
     return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
 
 
-def open_image(source: Path | bytes, name: str, formats: Sequence[str] = _FORMATS) -> Any:
+def open_image(source: Path | bytes, name: str, formats: tuple[str, ...] = _FORMATS) -> Any:
     """An image of which only the header is read; one of too many pixels is an error."""
     from PIL import Image
 

@@ -30,15 +30,29 @@ from llpkit.estimators._base import Array
 
 # Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
 # compiled parts that rely on what fit left behind.
-_KNOWN_MODULES = frozenset(
-    "llpkit sklearn.calibration sklearn.compose sklearn.discriminant_analysis sklearn.dummy "
-    "sklearn.ensemble sklearn.feature_selection sklearn.impute sklearn.linear_model "
-    "sklearn.model_selection sklearn.multiclass sklearn.naive_bayes sklearn.neural_network "
-    "sklearn.pipeline sklearn.preprocessing sklearn.svm sklearn.tree".split()
-)
-_KNOWN_TYPES = frozenset(
-    ["sklearn.decomposition._pca.PCA", "sklearn.decomposition._truncated_svd.TruncatedSVD"]
-)
+_KNOWN_MODULES = {
+    "llpkit",
+    "sklearn.calibration",
+    "sklearn.compose",
+    "sklearn.discriminant_analysis",
+    "sklearn.dummy",
+    "sklearn.ensemble",
+    "sklearn.feature_selection",
+    "sklearn.impute",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
+    "sklearn.multiclass",
+    "sklearn.naive_bayes",
+    "sklearn.neural_network",
+    "sklearn.pipeline",
+    "sklearn.preprocessing",
+    "sklearn.svm",
+    "sklearn.tree",
+}
+_KNOWN_TYPES = {
+    "sklearn.decomposition._pca.PCA",
+    "sklearn.decomposition._truncated_svd.TruncatedSVD",
+}
 _MOST_PARTS = 10**6
 
 
@@ -117,7 +131,7 @@ class _Walk:
                 if isinstance(getattr(type(part), key, None), types.FunctionType):
                     raise Unsound(f"{type(part).__name__}.{key} is not its own")
             jobs = attributes.get("n_jobs")
-            if isinstance(jobs, Integral) and jobs > (cores := os.cpu_count() or 1):
+            if isinstance(jobs, int) and jobs > (cores := os.cpu_count() or 1):
                 part.n_jobs = cores
         if isinstance(part, BaseDecisionTree) and "tree_" in attributes:
             _check_tree(attributes.pop("tree_"), _width(part))
@@ -214,7 +228,12 @@ def _check_histograms(boosting: Any, predictors: Any) -> None:
 
 def _is_plain(machine: Any) -> bool:
     """Whether a support vector machine is a classifier of dense rows by a kernel of its own."""
-    known = isinstance(machine, SVC | NuSVC) and machine.kernel in ("linear", "poly", "rbf", "sigmoid")
+    known = isinstance(machine, SVC | NuSVC) and machine.kernel in (
+        "linear",
+        "poly",
+        "rbf",
+        "sigmoid",
+    )
     return known and not machine._sparse and machine._impl == type(machine)._impl
 
 

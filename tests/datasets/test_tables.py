@@ -1,7 +1,10 @@
 """Tables: what is read, what is written back, and every refusal by its message."""
 
+import csv
 import gzip
 import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from llpkit import LLPError
 from llpkit.datasets import CountColumns, FeatureEncoder, Table, load
@@ -557,3 +562,30 @@ def test_write_refusals(write, tmp_path):
     assert "has a column 'n' already; rename it" in message
     message = refusal(table.write, tmp_path / "no" / "out.csv", {"m": np.zeros(5)})
     assert "out.csv cannot be written" in message
+
+
+hostile = st.one_of(
+    st.text(st.sampled_from("a1 ,;\t\"\r\n\\'|\x1b\u2028\ufeff"), max_size=8),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+)
+
+
+@given(
+    st.lists(hostile, min_size=1, max_size=4, unique=True),
+    st.lists(st.tuples(*[hostile | st.none()] * 4), min_size=1, max_size=4),
+)
+def test_what_is_written_is_read_back(names, rows):
+    assume("p" not in names)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    types = pa.schema([(name, pa.string()) for name in names])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "out.csv"
+        Table(Path("in.parquet"), pa.table(columns, types)).write(file, {"p": np.zeros(len(rows))})
+        again = Table.read(file)
+        with file.open(newline="", encoding="utf-8") as text:
+            header, *others = csv.reader(text)
+    assert again.names == header == [*names, "p"]
+    expected = [[value or "" for value in row[: len(names)]] for row in rows]
+    assert [row[:-1] for row in others] == expected
+    found = [again._data.column(name).to_pylist() for name in names]
+    assert [list(row) for row in zip(*found, strict=True)] == expected

@@ -42,8 +42,8 @@ class Run:
         return tuple(map(str, names))
 
 
-def open_run(folder: Path, device: str = "auto") -> Run:
-    """Read a run directory."""
+def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
+    """Read a run directory; ``trust_model`` reads models that could crash the process too."""
     if not (folder / CONFIG).exists():
         if partial_of(folder).exists():
             raise LLPError(
@@ -53,7 +53,7 @@ def open_run(folder: Path, device: str = "auto") -> Run:
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
     config = check(read(folder / CONFIG))
     is_estimator = (folder / ESTIMATOR).exists()
-    model = load_table_model(folder) if is_estimator else train.load(folder)
+    model = load_table_model(folder, trust_model) if is_estimator else train.load(folder)
     encoder = None
     if (folder / ENCODER).exists():
         text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")

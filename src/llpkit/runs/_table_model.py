@@ -60,7 +60,9 @@ class TableModel(Fitted):
         from llpkit import estimators
 
         folder = Path(directory)
-        estimators.save(self.estimator, folder / ESTIMATOR)
+        with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
+            warnings.simplefilter("ignore", UserWarning)
+            estimators.save(self.estimator, folder / ESTIMATOR)
         about = {
             "format": 1,
             "num_classes": self.num_classes,
@@ -93,7 +95,17 @@ def train(
     rows = data.inputs[bags.rows].numpy()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+        try:
+            estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+        except LLPError:
+            raise
+        except Exception as error:  # classifiers refuse bad options in all kinds of ways
+            if not options:
+                raise
+            given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            raise LLPError(
+                f"the estimator {name} with `estimator_options` {given} failed: {error}"
+            ) from error
     path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
     details: dict[str, Any] = {
@@ -151,16 +163,50 @@ def _parameters(estimator: Any) -> int | None:
     return None
 
 
-def load(folder: Path) -> TableModel:
-    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code."""
+def load(folder: Path, trust: bool = False) -> TableModel:
+    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code.
+
+    ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
+    """
     from llpkit import estimators
+    from llpkit.estimators._persist import BOOSTERS, Untrusted
 
     try:
         about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         parts = about["num_classes"], about["num_features"], about["history"], about["details"]
     except (OSError, ValueError, KeyError) as error:
         raise LLPError(f"the model in {folder} cannot be read: {error}; fit it again") from error
-    return TableModel(estimators.load(folder / ESTIMATOR), *parts)
+    try:
+        estimator = estimators.load(folder / ESTIMATOR, trusted=BOOSTERS if trust else ())
+    except Untrusted as error:
+        if not set(error.names) <= set(BOOSTERS):
+            raise
+        raise LLPError(
+            f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, whose "
+            "reader a crafted file can crash; if you trust where the run comes from, pass "
+            "--trust-model"
+        ) from error
+    return _Loaded(estimator, *parts)
+
+
+class _Loaded(TableModel):
+    """A model from a file, of which nothing is known but that its parts are sound."""
+
+    def logits(self, inputs: Any) -> Tensor:
+        """As in the model that was saved, or an error."""
+        wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
+        try:
+            z = super().logits(inputs)
+        except LLPError:
+            raise
+        except Exception as error:  # what is missing in it shows only here
+            raise LLPError(f"the estimator cannot be used: {error!r}; fit it again") from error
+        if z.shape != wanted or not z.isfinite().all():
+            raise LLPError(
+                f"the estimator gave {'x'.join(map(str, z.shape))} logits for "
+                f"{'x'.join(map(str, wanted))}, or some that are not finite; fit it again"
+            )
+        return z
 
 
 class Importance(NamedTuple):

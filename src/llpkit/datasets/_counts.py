@@ -217,9 +217,8 @@ class _Given:
         groups = np.repeat(np.arange(len(self.ids)), self.sizes)
         named = [self.ids[b] for b in groups.tolist()]
         try:
-            return Bags.from_proportions(
-                named, dict(zip(self.ids, p.tolist(), strict=True)), decimals=decimals
-            ).evidence
+            bags = Bags.from_proportions(named, p, decimals=decimals, ids=self.ids)
+            return bags._as_they_appear().evidence
         except LLPError as error:
             raise LLPError(f"{self.table.path}: {error}") from error
 

@@ -195,13 +195,13 @@ def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str
 
 
 def _read(values: Any, name: str, dtype: type | None = None) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        if values.is_floating_point():
-            values = values.double()  # NumPy has no bfloat16
     if np.ma.is_masked(values):
         raise LLPError(f"{name} has masked entries; drop their rows or fill them")
     try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()  # fails where a tensor has no data
+            if values.is_floating_point():
+                values = values.double()  # NumPy has no bfloat16
         return np.asarray(values, dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise LLPError(f"{name} cannot be read as an array: {error}") from error
@@ -459,16 +459,28 @@ def check_support(evidence: Evidence, sizes: Array, speech: Speech) -> None:
         )
 
 
-def checked_labels(labels: Any, num_classes: int | None) -> Array:
-    truth = _whole(labels, "labels", "drop the row or give its label")
-    if truth.ndim != 1 or len(truth) == 0:
-        raise LLPError(f"labels has shape {truth.shape}; give one label a row, shape (N,)")
+def checked_labels(
+    labels: Any,
+    num_classes: int | None,
+    name: str = "labels",
+    remedy: str = "give num_classes for more, and number the classes from 0",
+    rows: Array | None = None,
+) -> Array:
+    """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows`` those of these rows alone."""
+    whole = numbers(labels, name)
+    if whole.ndim != 1 or len(whole) == 0:
+        raise LLPError(f"{name} has shape {whole.shape}; give one label per row, shape (N,)")
+    where = np.arange(len(whole)) if rows is None else rows
+    given = whole[where]
+
+    def entry(what: str, value: object, i: int) -> str:
+        return f"{what}[{where[i]}] = {value}"
+
+    truth = _whole(given, name, "drop the row or give its label", entry)
     top = 1 if num_classes is None else integer(num_classes, "num_classes", low=2) - 1
     _refuse(
         (truth < 0) | (truth > top),
-        lambda i: (
-            f"labels[{i}] = {truth[i]} but labels go from 0 to {top}; give num_classes for more"
-        ),
+        lambda i: f"{name}[{where[i]}] = {truth[i]} but labels go from 0 to {top}; {remedy}",
         "rows",
     )
     return truth

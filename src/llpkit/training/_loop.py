@@ -143,6 +143,8 @@ class Session:
         self.method.end_epoch(self._logits(self.task.bags) if self.method.wants_pass else logits)
         row["loss"] = float(loss)  # waits for the device
         row["seconds"] = time.perf_counter() - start
+        if bool(logits.isnan().any()):  # which no measure takes
+            raise self._diverged(row["loss"], " and some logits are NaN")
         row.update(self._bag_metrics(logits, self.task.bags, ""))
         if not (_finite(row["loss"]) and (_finite(row["log_likelihood"]) or self._unmeasured)):
             raise self._diverged(

@@ -282,7 +282,7 @@ def test_ids_without_an_order_take_no_bare_array(groups):
     for build in (Bags.from_groups, Bags.from_proportions):
         for values in ([1, 0], np.array([1, 0]), Evidence.exact([1, 0])):
             if build is Bags.from_groups or not isinstance(values, Evidence):
-                with pytest.raises(LLPError, match="mapping.*ids="):
+                with pytest.raises(LLPError, match=r"mapping.*ids="):
                     build(groups, values)
     found = by_hand(groups)
     last = list(found)[::-1]

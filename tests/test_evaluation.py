@@ -159,10 +159,15 @@ def test_shapes_that_do_not_fit_the_bags():
         evaluation.proportion_error,
     ):
         wide = torch.full((2, 3), 1 / 3)
-        for values, bags in ((wide, binary), ([0.5, 0.5], three), ([0.5], binary), (wide[:1], three)):
-            with pytest.raises(LLPError, match="shape|bags hold"):
+        for values, bags in (
+            (wide, binary),
+            ([0.5, 0.5], three),
+            ([0.5], binary),
+            (wide[:1], three),
+        ):
+            with pytest.raises(LLPError, match=r"shape|bags hold"):
                 measure(values, bags)
-        with pytest.raises(LLPError, match="pass llpkit.Bags"):
+        with pytest.raises(LLPError, match=r"pass llpkit\.Bags"):
             measure([0.5, 0.5], [1])
     for logits in ([math.nan, 0.0], torch.tensor([0.0, math.nan])):
         with pytest.raises(LLPError, match="NaN"):
@@ -173,7 +178,7 @@ def test_shapes_that_do_not_fit_the_bags():
         evaluation.approximation_note,
         evaluation.warn_of_approximation,
     ):
-        with pytest.raises(LLPError, match="pass llpkit.Bags"):
+        with pytest.raises(LLPError, match=r"pass llpkit\.Bags"):
             ask(None)
 
 

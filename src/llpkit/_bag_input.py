@@ -17,7 +17,7 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 from llpkit.likelihood._evidence import NO_BOUND
-from llpkit.likelihood._ragged import ranges, segment_sum
+from llpkit.likelihood._ragged import segment_sum
 
 Array = NDArray[Any]
 Seed = torch.Generator | int
@@ -126,7 +126,7 @@ def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> "tuple[Any
 
     A sequence alone must be in the order of the sorted distinct ids.
     """
-    own = bags.ids
+    own, entries = bags.ids, values
     mapping = hasattr(values, "keys") and hasattr(values, "__getitem__")
     if not mapping and ids is None:
         if not bags.in_order:

@@ -167,7 +167,8 @@ class Bags:
     ) -> "Bags":
         """Bags with the counts of true labels; the labels themselves are dropped.
 
-        Bags come in the order of :meth:`from_groups`. Labels ``(N,)`` are 0 or 1, or with ``num_classes`` ``0 … K - 1``.
+        Bags come in the order of :meth:`from_groups`. Labels ``(N,)`` are 0 or 1, or with
+        ``num_classes`` ``0 … K - 1``.
 
         >>> Bags.from_labels([0, 1, 1, 1], groups=[7, 7, 9, 9]).counts
         tensor([1, 2])

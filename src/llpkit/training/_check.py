@@ -81,9 +81,7 @@ def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
     """True labels of the instances of bags, int64 ``(N,)``, from those of all rows."""
     given = numbers(labels, "labels")
     if given.shape != (bags.num_rows,):
-        raise LLPError(
-            f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows"
-        )
+        raise LLPError(f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows")
     remedy = "number the classes from 0; for K classes the counts of bags are (B, K)"
     rows = bags.rows.cpu().numpy()
     return torch.from_numpy(checked_labels(given, bags.num_classes, "labels", remedy, rows))

@@ -589,3 +589,38 @@ def test_what_is_written_is_read_back(names, rows):
     assert [row[:-1] for row in others] == expected
     found = [again._data.column(name).to_pylist() for name in names]
     assert [list(row) for row in zip(*found, strict=True)] == expected
+
+
+@pytest.mark.parametrize("kind", ["csv", "semicolon", "parquet", "second table"])
+def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
+    """0.0 and 1.0 alone may be shares; 0 and 1, or another number among them, are counts."""
+
+    def table(values, whole=False):
+        if kind == "parquet":
+            path = tmp_path / "t.parquet"
+            numbers = pa.array([float(v.replace(",", ".")) for v in values])
+            column = numbers.cast(pa.int64()) if whole else numbers
+            pq.write_table(pa.table({"bag": list("abacc"), "n": column, "x": range(5)}), path)
+            return {"table": path}
+        if kind == "second table":
+            counts = dict(zip("abacc", values, strict=True))
+            lines = ["bag,n", *(f"{bag},{n}" for bag, n in counts.items())]
+            return {
+                "table": write("t.csv", ["bag,x", *(f"{b},1" for b in "abacc")]),
+                "counts": write("counts.csv", lines),
+            }
+        separator = ";" if kind == "semicolon" else ","
+        rows = zip("abacc", values, "12345", strict=True)
+        return {"table": write("t.csv", [separator.join(r) for r in (("bag", "n", "x"), *rows)])}
+
+    point = "," if kind == "semicolon" else "."
+    shares = [f"{v}{point}0" for v in "10100"]
+    message = refusal(load, "feature-table", bag="bag", count="n", **table(shares))
+    assert "column 'n' = 1.0 but bag 'a' has 2 rows" in message
+    assert "`proportion='n'`" in message
+    found = load("feature-table", bag="bag", proportion="n", **table(shares)).bags
+    assert found.counts.tolist() == [2, 0, 0]
+    counts = load("feature-table", bag="bag", count="n", **table(list("10100"), whole=True)).bags
+    assert counts.counts.tolist() == [1, 0, 0]
+    more = load("feature-table", bag="bag", count="n", **table([f"{v}{point}0" for v in "10122"]))
+    assert more.bags.counts.tolist() == [1, 0, 2]

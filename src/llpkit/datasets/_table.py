@@ -195,6 +195,16 @@ class Table:
         given = text.is_valid().to_numpy(zero_copy_only=False)
         return self._finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
 
+    def has_decimals(self, name: str) -> bool:
+        """Whether a column of numbers is of floats, or has text with a decimal point or comma."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._column(name)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return bool(pa.types.is_floating(column.type) or pa.types.is_decimal(column.type))
+        return bool(pc.any(pc.match_substring_regex(self.words(name), "[.,]")).as_py())
+
     def comma_numbers(self, name: str) -> Array:
         """Which rows hold a number with commas, bool ``(R,)``."""
         import pyarrow.compute as pc

@@ -98,7 +98,7 @@ def group_photos(
     if size == "half":
         images = _halved(images)
     truth = torch.from_numpy(female.astype(np.int64))
-    bags = Bags.from_labels(truth, arrays["bag"])
+    bags = Bags.from_labels(truth, arrays["bag"])._as_they_appear()
     totals = (len(bags), int(female.sum()), int((~female).sum()))
     if totals != TOTALS and not partial:
         raise LLPError(

@@ -22,8 +22,16 @@ from llpkit.likelihood._best import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import check_finite, check_table, divide, not_negative, whole
-from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
+from llpkit.training._check import (
+    check_finite,
+    check_table,
+    divide,
+    labels_of_rows,
+    not_negative,
+    refuse_probabilities,
+    whole,
+)
+from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs, to_float
 from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
 from llpkit.training._loop import MEASURE_BUDGET, MEASURES, Session
 from llpkit.training._model import Fitted
@@ -31,6 +39,7 @@ from llpkit.training._model import Fitted
 CHECKPOINT = "checkpoint.pt"
 SCHEDULES = ("tail", "cosine", "constant")
 _SAMPLE = 4096
+_FEW = 8
 _COST_OF_A_PASS = 2**8
 """States of the recursion that an instance's forward pass is taken to cost: at the end of a run
 some 16,000 instances are judged."""
@@ -188,6 +197,8 @@ def fit(
         how.prepare(task)
     _check_measures(bags, judges)
     plain = module.to(where)
+    few = next(feed.stream([bags.rows[:_FEW].to(where)]))
+    refuse_probabilities(plain, preprocess(to_float(few)))
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
@@ -405,12 +416,7 @@ def _task(
     first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
     truth = None
     if labels is not None:
-        truth = torch.as_tensor(labels)
-        if truth.shape != (bags.num_rows,):
-            raise LLPError(
-                f"labels has shape {tuple(truth.shape)}; give one for each of {bags.num_rows} rows"
-            )
-        truth = truth.to(torch.int64)[bags.rows.cpu()].to(device)
+        truth = labels_of_rows(labels, bags).to(device)
     rate = method.lr if lr is None else lr
     if not (isinstance(rate, float | int) and 0 < rate < math.inf):
         raise LLPError(f"lr = {rate!r}; give a positive number")

@@ -172,6 +172,8 @@ class Session:
         row["loss"] = float(loss)  # waits for the device
         row["seconds"] = time.perf_counter() - start
         start = time.perf_counter()
+        if bool(logits.isnan().any()):  # which no measure takes
+            raise self._diverged(row["loss"], " and some logits are NaN")
         row.update(self._training_metrics(logits, log_p if fresh is logits else None))
         measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
         # Without a baseline there is no likelihood to be had of these bags.

@@ -1,17 +1,19 @@
 """One call from bags to a fitted model."""
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from llpkit import methods, networks
+from llpkit._files import locked
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import measurable, warn_of_approximation
@@ -27,8 +29,23 @@ from llpkit.training._model import Fitted
 CHECKPOINT = "checkpoint.pt"
 SCHEDULES = ("tail", "cosine", "constant")
 _SAMPLE = 4096
+_Function = TypeVar("_Function", bound=Callable[..., Fitted])
 
 
+def _one_at_a_time(function: _Function) -> _Function:
+    """Keep other processes and threads from the run_dir while the function runs."""
+
+    @functools.wraps(function)
+    def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
+        if run_dir is None:
+            return function(*arguments, **options)
+        with locked(Path(run_dir) / CHECKPOINT):
+            return function(*arguments, run_dir=run_dir, **options)
+
+    return cast(_Function, alone)
+
+
+@_one_at_a_time
 def fit(
     network: str | nn.Module | None,
     bags: Bags,
@@ -87,7 +104,8 @@ def fit(
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
         run_dir: Where a checkpoint is written after every epoch; one that is there already is
-            never overwritten unless the run resumes from it.
+            never overwritten unless the run resumes from it. A directory in which another run is
+            under way is refused.
         resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
             data and settings must be those of the run.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.

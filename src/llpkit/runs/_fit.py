@@ -201,8 +201,10 @@ def _check_place(config: Config, place: Place, resume: bool, force: bool) -> Non
 
 def unfinished(out: Path) -> Settings | None:
     """The settings of a run that was stopped, where there is one."""
-    work = Place(out).work
-    return read(Checksums.need(work).check(CONFIG)) if (work / CONFIG).exists() else None
+    place = Place(out)
+    if not place.kept:
+        return None
+    return read(Checksums.need(place.work).check(CONFIG))
 
 
 def nothing_to_resume(out: Path) -> bool:

@@ -1,6 +1,7 @@
 """The demonstration: every method on handwritten digits, with nothing to download."""
 
 import csv
+import io
 import json
 import time
 import warnings
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor
 
 from llpkit import datasets, evaluation
+from llpkit._files import locked, write_text
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.methods import METHODS
 from llpkit.report import Calibration, Page, Series, SummaryRow, summarise, write_page
-from llpkit.runs import FIGURES, REPORT, environment, flat, partial_of, publish, wall
+from llpkit.runs import FIGURES, REPORT, Place, environment, flat, wall
 from llpkit.training import Callback, Feed, Fitted, fit
 
 SIZES = (1, 12)
@@ -80,8 +82,8 @@ def demo(
         quick: One seed and three epochs, to see that everything works.
         callback: Is told how it goes.
     """
-    if out.exists() and not (out / MARK).exists():
-        raise LLPError(f"{out} exists and is not a demo; choose another directory with --out")
+    with locked(out):
+        _place(out)
     seeds = 1 if quick else seeds
     epochs = epochs or (QUICK_EPOCHS if quick else EPOCHS)
     data = datasets.load("digits")
@@ -112,12 +114,30 @@ def demo(
     record = {**environment(), "seeds": seeds, "epochs": epochs}
     record["minutes"] = round((time.perf_counter() - start) / 60, 2)
     page = _page(data, series, rows, curves, shown, record)
-    work = partial_of(out)
-    write_page(page, work / REPORT, figures_dir=work / FIGURES)
-    _write_table(work / "histories.csv", series)
-    (work / MARK).write_text(json.dumps(record | {"summary": [asdict(r) for r in rows]}, indent=1))
-    publish(work, out)
+    with locked(out):
+        place = _place(out)
+        place.clear()
+        place.begin()
+        write_page(page, place.work / REPORT, figures_dir=place.work / FIGURES)
+        _write_table(place.work / "histories.csv", series)
+        about = record | {"summary": [asdict(row) for row in rows]}
+        write_text(place.work / MARK, json.dumps(about, indent=1))
+        place.finish()
+        place.publish()
     return Result(rows, out / REPORT)
+
+
+def _place(out: Path) -> Place:
+    """Where to write to, if nothing is lost by that; what a call that was killed left is sorted."""
+    place = Place(out)
+    place.recover(force=False)
+    if place.kept and not (place.work / MARK).exists():
+        raise LLPError(f"{out} holds a run that was stopped; choose another directory with --out")
+    if out.exists() and not (out / MARK).exists():
+        raise LLPError(f"{out} exists and is not a demo; choose another directory with --out")
+    if out.exists():
+        place.check_replaceable()
+    return place
 
 
 def divide(data: DataSet, seed: int) -> Split:
@@ -247,7 +267,8 @@ def _write_table(path: Path, series: Iterable[Series]) -> None:
         for row in run.history
     ]
     names = list(dict.fromkeys(key for row in rows for key in row))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(rows)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, table.getvalue())

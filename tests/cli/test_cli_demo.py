@@ -28,7 +28,7 @@ def test_the_quick_demo_shows_every_method(llpkit):
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == set(METHODS)
     assert list(Path("shown/figures").glob("*.png"))
-    assert not Path("shown.partial").exists()
+    assert not Path(".shown.llpkit").exists()
 
     again = llpkit("demo", "--quick", "--epochs", 1, "--out", "shown", "--quiet")
     assert again == (0, "shown/report.html\n", "")

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from llpkit import Bags, estimators
+from llpkit._files import add_checksums
 from llpkit.runs._table_model import bag_calibration, check_bags
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
@@ -223,6 +224,10 @@ def test_a_missing_column_and_an_empty_file_are_refused(llpkit, people, tmp_path
 def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     assert llpkit("fit", people, *COLUMNS, "--estimator", "logistic", "--out", "run").code == 0
     (tmp_path / "run" / "estimator.skops").write_bytes(b"nothing")
+    done = llpkit("predict", "run", people, "--out", "p.csv")
+    assert done.code == 2
+    assert "run is damaged: estimator.skops is not as it was written" in done.err
+    add_checksums(tmp_path / "run", ["estimator.skops"])
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2
     assert "is not a whole estimator" in done.err

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_a_run_directory_holds_everything(llpkit):
     run = Path("run")
     assert {path.name for path in run.iterdir()} == {
         *("config.yaml", "weights.safetensors", "model.json", "metrics.csv"),
-        *("environment.json", "report.html", "figures"),
+        *("environment.json", "report.html", "figures", "checksums.json"),
     }
     assert {path.suffix for path in (run / "figures").iterdir()} >= {".png"}
     config = yaml.safe_load((run / "config.yaml").read_text())
@@ -56,7 +57,7 @@ def test_a_run_directory_holds_everything(llpkit):
     assert {"torch", "llpkit", "python"} <= set(about["versions"])
     page = (run / "report.html").read_text()
     assert "mle on digits" in page
-    assert not Path("run.partial").exists()
+    assert not Path(".run.llpkit").exists()
     assert "accuracy" in done.out
     assert "page: run/report.html" in done.out
 
@@ -130,7 +131,7 @@ def test_an_out_that_cannot_be_made(llpkit):
     Path("file").touch()
     done = llpkit(*SYNTHETIC, "--out", "file/run")
     assert done.code == 2
-    assert "file/run.partial cannot be written" in done.err
+    assert "file/run cannot be written" in done.err
 
 
 # Stopped and resumed
@@ -166,14 +167,14 @@ def wait_for_epochs(process: subprocess.Popen[str], checkpoint: Path, epochs: in
 def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
     options = (*SYNTHETIC, "--epochs", 120, "--method", "mle", "--held-out", "0.2")
     process = start(*options, "--out", "killed")
-    wait_for_epochs(process, Path("killed.partial/checkpoint.pt"), 5)
+    wait_for_epochs(process, Path(".killed.llpkit/work/checkpoint.pt"), 5)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not Path("killed").exists()
 
     refused = llpkit(*options, "--out", "killed")
     assert refused.code == 2
-    assert "killed.partial holds a run that was stopped; go on with --resume" in refused.err
+    assert "killed holds a run that was stopped; go on with --resume" in refused.err
     other = llpkit(*options, "--out", "killed", "--resume", "--lr", 0.5)
     assert other.code == 2
     assert "has lr = None, this one 0.5; resume it with its own settings" in other.err
@@ -197,12 +198,13 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
 
 
 def test_interrupted_it_says_how_to_go_on():
-    process = start(*SYNTHETIC, "--epochs", 100000, "--out", "run")
-    wait_for_epochs(process, Path("run.partial/checkpoint.pt"), 2)
+    arguments = (*SYNTHETIC, "--epochs", "100000", "--out", "run")
+    process = start(*arguments)
+    wait_for_epochs(process, Path(".run.llpkit/work/checkpoint.pt"), 2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped; go on with: llpkit fit --resume --out run" in err
+    assert f"stopped; go on with: llpkit {shlex.join(arguments)} --resume" in err
     assert "Traceback" not in err
 
 
@@ -214,7 +216,7 @@ def test_data_that_changed_is_not_resumed(survey, fit_survey, monkeypatch):
     survey.write_text(survey.read_text().replace(",north,", ",south,"))
     done = fit_survey("--out", "run", "--resume")
     assert done.code == 2
-    assert "the data changed since the run in run.partial began" in done.err
+    assert "the data changed since the run began" in done.err
     assert fit_survey("--out", "run", "--force").code == 0
 
 
@@ -310,7 +312,7 @@ def test_a_bad_image_is_named_or_skipped(llpkit, tmp_path, resident):
     assert "row 11: " in done.err
     assert "3-1.png" in done.err
     assert "Traceback" not in done.err
-    assert not Path("run.partial").exists()
+    assert not Path(".run.llpkit").exists()
     skipped = llpkit("fit", table, *CELLS, "--out", "run", "--skip-bad", "--resident", resident)
     assert skipped.code == 0, skipped.err
     assert "bag 's3' (3 rows) is left out" in skipped.err
@@ -363,7 +365,7 @@ def test_errors_of_a_table(fit_survey, options, message):
     assert message in done.err
     assert "Traceback" not in done.err
     assert not Path("run").exists()
-    assert not Path("run.partial").exists()
+    assert not Path(".run.llpkit").exists()
 
 
 def test_supervised_without_labels(llpkit, survey):

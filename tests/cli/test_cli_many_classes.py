@@ -80,4 +80,4 @@ def test_the_remedy_is_an_option_of_the_command(llpkit, table, tmp_path, how, op
     done = llpkit("fit", table, *COLUMNS, *how, "--out", "run")
     assert done.code != 0
     assert f"ask for the approximation with {option}" in " ".join(done.err.split())
-    assert not (tmp_path / "run.partial").exists()
+    assert not (tmp_path / ".run.llpkit").exists()

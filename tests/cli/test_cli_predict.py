@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from llpkit._files import add_checksums
+
 
 @pytest.fixture
 def run(fitted, survey) -> Path:
@@ -140,7 +142,7 @@ def test_a_second_table_of_counts(llpkit, survey):
         (["run", "digit", "--out", "p.csv"], "did you mean digits?"),
         (["run", "survey.csv", "--out", "p.txt"], "p.txt is neither .csv nor .parquet"),
         (["run", "survey.csv", "--out", "no/p.csv"], "there is no folder no to write p.csv to"),
-        (["run", "survey.csv", "--out", "survey.csv"], "survey.csv is the table itself"),
+        (["run", "survey.csv", "--out", "survey.csv"], "survey.csv would overwrite "),
         (["run", "survey.csv", "--out", "p.csv", "--threshold", "2"], "threshold = 2.0"),
         (["run", "survey.csv", "--out", "p.csv", "--device", "abacus"], "device = 'abacus'"),
         (["run", "short.csv", "--out", "p.csv"], "has no column 'age'"),
@@ -213,6 +215,7 @@ class Attack:
 
 def test_a_pickle_in_place_of_the_weights_is_refused(llpkit, run, survey):
     (run / "weights.safetensors").write_bytes(pickle.dumps(Attack()))
+    add_checksums(run, ["weights.safetensors"])
     done = llpkit("predict", run, survey, "--out", "p.csv")
     assert done.code == 2
     assert "cannot be read" in done.err
@@ -227,7 +230,7 @@ def test_a_pickle_in_place_of_the_checkpoint_is_refused(llpkit, fit_survey, monk
         patch.setattr("llpkit.runs._fit._write_run", stop)
         with pytest.raises(KeyError):
             fit_survey("--out", "run")
-    Path("run.partial/checkpoint.pt").write_bytes(pickle.dumps(Attack()))
+    Path(".run.llpkit/work/checkpoint.pt").write_bytes(pickle.dumps(Attack()))
     done = llpkit("fit", "--resume", "--out", "run")
     assert done.code == 2
     assert "not a checkpoint that can be read" in done.err
@@ -238,11 +241,15 @@ def test_a_pickle_in_place_of_the_checkpoint_is_refused(llpkit, fit_survey, monk
     "name", ["config.yaml", "model.json", "encoder.json", "weights.safetensors"]
 )
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1, 2", b"\xff\x00"])
-def test_damaged_files_end_in_a_line(llpkit, run, survey, name, content):
+@pytest.mark.parametrize("signed", [True, False])
+def test_damaged_files_end_in_a_line(llpkit, run, survey, name, content, signed):
     (run / name).write_bytes(content)
+    if signed:  # as somebody who wants to harm would
+        add_checksums(run, [name])
     done = llpkit("predict", run, survey, "--out", "p.csv")
     assert done.code == 2
     assert done.err.strip()
+    assert signed or f"is damaged: {name}" in done.err
     assert "Traceback" not in done.err
 
 
@@ -252,6 +259,7 @@ def test_weights_of_another_shape(llpkit, run, survey):
         {key: torch.cat([value, value]) for key, value in tensors.items()},
         run / "weights.safetensors",
     )
+    add_checksums(run, ["weights.safetensors"])
     done = llpkit("predict", run, survey, "--out", "p.csv")
     assert done.code == 2
     assert "do not fit" in done.err

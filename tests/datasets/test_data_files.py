@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from llpkit import LLPError
+from llpkit._files import atomic
 from llpkit.datasets import _files
-from llpkit.datasets._files import atomic, cache_folder, decoded, fingerprint, members
+from llpkit.datasets._files import cache_folder, decoded, fingerprint, members
 
 FILES = {"a/1.txt": b"one", "a/2.txt": b"two", "b.bin": b"\0"}
 

@@ -1,6 +1,7 @@
 """The page, its figures and its tables."""
 
 import csv
+import json
 import math
 import re
 from dataclasses import replace
@@ -207,6 +208,42 @@ def test_a_report_takes_away_what_the_last_one_wrote(store):
     assert before - after >= gone
     assert "mine.txt" in after
     assert "group-photos-convergence-accuracy.png" in before & after
+
+
+@pytest.mark.parametrize("name", ["files.json", "summary.md", "runs.csv"])
+def test_a_report_touches_only_its_own_files(store, llpkit, name):
+    """The list of another program, which names a file of the user, and names that are taken."""
+    written(store, photos("mle", 0), [0.8] * 3)
+    mine = Path("mine")
+    mine.mkdir()
+    (mine / "thesis.csv").write_text("years of work")
+    (mine / name).write_text(json.dumps(["thesis.csv"]))
+    code, _, err = llpkit("report", store.home, "--out", "mine")
+    assert code == 2
+    assert f"mine/{name} was not written by llpkit report" in err
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {
+        "thesis.csv": "years of work",
+        name: '["thesis.csv"]',
+    }
+
+
+def test_a_file_of_a_report_that_was_changed_since_is_kept(store):
+    timed = written(store, photos("mle", 0, experiment="epoch-time"), [0.8] * 3)
+    written(store, photos("mle", 0), [0.8] * 3)
+    out = write_report(store).parent
+    (out / "epoch-time.csv").write_text("my own table")
+    (store.home / "records" / "epoch-time" / f"{timed.id}.json").unlink()
+    write_report(store)
+    assert (out / "epoch-time.csv").read_text() == "my own table"
+    assert not (out / "figures" / "group-photos-epoch-time.png").exists()
+
+
+def test_a_report_does_not_go_among_the_records(store):
+    written(store, photos("mle", 0), [0.8] * 3)
+    for out in (store.home / "records", store.home / "records" / "convergence" / "new"):
+        with pytest.raises(LLPError, match="which are read; choose another folder"):
+            write_report(store, out)
+    assert len(list(store.read())) == 1
 
 
 def test_figures_of_other_settings_have_other_names(store):

@@ -1,5 +1,6 @@
 """The one call, its refusals, and what the loop promises."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from torch import nn
 
 import llpkit
 from llpkit import LLPError
+from llpkit._files import add_checksums
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
@@ -429,9 +431,6 @@ def test_a_run_is_resumed_with_its_own_data(tmp_path):
     ]:
         with pytest.raises(LLPError, match=f"a run with other {name}; use another run directory"):
             run(**options)
-    state = torch.load(tmp_path / "checkpoint.pt")
-    torch.save({**state, "data": {}}, tmp_path / "checkpoint.pt")  # as older versions wrote it
-    run(x=changed)
 
 
 def test_large_inputs_and_files_are_told_apart_at_little_cost(tmp_path, monkeypatch):
@@ -479,16 +478,16 @@ def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):
 
 def test_no_half_written_file_is_left(tmp_path, monkeypatch):
     def fail(*_):
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     class Fill(Callback):
         def on_epoch(self, session, row):  # noqa: ARG002
             if row["epoch"] == 2:
                 self.before = (tmp_path / "checkpoint.pt").read_bytes()
-                monkeypatch.setattr(torch, "save", fail)
+                monkeypatch.setattr(os, "fsync", fail)
 
     disk = Fill()
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(LLPError, match=r"checkpoint\.pt cannot be written: disk full"):
         quick(run_dir=tmp_path, callbacks=disk)
     assert (tmp_path / "checkpoint.pt").read_bytes() == disk.before
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
@@ -521,6 +520,10 @@ def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(LLPError, match=r"holds no model: .*model\.json is missing"):
         llpkit.load(tmp_path)
     (tmp_path / "model.json").write_text("{")
+    with pytest.raises(LLPError, match=r"is damaged: checksums\.json is missing"):
+        llpkit.load(tmp_path)
+    (tmp_path / "weights.safetensors").touch()
+    add_checksums(tmp_path, ["model.json", "weights.safetensors"])
     with pytest.raises(LLPError, match="cannot be read"):
         llpkit.load(tmp_path)
 

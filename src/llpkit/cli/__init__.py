@@ -6,8 +6,11 @@ Heavy imports stand inside the commands, so that help comes at once.
 import json
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +27,7 @@ from llpkit.cli._printing import (
     method_table,
     note,
     plain_warnings,
+    resumable,
     terminal,
 )
 from llpkit.errors import LLPError
@@ -39,6 +43,7 @@ app = typer.Typer(
 )
 
 USER_ERROR = 2
+INTERRUPTED, TERMINATED = 130, 143
 
 Threshold = Annotated[float, typer.Option(help="Label positive from this probability on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -67,10 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        with plain_warnings():
+        with _stopping() as signals, plain_warnings():
             app(given, prog_name="llpkit", obj=given)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return TERMINATED if code == INTERRUPTED and signal.SIGTERM in signals else code
     except LLPError as error:
         return _fail(str(error))
     except OSError as error:  # a full disk, a folder without permission
@@ -80,6 +86,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail("not enough memory; use a smaller batch size, less data or --resident false")
     return 0
+
+
+@contextmanager
+def _stopping() -> Iterator[list[int]]:
+    """Take SIGTERM as Ctrl-C is taken; the signals that came."""
+    came: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # only the main thread hears signals
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _named(error: OSError) -> str:
@@ -185,8 +210,8 @@ def fit(
 
     Settings come from a YAML file, from options, or from both; options win. The run directory holds
     config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
-    metrics.csv, environment.json, figures and report.html. A network's run that was stopped goes on
-    with --resume, to the same weights.
+    metrics.csv, environment.json, figures and report.html, and checksums.json, which tells damage.
+    A network's run that was stopped goes on with --resume, to the same weights.
 
     [bold]Examples[/bold]
 
@@ -205,8 +230,23 @@ def fit(
       epochs: 50
       held_out: 0.1
     """
+    again = shlex.join(["llpkit", *(ctx.obj or [])])
+    with resumable(again if resume else f"{again} --resume"):
+        _fit(source, out, resume, force, quiet, given, again)
+
+
+def _fit(
+    source: str | None,
+    out: Path | None,
+    resume: bool,
+    force: bool,
+    quiet: bool,
+    given: dict[str, Any],
+    command: str,
+) -> None:
     from llpkit import config as settings
     from llpkit import runs
+    from llpkit._files import check_apart
 
     names = {setting.path: setting.name for setting in SETTINGS if setting.path in given}
     file: dict[str, Any] = {}
@@ -217,28 +257,20 @@ def fit(
             raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
         else:
             given["data.table"], names["data.table"] = source, "table"
-    if resume and out is not None and not file and "data.table" not in given:
-        file = runs.unfinished(out) or {}
-    if resume and out is not None and (out / runs.CONFIG).exists() and not force:
+    if resume and out is not None and not force and runs.nothing_to_resume(out):
         echo(f"{out} is finished; there is nothing to resume")
         return
+    if resume and out is not None and not file and "data.table" not in given:
+        file = runs.unfinished(out) or {}
     config = settings.check(settings.merge(file, given), options=names)
     what = config.data.dataset or Path(config.data.table or "").stem
     folder = out or Path("runs") / f"{what}-{config.estimator or config.method}-{config.seed}"
-    try:
-        with fit_progress(config.method, quiet) as callbacks:
-            done = runs.fit(
-                config,
-                folder,
-                resume=resume,
-                force=force,
-                command=shlex.join(["llpkit", *(ctx.obj or [])]),
-                callbacks=callbacks,
-            )
-    except KeyboardInterrupt:
-        if (runs.partial_of(folder) / runs.CHECKPOINT).exists():
-            note(f"stopped; go on with: llpkit fit --resume --out {shlex.quote(str(folder))}")
-        raise
+    if source is not None:
+        check_apart(folder, [Path(source)])
+    with fit_progress(config.method, quiet) as callbacks:
+        done = runs.fit(
+            config, folder, resume=resume, force=force, command=command, callbacks=callbacks
+        )
     if quiet:
         return
     for line in done.notes:

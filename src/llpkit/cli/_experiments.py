@@ -219,7 +219,11 @@ def reproduce(
             if dry_run:
                 _list(part, settings, store, compiled)
                 continue
-            done = _experiment(part, settings, store, place, backend, quiet)
+            try:
+                done = _experiment(part, settings, store, place, backend, quiet)
+            except KeyboardInterrupt:
+                note(f"stopped; what is done is kept. Go on with: {shlex.join(_typed(ctx))}")
+                raise
             failed += len(done.failed)
             if part == "grid" and done.left and len(pairs) > 1:
                 note(f"the other experiments on {settings.dataset} wait for its grid")
@@ -356,6 +360,11 @@ def _list(part: str, settings: "Settings", store: "Store", compiled: bool) -> No
     echo(f"{part} on {settings.dataset}: {counted(len(runs), 'run')}, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):
         echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
+
+
+def _typed(ctx: typer.Context) -> list[str]:
+    """What was typed, word for word."""
+    return ["llpkit", *(ctx.obj or [])]
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -107,6 +107,23 @@ def note(text: str) -> None:
     terminal(stderr=True).print(Text(as_flags(text), style="yellow"), soft_wrap=True)
 
 
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """Say what an interrupt leaves of a run, and with which command it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        kept = getattr(stop, "kept", None)
+        told = {
+            None: f" before the run began; start again with: {command}",
+            "": f" before the first checkpoint; nothing was kept. Start again with: {command}",
+            "checkpoint": f"; go on with: {command}",
+            "finished": "; the run is finished and in its place",
+        }
+        note(f"stopped{told[kept]}")
+        raise
+
+
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
     """A table of measures, a column a part."""
     from rich.table import Table

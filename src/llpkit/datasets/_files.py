@@ -12,7 +12,6 @@ import hashlib
 import io
 import lzma
 import os
-import secrets
 import stat
 import sys
 import tarfile
@@ -25,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._files import atomic
 from llpkit._limits import check_limit, check_regular, check_unpacked
 from llpkit.errors import LLPError
 
@@ -219,19 +219,6 @@ def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:
     except (*_BROKEN, ValueError):
         # As a file would give them back: sums over images in another order differ in last digits.
         arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with atomic(kept) as temporary, temporary.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+    with contextlib.suppress(LLPError), atomic(kept) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
     return arrays
-
-
-@contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path that takes the place of ``path`` when the block ends well."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}-{path.name}")
-    try:
-        yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._files import atomic
 from llpkit._limits import check_regular, check_unpacked
 from llpkit.datasets._csv import lines_of, read_csv
-from llpkit.datasets._files import atomic
 from llpkit.datasets._words import did_you_mean, several
 from llpkit.errors import LLPError
 
@@ -278,7 +278,7 @@ class Table:
                     pq.write_table(data, temporary)
                 else:
                     _write_csv(data, temporary)
-        except (pa.ArrowException, OSError) as error:
+        except pa.ArrowException as error:
             raise LLPError(f"{file} cannot be written: {error}") from error
 
 

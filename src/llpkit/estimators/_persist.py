@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from llpkit._files import atomic
 from llpkit._limits import check_regular, check_unpacked
-from llpkit.datasets._files import atomic
 from llpkit.errors import LLPError
 
 # What skops does not trust of itself, though loading it runs no code of the file: the nodes of

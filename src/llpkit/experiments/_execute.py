@@ -82,6 +82,8 @@ def execute(
     if backend == "loky":  # a cluster has devices of its own
         _check_device(place.device)
     waiting = [run for run in runs if not store.done(run)]
+    for run in runs:
+        store.busy(run)  # removes the claim of a call that was killed after its record was written
     before = len(runs) - len(waiting)
     if not waiting or time.time() > place.deadline:
         return Outcome(before, 0, [], len(waiting))

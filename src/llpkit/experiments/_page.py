@@ -1,10 +1,13 @@
 """From records to the page, the figures and the tables, in the form of the paper."""
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from llpkit._files import Checksums, sha256, write_text
 from llpkit.errors import LLPError
 from llpkit.experiments import _grid_section, _sections, _size_sections, _time_sections
 from llpkit.experiments._doubts import doubts
@@ -12,7 +15,7 @@ from llpkit.experiments._grid import grids
 from llpkit.experiments._groups import Group, compared, groups, hardware_of, told_apart
 from llpkit.experiments._names import nearest_first, prefixes, slug
 from llpkit.experiments._plan import names
-from llpkit.experiments._run import Record, Store, write_json
+from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, commands_of, counted
 from llpkit.report import Chapter, Results, Section, figure_files, write_results
@@ -51,7 +54,8 @@ def write_report(
 ) -> Path:
     """Draw all records of some folders; where the page is.
 
-    What an earlier call wrote to the same folder and this one does not is removed from it.
+    What an earlier call wrote to the same folder and this one does not is removed from it. Files
+    that no such call wrote are neither overwritten nor removed.
 
     Args:
         store: The records.
@@ -64,6 +68,12 @@ def write_report(
         folders = ", ".join(map(str, store.folders))
         raise LLPError(f"{folders} holds no records; make some with llpkit reproduce")
     out = out or store.home / "report"
+    for folder in store.folders:
+        if Path(os.path.realpath(folder / "records")) in (
+            where := Path(os.path.realpath(out)),
+            *where.parents,
+        ):
+            raise LLPError(f"{out} holds records, which are read; choose another folder with --out")
     there = [name for name in _TITLES if any(r["run"]["dataset"] == name for r in records)]
     searched = {name: grids(store, name) for name in there}
     chosen = [grid for its in searched.values() for grid in its]
@@ -89,10 +99,11 @@ def write_report(
         commands=[command] if command else [],
     )
     figures = out / "figures"
-    page = write_results(results, out / PAGE, figures_dir=figures)
-    (out / SUMMARY).write_text(_markdown(results), encoding="utf-8")
-    written = [page, out / SUMMARY, *tables.write(out), *figure_files(results, figures)]
-    _forget(out, {path.relative_to(out).as_posix() for path in written})
+    files = [out / PAGE, out / SUMMARY, *tables.files(out), *figure_files(results, figures)]
+    with _own_files(out, {path.relative_to(out).as_posix() for path in files}):
+        page = write_results(results, out / PAGE, figures_dir=figures)
+        write_text(out / SUMMARY, _markdown(results))
+        tables.write(out)
     return page
 
 
@@ -107,15 +118,28 @@ def _quick(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _forget(out: Path, written: set[str]) -> None:
-    """Remove what the last report wrote here and this one did not; keep the list for the next."""
-    path = out / FILES
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    for name in set(before) - written:
+@contextmanager
+def _own_files(out: Path, names: set[str]) -> Iterator[None]:
+    """While these files are written: overwrite only what a report wrote here before.
+
+    What it wrote and this one does not is removed, unless it was changed since. The list of names
+    is written first, so that files of a call that was killed are known as well.
+    """
+    found = Checksums.read(out, FILES)
+    before = {} if found is None else found.files
+    for name in sorted({*names, FILES} - {*before, *([FILES] if found else [])}):
+        if (out / name).exists():
+            raise LLPError(
+                f"{out / name} was not written by llpkit report, and would be overwritten; choose "
+                "another folder with --out, or move it away"
+            )
+    Checksums(out, dict.fromkeys(sorted(names), "") | before).write(FILES)
+    yield
+    for name in sorted(set(before) - names):
         old = out / name
-        if old.resolve().is_relative_to(out.resolve()):
-            old.unlink(missing_ok=True)
-    write_json(path, sorted(written))
+        if old.is_file() and sha256(old) == before[name]:
+            old.unlink()
+    Checksums(out, {name: sha256(out / name) for name in sorted(names)}).write(FILES)
 
 
 def _chapters(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
-from llpkit.datasets._files import atomic
+from llpkit._files import write_text
 from llpkit.errors import LLPError
 from llpkit.experiments._machine import locked
 
@@ -285,10 +285,7 @@ def _claim(path: Path) -> IO[str] | None:
 
 def write_json(path: Path, content: Any) -> Path:
     """Write a file, whole or not at all; a table's columns stay on one line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as draft:
-        draft.write_text(_dumps(content) + "\n", encoding="utf-8")
-    return path
+    return write_text(path, _dumps(content) + "\n")
 
 
 def _dumps(content: Any, level: int = 0) -> str:

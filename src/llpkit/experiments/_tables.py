@@ -1,10 +1,12 @@
 """Numbers on their way to tables: rows for CSV files, and cells for a reader."""
 
 import csv
+import io
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from llpkit._files import write_text
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._groups import Group
 from llpkit.experiments._run import Record
@@ -36,15 +38,17 @@ class Tables:
 
     def write(self, out: Path) -> list[Path]:
         """All tables; where they are."""
-        out.mkdir(parents=True, exist_ok=True)
-        paths = {name: out / f"{name}.csv" for name in self.rows}
         for name, rows in self.rows.items():
-            with paths[name].open("w", newline="", encoding="utf-8") as file:
-                heads = list(dict.fromkeys(key for row in rows for key in row))
-                writer = csv.DictWriter(file, heads)
-                writer.writeheader()
-                writer.writerows(rows)
-        return list(paths.values())
+            table = io.StringIO(newline="")
+            writer = csv.DictWriter(table, list(dict.fromkeys(key for row in rows for key in row)))
+            writer.writeheader()
+            writer.writerows(rows)
+            write_text(out / f"{name}.csv", table.getvalue())
+        return self.files(out)
+
+    def files(self, out: Path) -> list[Path]:
+        """Where they are, or will be."""
+        return [out / f"{name}.csv" for name in self.rows]
 
 
 def counted(number: int | str, word: str) -> str:

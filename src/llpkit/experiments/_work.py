@@ -23,9 +23,9 @@ from torch import Tensor
 
 import llpkit
 from llpkit import datasets, evaluation, plugins
+from llpkit._files import atomic
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
-from llpkit.datasets._files import atomic
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.methods import METHODS
@@ -316,7 +316,7 @@ class _Note(Callback):
             "epochs": session.epochs,
             "accuracy": row.get("test_accuracy"),
         }
-        with contextlib.suppress(OSError), atomic(self.path) as draft:  # on another machine, say
+        with contextlib.suppress(LLPError), atomic(self.path) as draft:  # on another machine, say
             draft.write_text(json.dumps(told))
 
 

@@ -1,6 +1,5 @@
 """The page: records in, one HTML file out."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import jinja2
 
+from llpkit._files import write_bytes
 from llpkit.report._data import BOUND, Calibration, Series, SummaryRow
 from llpkit.report._figures import Plot, epoch_times, learning_curves, reliability, time_curves
 from llpkit.report._style import css_variables, styles, to_bytes, to_svg
@@ -175,18 +175,6 @@ def template(name: str) -> jinja2.Template:
     )
     environment.globals["to_svg"] = to_svg
     return environment.get_template(name)
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write a file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
 
 
 def _file_name(name: str) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llpkit._files import write_bytes
 from llpkit.report._data import BOUND
 from llpkit.report._figures import Plot
-from llpkit.report._page import files_of, template, write_bytes, write_figures
+from llpkit.report._page import files_of, template, write_figures
 from llpkit.report._style import Style, css_variables
 from llpkit.report._view import percent
 

@@ -2,19 +2,19 @@
 
 from llpkit.runs._data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs._fit import (
-    CHECKPOINT,
     CONFIG,
     ENCODER,
     ENVIRONMENT,
     METRICS,
     Finished,
+    Stopped,
     fit,
-    partial_of,
-    publish,
+    nothing_to_resume,
     unfinished,
 )
 from llpkit.runs._measure import measure
-from llpkit.runs._page import FIGURES, REPORT, wall
+from llpkit.runs._page import FIGURES, wall
+from llpkit.runs._place import REPORT, Place
 from llpkit.runs._predict import (
     Predictions,
     Run,
@@ -28,7 +28,6 @@ from llpkit.runs._predict import (
 from llpkit.runs._record import environment, flat
 
 __all__ = [
-    "CHECKPOINT",
     "CONFIG",
     "ENCODER",
     "ENVIRONMENT",
@@ -37,8 +36,10 @@ __all__ = [
     "REPORT",
     "Finished",
     "Known",
+    "Place",
     "Predictions",
     "Run",
+    "Stopped",
     "checksum",
     "data_of",
     "divide",
@@ -50,10 +51,9 @@ __all__ = [
     "known_datasets",
     "load_data",
     "measure",
+    "nothing_to_resume",
     "open_run",
-    "partial_of",
     "predict",
-    "publish",
     "take",
     "unfinished",
     "wall",

@@ -1,12 +1,13 @@
 """Training as configured, into a run directory that is whole or not there.
 
-While a run works, its files are in a sibling whose name ends in ``.partial``; when all of them are
-written it is renamed. A run that was killed leaves its checkpoint there, and goes on from it.
+While a run works, its files are in a hidden folder next to the run directory; see
+:mod:`llpkit.runs._place`. A run that was killed leaves its checkpoint there, and goes on from it.
+One process at a time works on a run directory.
 """
 
 import csv
+import io
 import json
-import shutil
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,20 +18,24 @@ import torch
 
 from llpkit import evaluation
 from llpkit import training as train
+from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit.bags import Bags
 from llpkit.config import Config, Settings, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
-from llpkit.runs._data import divide, load_data, take
+from llpkit.runs._data import checksum, divide, load_data, take
 from llpkit.runs._measure import measure
 from llpkit.runs._page import write_report
+from llpkit.runs._place import Place
 from llpkit.runs._record import record_of
+from llpkit.runs._table_model import ESTIMATOR
+from llpkit.runs._table_model import load as load_table_model
 from llpkit.runs._table_model import train as train_table
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
-ENCODER, CHECKPOINT = "encoder.json", "checkpoint.pt"
+ENCODER = "encoder.json"
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,16 @@ class Finished:
     notes: tuple[str, ...]
 
 
-def partial_of(out: Path) -> Path:
-    """Where a run works until it is finished."""
-    return out.with_name(f"{out.name}.partial")
+class Stopped(KeyboardInterrupt):
+    """An interrupt, and what there is of the run.
+
+    Args:
+        kept: ``"finished"``, ``"checkpoint"`` or, if there is nothing, ``""``.
+    """
+
+    def __init__(self, kept: str) -> None:
+        super().__init__()
+        self.kept = kept
 
 
 def fit(
@@ -59,41 +71,97 @@ def fit(
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
+    A run that was finished when its process was killed only gets its name.
+
     Args:
         config: What to do.
-        out: The run directory. One that is there is an error, unless ``force``.
+        out: The run directory. One that is there is an error, unless ``force``. One that another
+            process works on always is.
         resume: Go on where a run was stopped, if one was.
         force: Replace a finished run once this one is, and drop an unfinished one.
         command: What the user typed, for the record.
         callbacks: Look on; see :class:`llpkit.training.Callback`.
+
+    Raises:
+        Stopped: On an interrupt.
     """
     config = absolute(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
-    work = _workplace(config, out, resume, force)
+    tables = (config.data.table, config.data.counts_table)
+    check_apart(out, [Path(table) for table in tables if table is not None])
+    with locked(out):
+        place = Place(out)
+        finished = place.finished
+        try:
+            if place.recover(force) and (done := _found(config, place)):
+                return done
+            finished = False
+            done = _fit(config, place, resume, force, command, callbacks)
+            finished = True
+            place.publish()
+            return done
+        except KeyboardInterrupt as stop:
+            named = finished and not place.work.exists()
+            raise Stopped("finished" if named else "checkpoint" * place.kept) from stop
+        finally:
+            if not place.kept:  # nothing was learnt that could be resumed
+                place.recover(force=False)
+
+
+def _found(config: Config, place: Place) -> Finished | None:
+    """The run that only lacked its name, if it is the one that is asked for."""
+    checked = Checksums.need(place.out)
+    if _differing(checked.check(CONFIG), config):
+        return None
+    data = load_data(config.data, config.seed)
+    if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
+        return None
+    table = ESTIMATOR in checked.files
+    model = load_table_model(place.out) if table else train.load(place.out)
+    return _measured(place.out, model, data, divide(data.bags, config))
+
+
+def _measured(out: Path, model: Fitted, data: DataSet, parts: Mapping[str, Bags]) -> Finished:
+    measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+    return Finished(out, model, measures, (*data.notes, *model.details.get("warnings", ())))
+
+
+def _fit(
+    config: Config,
+    place: Place,
+    resume: bool,
+    force: bool,
+    command: str,
+    callbacks: Sequence[Callback],
+) -> Finished:
+    """Everything up to a finished run that only lacks its name."""
+    _check_place(config, place, resume, force)
+    work = place.work
+    resumed = work.exists()
+    if not resumed:
+        place.begin()
+        write_text(work / CONFIG, to_yaml(config))
+        add_checksums(work, [CONFIG])
+    data = load_data(config.data, config.seed)
+    record = record_of(config, data, command)
+    if resumed:
+        _same_data(work / ENVIRONMENT, record)
+    else:
+        write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
+    start = time.perf_counter()
+    parts = divide(data.bags, config)
     try:
-        data = load_data(config.data, config.seed)
-        record = record_of(config, data, command)
-        if (work / ENVIRONMENT).exists():
-            _same_data(work / ENVIRONMENT, record)
-        else:
-            _write(work / ENVIRONMENT, json.dumps(record, indent=1))
-        start = time.perf_counter()
-        parts = divide(data.bags, config)
         with warnings.catch_warnings():
             # Notes say it, the first of all parts.
             warnings.simplefilter("ignore", ApproximationWarning)
             warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
-    except BaseException as error:
-        if not (work / CHECKPOINT).exists():  # nothing was learnt that could be resumed
-            shutil.rmtree(work, ignore_errors=True)
-        if isinstance(error, TooManyStates):
-            option = "--method-option likelihood=sinkhorn"
-            if config.estimator is not None:
-                option = "--estimator-option method=sinkhorn"
-            raise error.choosing(option) from error
-        raise
+    except TooManyStates as error:
+        option = "--method-option likelihood=sinkhorn"
+        if config.estimator is not None:
+            option = "--estimator-option method=sinkhorn"
+        raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
     about = (
@@ -102,11 +170,10 @@ def fit(
         _measured_note(model, parts["training"]),
     )
     model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
-    measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+    done = _measured(place.out, model, data, parts)
     _write_run(work, config, data, parts, model, record)
-    publish(work, out)
-    notes = (*data.notes, *model.details.get("warnings", ()))
-    return Finished(out, model, measures, notes)
+    place.finish()
+    return done
 
 
 def _measured_note(model: Fitted, training: Bags) -> str | None:
@@ -120,59 +187,80 @@ def _measured_note(model: Fitted, training: Bags) -> str | None:
     )
 
 
-def _workplace(config: Config, out: Path, resume: bool, force: bool) -> Path:
-    """The partial directory, made or taken up."""
-    work = partial_of(out)
+def _check_place(config: Config, place: Place, resume: bool, force: bool) -> None:
+    """Refuse what would replace or lose something, and drop an unfinished run with ``force``."""
+    out, stopped = place.out, place.kept
+    if out.exists() and not (out / CONFIG).exists():
+        more = ", so --force does not replace it" if force else ""
+        raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
     if out.exists() and not force:
-        if not (out / CONFIG).exists():
-            raise LLPError(f"{out} exists and is not a run; choose another directory with --out")
+        if stopped:
+            raise LLPError(
+                f"{out} exists, and the run that is to replace it was stopped; go on with --resume "
+                "--force, or start that afresh with --force"
+            )
         if resume:
             raise LLPError(f"{out} is finished; there is nothing to resume")
         raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
-    if out.exists() and not (out / CONFIG).exists():
-        raise LLPError(f"{out} exists and is not a run, so --force does not replace it")
-    if work.exists() and not resume:
+    if out.exists():
+        place.check_replaceable()
+    if stopped and not resume:
         if not force:
             raise LLPError(
-                f"{work} holds a run that was stopped; go on with --resume, or start it afresh "
-                "with --force"
+                f"{out} holds a run that was stopped; go on with --resume, or start it afresh with "
+                "--force"
             )
-        shutil.rmtree(work)
-    if (work / CONFIG).exists():
-        _same_settings(work / CONFIG, config)
-        return work
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        _write(work / CONFIG, to_yaml(config))
-    except OSError as error:
-        raise LLPError(f"{work} cannot be written: {error.strerror}") from error
-    return work
+        place.clear()
+    elif stopped:
+        _same_settings(Checksums.need(place.work).check(CONFIG), config, out)
 
 
 def unfinished(out: Path) -> Settings | None:
     """The settings of a run that was stopped, where there is one."""
-    file = partial_of(out) / CONFIG
-    return read(file) if file.exists() else None
+    place = Place(out)
+    if not place.kept:
+        return None
+    return read(Checksums.need(place.work).check(CONFIG))
 
 
-def _same_settings(file: Path, config: Config) -> None:
+def nothing_to_resume(out: Path) -> bool:
+    """Whether the run is finished and no other is to replace it; an error if one works on it."""
+    with locked(out):
+        place = Place(out)
+        place.recover(force=False)
+        return (out / CONFIG).exists() and not place.kept
+
+
+def _same_settings(file: Path, config: Config, out: Path) -> None:
+    for key, (before, now) in _differing(file, config).items():
+        raise LLPError(
+            f"the run in {out} has {key} = {before!r}, this one {now!r}; resume it with its own "
+            "settings, or start afresh with --force"
+        )
+
+
+def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
+    """Settings that determine the result and differ from those in a file: there, and here."""
     free = {"device", "threads", "workers", "resident", "cuda_graph", "compile"}
     old, new = check(read(file)).model_dump(), config.model_dump()
     pairs = {key: (old[key], new[key]) for key in old if key not in free | {"data"}}
     pairs |= {f"data.{key}": (old["data"][key], new["data"][key]) for key in old["data"]}
-    for key, (before, now) in pairs.items():
-        if before != now:
-            raise LLPError(
-                f"the run in {file.parent} has {key} = {before!r}, this one {now!r}; resume it "
-                "with its own settings, or start afresh with --force"
-            )
+    return {key: (before, now) for key, (before, now) in pairs.items() if before != now}
+
+
+def _sha256(file: Path) -> str:
+    """The checksum of the data in a record."""
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["data"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LLPError(f"{file} is damaged; start the run afresh with --force") from error
 
 
 def _same_data(file: Path, record: Settings) -> None:
-    before, now = json.loads(file.read_text())["data"]["sha256"], record["data"]["sha256"]
+    before, now = _sha256(file), record["data"]["sha256"]
     if before != now:
         raise LLPError(
-            f"the data changed since the run in {file.parent} began (checksum {before[:12]}, now "
+            f"the data changed since the run began (checksum {before[:12]} in {file}, now "
             f"{now[:12]}); start afresh with --force"
         )
 
@@ -246,28 +334,13 @@ def _write_run(
     record: Settings,
 ) -> None:
     model.save(work)
-    _write(work / ENVIRONMENT, json.dumps(record, indent=1))
+    write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
     if data.encoder is not None:
-        _write(work / ENCODER, data.encoder.to_json())
+        write_text(work / ENCODER, data.encoder.to_json())
     names = list(dict.fromkeys(key for row in model.history for key in row))
-    with (work / METRICS).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, ["epoch", *(name for name in names if name != "epoch")])
-        writer.writeheader()
-        writer.writerows(model.history)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, ["epoch", *(name for name in names if name != "epoch")])
+    writer.writeheader()
+    writer.writerows(model.history)
+    write_text(work / METRICS, table.getvalue())
     write_report(work, config, data, parts, model, record)
-
-
-def publish(work: Path, out: Path) -> None:
-    """Give a finished run its name; a run that it replaces goes last."""
-    for left in (work / CHECKPOINT, *work.glob(".*")):
-        left.unlink(missing_ok=True)
-    replaced = out.with_name(f"{out.name}.replaced")
-    shutil.rmtree(replaced, ignore_errors=True)
-    if out.exists():
-        out.rename(replaced)
-    work.rename(out)
-    shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

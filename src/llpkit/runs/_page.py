@@ -13,11 +13,12 @@ from llpkit.datasets import DataSet, Inputs
 from llpkit.methods import METHODS
 from llpkit.runs._data import take
 from llpkit.runs._measure import how_measured, posterior_of, probability_of
+from llpkit.runs._place import REPORT
 from llpkit.runs._record import flat
 from llpkit.runs._table_model import TableModel
 from llpkit.training import Fitted
 
-REPORT, FIGURES = "report.html", "figures"
+FIGURES = "figures"
 _WALL = 12
 
 

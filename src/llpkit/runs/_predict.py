@@ -1,5 +1,6 @@
 """Finished runs read back: predictions for tables, and measures on other data."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ from torch import Tensor
 
 from llpkit import datasets, evaluation
 from llpkit import training as train
+from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Settings, check, merge, read
 from llpkit.datasets import CountColumns, DataSet, FeatureEncoder, ImageFiles, Inputs, Table
 from llpkit.errors import LLPError
 from llpkit.runs._data import divide, load_data
-from llpkit.runs._fit import CONFIG, ENCODER, partial_of
+from llpkit.runs._fit import CONFIG, ENCODER
 from llpkit.runs._measure import measure, posterior_of, probability_of
+from llpkit.runs._place import Place
 from llpkit.runs._table_model import ESTIMATOR
 from llpkit.runs._table_model import load as load_table_model
 from llpkit.training import Fitted
@@ -44,19 +47,20 @@ class Run:
 
 def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
     """Read a run directory; ``trust_model`` reads models that could crash the process too."""
-    if not (folder / CONFIG).exists():
-        if partial_of(folder).exists():
+    if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
+        if Place(folder).kept:
             raise LLPError(
                 f"the run {folder} was stopped before its end; go on: "
-                f"llpkit fit --resume --out {folder}"
+                f"llpkit fit --resume --out {shlex.quote(str(folder))}"
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
-    config = check(read(folder / CONFIG))
-    is_estimator = (folder / ESTIMATOR).exists()
+    checked = Checksums.need(folder)
+    config = check(read(checked.check(CONFIG)))
+    is_estimator = ESTIMATOR in checked.files
     model = load_table_model(folder, trust_model) if is_estimator else train.load(folder)
     encoder = None
-    if (folder / ENCODER).exists():
-        text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")
+    if ENCODER in checked.files:
+        text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")
         encoder = FeatureEncoder.from_json(text)
     where = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -104,6 +108,8 @@ class Predictions:
     table: Table
     columns: dict[str, Any]
     notes: tuple[str, ...]
+    inputs: tuple[Path, ...] = ()
+    """The files that were read, none of which is written to."""
 
 
 def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
@@ -138,7 +144,9 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
     if bags is not None:
         notes += filter(None, [evaluation.approximation_note(bags)])
         columns |= _named("posterior", posterior_of(logits, bags), run.class_names, known)
-    return Predictions(table, columns, tuple(notes))
+    tables = [Path(file) for file in (data.table, data.counts_table) if file is not None]
+    own = [run.folder / name for name in (CHECKSUMS, *Checksums.need(run.folder).files)]
+    return Predictions(table, columns, tuple(notes), (*tables, *own))
 
 
 def _as_table(data: DataSet) -> Table:
@@ -235,8 +243,7 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
             f"{found.table.path} has a column {taken[0]!r} already; choose other names for the "
             "predictions with --prefix, such as --prefix llp_"
         )
-    if out.exists() and found.table.path.exists() and out.samefile(found.table.path):
-        raise LLPError(f"{out} is the table itself; write the predictions to another file")
+    check_apart(out, found.inputs)
     if not out.parent.is_dir():
         raise LLPError(f"there is no folder {out.parent} to write {out.name} to")
     found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import evaluation
+from llpkit._files import Checksums, add_checksums, write_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
@@ -70,7 +71,8 @@ class TableModel(Fitted):
             "details": self.details,
             "history": self.history,
         }
-        (folder / DESCRIPTION).write_text(json.dumps(about, indent=1), encoding="utf-8")
+        write_text(folder / DESCRIPTION, json.dumps(about, indent=1))
+        add_checksums(folder, (ESTIMATOR, DESCRIPTION))
         return folder
 
 
@@ -171,13 +173,16 @@ def load(folder: Path, trust: bool = False) -> TableModel:
     from llpkit import estimators
     from llpkit.estimators._persist import BOOSTERS, Untrusted
 
+    checked = Checksums.need(folder)
     try:
-        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        about = json.loads(checked.check(DESCRIPTION).read_text(encoding="utf-8"))
         parts = about["num_classes"], about["num_features"], about["history"], about["details"]
-    except (OSError, ValueError, KeyError) as error:
-        raise LLPError(f"the model in {folder} cannot be read: {error}; fit it again") from error
+    except LLPError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LLPError(f"the model in {folder} cannot be read: {error!r}; fit it again") from error
     try:
-        estimator = estimators.load(folder / ESTIMATOR, trusted=BOOSTERS if trust else ())
+        estimator = estimators.load(checked.check(ESTIMATOR), trusted=BOOSTERS if trust else ())
     except Untrusted as error:
         if not set(error.names) <= set(BOOSTERS):
             raise

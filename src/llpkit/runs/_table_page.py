@@ -1,6 +1,7 @@
 """The page of an estimator's run: calibration, what the columns are worth, the worst bags."""
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
+from llpkit._files import write_text
 from llpkit.bags import Bags
 from llpkit.config import Config
 from llpkit.datasets import DataSet, FeatureEncoder
@@ -221,7 +223,8 @@ def _listed(
 
 
 def _write(path: Path, heads: Any, rows: Any) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(heads)
-        writer.writerows(rows)
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(heads)
+    writer.writerows(rows)
+    write_text(path, table.getvalue())

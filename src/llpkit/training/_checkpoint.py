@@ -1,39 +1,53 @@
 """Checkpoints that are whole or not there, and that hold no code."""
 
-import os
-import tempfile
+import hashlib
+import io
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from llpkit._files import write_bytes
 from llpkit.errors import LLPError
 
-
-def write_atomically(path: Path, write: Any) -> None:
-    """Call ``write(temporary path)``, then move the file to its place in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.chmod(name, 0o666 & ~_umask())  # as an ordinary file; mkstemp's is for its owner only
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+_HEAD = b"llpkit checkpoint, sha256 "
+_PARTS = [
+    "settings",
+    "data",
+    "network",
+    "optimizer",
+    "scheduler",
+    "method",
+    "history",
+    "best",
+    "stop",
+]
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a run."""
-    write_atomically(path, lambda temporary: torch.save(state, temporary))
+    """Write the state of a run, after a line with its checksum."""
+    stream = io.BytesIO()
+    torch.save(state, stream)
+    content = stream.getvalue()
+    write_bytes(path, _HEAD + _digest(content) + content)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode() + b"\n"
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """What :func:`save_checkpoint` wrote, if every bit of it is there."""
+    raw = path.read_bytes()
+    start = raw.find(b"\n") + 1
+    content = raw[start:]
+    if raw[:start] != _HEAD + _digest(content):
+        raise ValueError("it is damaged")
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if missing := [name for name in _PARTS if name not in state]:
+        raise ValueError(f"it has no {missing[0]}")
+    return state
 
 
 def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
@@ -45,17 +59,14 @@ def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> Non
 
 
 def load_checkpoint(path: Path, settings: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:
-    """Read it back, refusing one of another run.
-
-    What the checkpoint says nothing of, because an older version wrote it, is not compared.
-    """
+    """Read it back, refusing one that is damaged or of another run."""
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        before, known = state["settings"], state.get("data", {})
+        state = _state(path)
+        before, known = dict(state["settings"]), dict(state["data"])
     except Exception as error:
+        reason = error if isinstance(error, ValueError) else type(error).__name__
         raise LLPError(
-            f"{path} is not a checkpoint that can be read ({type(error).__name__}); remove it to "
-            "start afresh"
+            f"{path} is not a checkpoint that can be read ({reason}); remove it to start afresh"
         ) from error
     for name, value in settings.items():
         if name in before and before[name] != value:

@@ -6,15 +6,16 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from llpkit import methods, networks
+from llpkit._files import locked
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.evaluation import Gain, baseline_note, gain, measurable, warn_of_approximation
@@ -44,20 +45,24 @@ _COST_OF_A_PASS = 2**8
 """States of the recursion that an instance's forward pass is taken to cost: at the end of a run
 some 16,000 instances are judged."""
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+_Function = TypeVar("_Function", bound=Callable[..., Fitted])
 
 _training = threading.RLock()
 """Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
 
 
-def _one_at_a_time(train: Callable[_P, _R]) -> Callable[_P, _R]:
-    @functools.wraps(train)
-    def alone(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _training:
-            return train(*args, **kwargs)
+def _one_at_a_time(function: _Function) -> _Function:
+    """Keep other threads from training, and other processes from the run_dir."""
 
-    return alone
+    @functools.wraps(function)
+    def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
+        with ExitStack() as held:
+            held.enter_context(_training)
+            if run_dir is not None:
+                held.enter_context(locked(Path(run_dir) / CHECKPOINT))
+            return function(*arguments, run_dir=run_dir, **options)
+
+    return cast(_Function, alone)
 
 
 @_one_at_a_time
@@ -132,7 +137,8 @@ def fit(
         seed: All randomness of the run follows from it.
         callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
         run_dir: Where a checkpoint is written after every epoch; one that is there already is
-            never overwritten unless the run resumes from it.
+            never overwritten unless the run resumes from it. A directory in which another run is
+            under way is refused.
         resume: Go on from the checkpoint in ``run_dir``; data and settings must be those of the
             run. On a CPU the weights are those of a run that was never stopped, bit for bit; on a
             CUDA device, where sums are added in no fixed order, up to rounding.

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from llpkit._files import Checksums, add_checksums, write_bytes, write_text
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of, warn_of_approximation
 from llpkit.likelihood._best import best
 from llpkit.training._check import check_finite, check_table
-from llpkit.training._checkpoint import load_weights, write_atomically
+from llpkit.training._checkpoint import load_weights
 from llpkit.training._feed import Feed, Preprocess, as_inputs
 from llpkit.training._loop import forward, probabilities
 
@@ -78,14 +79,17 @@ class Fitted:
         return result
 
     def save(self, directory: str | Path) -> Path:
-        """Write the weights as safetensors and a description as JSON; read by :func:`load`."""
-        from safetensors.torch import save_file
+        """Write the weights as safetensors and a description as JSON; read by :func:`load`.
+
+        The SHA-256 of both is in ``checksums.json``, and compared when they are read.
+        """
+        from safetensors.torch import save
 
         folder = Path(directory)
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"preprocess.{k}": v for k, v in self.preprocess.state_dict().items()}
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-        write_atomically(folder / WEIGHTS, lambda path: save_file(tensors, path))
+        write_bytes(folder / WEIGHTS, save(tensors))
         description = {
             "format": 1,
             "network": self.network_name,
@@ -96,8 +100,8 @@ class Fitted:
             "details": self.details,
             "history": self.history,
         }
-        text = json.dumps(description, indent=1)
-        write_atomically(folder / DESCRIPTION, lambda path: path.write_text(text))
+        write_text(folder / DESCRIPTION, json.dumps(description, indent=1))
+        add_checksums(folder, (WEIGHTS, DESCRIPTION))
         return folder
 
 
@@ -114,35 +118,30 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
     from llpkit import networks
 
     folder = Path(directory)
+    if not (folder / DESCRIPTION).exists():
+        raise LLPError(f"{folder} holds no model: {DESCRIPTION} is missing")
+    checked = Checksums.need(folder)
+    files = [checked.check(name) for name in (DESCRIPTION, WEIGHTS)]
     try:
-        about = json.loads((folder / DESCRIPTION).read_text())
-        tensors = load_file(folder / WEIGHTS)
+        about = json.loads(files[0].read_text(encoding="utf-8"))
+        tensors = load_file(files[1])
         shape, classes = tuple(about["input_shape"]), about["num_classes"]
-    except FileNotFoundError as error:
-        raise LLPError(f"{folder} holds no model: {error.filename} is missing") from error
+        kind, name = about["network_class"], about["network"]
+        rest = about["history"], about["chosen_epoch"], name, about["details"]
+        preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
     except Exception as error:
-        raise LLPError(f"the model in {folder} cannot be read: {error}") from error
+        raise LLPError(f"the model in {folder} cannot be read: {error!r}") from error
     if network is None:
-        if about["network"] is None:
+        if name is None:
             raise LLPError(
-                f"the model in {folder} has a network of your own ({about['network_class']}); "
-                "make one and pass it as network="
+                f"the model in {folder} has a network of your own ({kind}); make one and pass it "
+                "as network="
             )
         with torch.device("meta"):  # draws no weights from the numbers of a fit in another thread
-            network = networks.make(about["network"], input_shape=shape, num_outputs=classes or 1)
+            network = networks.make(name, input_shape=shape, num_outputs=classes or 1)
         network.to_empty(device="cpu")
-    preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
     prefix = "network."
     weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     load_weights(network, weights, folder)
     network.eval()
-    return Fitted(
-        network,
-        preprocess,
-        classes,
-        shape,
-        about["history"],
-        about["chosen_epoch"],
-        about["network"],
-        about["details"],
-    )
+    return Fitted(network, preprocess, classes, shape, *rest)

@@ -36,13 +36,13 @@ class Score:
         return self.confirmed + self.refused
 
 
-def fail(what: str, **told: Any) -> NoReturn:
+def fail(what: str, /, **told: Any) -> NoReturn:
     """Raise with everything needed to see the case again."""
     lines = [what, *(f"  {name} = {value!r}" for name, value in told.items())]
     raise Failure("\n".join(lines))
 
 
-def attempt(call: Callable[[], T], **told: Any) -> tuple[T | None, LLPError | None]:
+def attempt(call: Callable[[], T], /, **told: Any) -> tuple[T | None, LLPError | None]:
     """The answer or the refusal; any other exception is a failure."""
     try:
         return call(), None
@@ -60,7 +60,7 @@ def attempt(call: Callable[[], T], **told: Any) -> tuple[T | None, LLPError | No
         fail(f"{type(error).__name__} in place of an LLPError ({place}): {error}", **told)
 
 
-def answer(call: Callable[[], T], **told: Any) -> T:
+def answer(call: Callable[[], T], /, **told: Any) -> T:
     """The answer to valid input, which must not be refused."""
     found, refusal = attempt(call, **told)
     if refusal is not None:
@@ -68,7 +68,7 @@ def answer(call: Callable[[], T], **told: Any) -> T:
     return found  # type: ignore[return-value]
 
 
-def must_refuse(call: Callable[[], Any], score: Score, **told: Any) -> None:
+def must_refuse(call: Callable[[], Any], score: Score, /, **told: Any) -> None:
     """Invalid input must end in an LLPError."""
     found, refusal = attempt(call, **told)
     if refusal is None:

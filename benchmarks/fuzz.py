@@ -7,6 +7,7 @@ of each area are in ``tests/fuzzing/``. A failure is told with what runs it agai
 """
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import multiprocessing
@@ -37,7 +38,6 @@ class Tally:
     refused: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)  # replay, message
     causes: Counter[str] = field(default_factory=Counter)
-    rounds: int = 0
     seconds: float = 0.0
 
     @property
@@ -88,86 +88,100 @@ def one_round(area: str, seed: int, number: int) -> tuple[int, int, str | None]:
     return score.confirmed, score.refused, message
 
 
-def work(area: str, seed: int, first: int, step: int, stop: float, results: Connection) -> None:
+def work(area: str, seed: int, first: int, step: int, seconds: float, results: Connection) -> None:
     """Round after round until the time is up (in a process of its own)."""
     import torch
 
     torch.set_num_threads(1)
-    number = first
-    try:
-        while time.time() < stop:
+    load(area)
+    number, stop = first, time.monotonic() + seconds  # without the time that imports take
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        while time.monotonic() < stop:
             results.send(("begins", number))
             results.send(("ends", number, *one_round(area, seed, number)))
             number += step
-    except (BrokenPipeError, KeyboardInterrupt):
-        return
 
 
 class Worker:
-    """A process that fuzzes, replaced when it crashes or hangs."""
+    """A process that fuzzes, begun again when it crashes or hangs."""
 
-    def __init__(self, area: str, seed: int, first: int, step: int, stop: float) -> None:
-        self.arguments = area, seed
-        self.step, self.stop, self.number = step, stop, first
-        self.began = time.time()
-        self.start()
+    def __init__(self, area: str, seed: int, first: int, step: int, seconds: float) -> None:
+        self.area, self.seed, self.number, self.step = area, seed, first, step
+        self.seconds = seconds
+        self.first: float | None = None  # when the first round began
+        self.begin()
 
-    def start(self) -> None:
+    @property
+    def replay(self) -> str:
+        return f"--replay {self.area} {self.seed}/{self.number}"
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (0 if self.first is None else time.monotonic() - self.first)
+
+    def begin(self) -> None:
         context = multiprocessing.get_context("spawn")
         self.results, theirs = context.Pipe(duplex=False)
-        place = (*self.arguments, self.number, self.step, self.stop, theirs)
+        place = (self.area, self.seed, self.number, self.step, self.left, theirs)
         self.process = context.Process(target=work, args=place, daemon=True)
         self.process.start()
-        self.began = time.time()
         theirs.close()
+        self.began: float | None = None
 
-    def replace(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
+    def hangs(self, patience: float) -> bool:
+        return self.began is not None and time.monotonic() - self.began > patience
+
+    def end(self) -> None:
+        self.process.kill()
         self.process.join()
-        self.number += self.step
-        self.start()
+        self.results.close()
 
 
 def fuzz(area: str, seed: int, seconds: float, jobs: int, patience: float) -> Tally:
     """All rounds of one area that fit the time."""
-    tally, started = Tally(area), time.time()
-    stop = started + seconds
-    workers = [Worker(area, seed, job, jobs, stop) for job in range(jobs)]
+    tally, started = Tally(area), time.monotonic()
+    workers = [Worker(area, seed, job, jobs, seconds) for job in range(jobs)]
     while workers:
-        ready = wait([worker.results for worker in workers], timeout=1)
+        ready = wait([worker.results for worker in workers], timeout=0.5)
         for worker in list(workers):
-            replay = f"--replay {area} {seed}/{worker.number}"
+            lost = None
             if worker.results in ready:
                 try:
-                    kind, worker.number, *rest = worker.results.recv()
+                    _hear(worker, tally)
                 except EOFError:
                     worker.process.join()
-                    code = worker.process.exitcode
-                    if code != 0:
-                        tally.fail(replay, f"the process ended with status {code}")
-                        if time.time() < stop:
-                            worker.replace()
-                            continue
-                    workers.remove(worker)
-                    continue
-                worker.began = time.time()
-                if kind == "ends":
-                    confirmed, refused, message = rest
-                    tally.confirmed += confirmed
-                    tally.refused += refused
-                    tally.rounds += 1
-                    if message is not None:
-                        tally.fail(f"--replay {area} {seed}/{worker.number}", message)
-            elif time.time() - worker.began > patience:
-                tally.fail(replay, f"no end after {patience:g} seconds")
-                if time.time() < stop:
-                    worker.replace()
+                    if worker.process.exitcode == 0:
+                        worker.end()
+                        workers.remove(worker)
+                    else:
+                        lost = f"the process ended with status {worker.process.exitcode}"
+            elif worker.hangs(patience):
+                lost = f"no end after {patience:g} seconds"
+            if lost is not None:
+                tally.fail(worker.replay, lost)
+                worker.end()
+                if worker.left > 0 and worker.first is not None:
+                    worker.number += worker.step
+                    worker.begin()
                 else:
-                    worker.process.kill()
                     workers.remove(worker)
-    tally.seconds = time.time() - started
+    tally.seconds = time.monotonic() - started
     return tally
+
+
+def _hear(worker: Worker, tally: Tally) -> None:
+    """Take what a worker says; EOFError when it says no more."""
+    kind, worker.number, *rest = worker.results.recv()
+    if kind == "begins":
+        worker.began = time.monotonic()
+        worker.first = worker.began if worker.first is None else worker.first
+        return
+    worker.began = None
+    confirmed, refused, message = rest
+    tally.confirmed += confirmed
+    tally.refused += refused
+    if message is not None:
+        tally.fail(worker.replay, message)
 
 
 def table(tallies: Sequence[Tally]) -> str:

@@ -264,7 +264,11 @@ def _parts(
     where = rng.permutation(number)[: rng.integers(1, number + 1)]
     mask = np.zeros(number, bool)
     mask[where] = True
-    start, stop, step = int(rng.integers(-5, 5)), int(rng.integers(-5, 40)), int(rng.choice([1, 2, -1]))
+    start, stop, step = (
+        int(rng.integers(-5, 5)),
+        int(rng.integers(-5, 40)),
+        int(rng.choice([1, 2, -1])),
+    )
     indices: list[tuple[Any, list[int]]] = [
         (where, where.tolist()),
         (where.tolist(), where.tolist()),
@@ -433,7 +437,19 @@ def _junk(
     bad_indices += [np.ones(number + 1, bool), np.zeros(number, bool), number, -number - 1, 1.5]
     bad_indices += [slice(number, None), np.zeros((1, 1), int), [[0]], [None], object()]
     seeds: list[Any] = [-1, 2**63, 1.5, "s", nan, [1], object(), None]
-    bad_sizes: list[Any] = [0, -1, n + 1, 1.5, "2", None, (2, 1), (0, 1), (1, n + 1), (1,), (1, 2, 3)]
+    bad_sizes: list[Any] = [
+        0,
+        -1,
+        n + 1,
+        1.5,
+        "2",
+        None,
+        (2, 1),
+        (0, 1),
+        (1, n + 1),
+        (1,),
+        (1, 2, 3),
+    ]
     bad_sizes += [nan, [], {}]
     bad_k: list[Any] = [0, 1, -1, number + 1, 1.5, "2", None, nan, [2]]
     fractions: list[Any] = [0, 1, -0.5, 1.5, nan, inf, "half", None, [0.5], 0.5j]

@@ -160,15 +160,15 @@ def _known_labels(
             z[i, forbidden] = -np.inf
 
 
-def _known(
-    rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray, classes: int
-) -> Known:
+def _known(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray, classes: int) -> Known:
     """Evidence that agrees with the counts ``(B, K)``, of one kind or of all kinds mixed."""
     kinds = ["exact", "interval", "at_least", "noisy", "unknown", "weights"]
     if classes > 1:
         kinds.remove("weights")
     mixed = rng.random() < 0.4
-    chosen = kinds if mixed else [kinds[rng.integers(len(kinds))] if rng.random() < 0.6 else "exact"]
+    chosen = (
+        kinds if mixed else [kinds[rng.integers(len(kinds))] if rng.random() < 0.6 else "exact"]
+    )
     of_bag = rng.integers(0, len(chosen), len(sizes))
     parts, order, weights = [], [], []
     for number, kind in enumerate(chosen):
@@ -198,9 +198,7 @@ def _of_kind(
     def within(low: np.ndarray, high: np.ndarray) -> list[Callable[[np.ndarray], np.ndarray]]:
         rows = zip(low.reshape(len(low), -1), high.reshape(len(high), -1), strict=True)
         return [
-            lambda c, a=a, b=b: np.where(
-                ((shown(c) >= a) & (shown(c) <= b)).all(1), 0.0, -np.inf
-            )
+            lambda c, a=a, b=b: np.where(((shown(c) >= a) & (shown(c) <= b)).all(1), 0.0, -np.inf)
             for a, b in rows
         ]
 
@@ -226,9 +224,7 @@ def _of_kind(
             return -0.5 * (o - k) ** 2 if square else -0.5 * abs(o - k)
 
         rows = observed.reshape(len(observed), -1)
-        weights = [
-            (lambda c, o=o: density(o, shown(c)).sum(1)) for o in rows
-        ]
+        weights = [(lambda c, o=o: density(o, shown(c)).sum(1)) for o in rows]
         return Known(Evidence.noisy(observed, density, sizes), weights)
     tables = []
     for n, y in zip(sizes, seen, strict=True):
@@ -311,7 +307,10 @@ def check(
     if not expected.possible.all():
         for function in ("log_prob", "posterior", "sample", "mode"):
             must_refuse(
-                lambda f=function: getattr(likelihood, f)(*arguments), score, batch=batch, f=function
+                lambda f=function: getattr(likelihood, f)(*arguments),
+                score,
+                batch=batch,
+                f=function,
             )
         _unchecked(batch, arguments, expected, score)
         return
@@ -347,7 +346,9 @@ def _rounding(dtype: torch.dtype) -> float:
     return 1e-12 if dtype == torch.float64 else float(torch.finfo(dtype).eps)
 
 
-def _compare_log_prob(log_p: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]) -> None:
+def _compare_log_prob(
+    log_p: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]
+) -> None:
     if log_p.dtype != batch.logits.dtype or log_p.shape != expected.log_prob.shape:
         fail("log_prob has another dtype or shape", got=(log_p.dtype, log_p.shape), **told)
     got, want = log_p.detach().double().numpy(), expected.log_prob
@@ -358,10 +359,14 @@ def _compare_log_prob(log_p: torch.Tensor, expected: Expected, batch: Batch, tol
     good |= (want < info.min) & np.isneginf(got)  # beyond what the dtype can hold
     if not good.all():
         b = int((~good).argmax())
-        fail(f"log_prob[{b}] = {got[b]!r}, expected {want[b]!r}", bag=batch.bags[b].tolist(), **told)
+        fail(
+            f"log_prob[{b}] = {got[b]!r}, expected {want[b]!r}", bag=batch.bags[b].tolist(), **told
+        )
 
 
-def _compare_posterior(phi: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]) -> None:
+def _compare_posterior(
+    phi: torch.Tensor, expected: Expected, batch: Batch, told: dict[str, Any]
+) -> None:
     if phi.dtype != batch.logits.dtype or phi.shape != expected.posterior.shape:
         fail("posterior has another dtype or shape", got=(phi.dtype, phi.shape), **told)
     got = phi.detach().double().numpy()
@@ -417,7 +422,9 @@ def _gradient(
     (gradient,) = torch.autograd.grad(log_p @ scale, z)
     weight = scale.numpy()[expected.bag]
     weight = weight if gradient.dim() == 1 else weight[:, None]
-    ends = np.stack([weight * (bound - expected.prior) for bound in (expected.least, expected.most)])
+    ends = np.stack(
+        [weight * (bound - expected.prior) for bound in (expected.least, expected.most)]
+    )
     room = 2e-12 * np.maximum(1, np.abs(weight))
     got = gradient.numpy()
     good = (got >= ends.min(0) - room) & (got <= ends.max(0) + room)
@@ -425,16 +432,13 @@ def _gradient(
         place = tuple(int(v[0]) for v in np.nonzero(~good))
         b = int(expected.bag[place[0]])
         fail(
-            f"gradient{list(place)} of bag {b} = {got[place]!r}, expected "
-            f"{ends[(0, *place)]!r}",
+            f"gradient{list(place)} of bag {b} = {got[place]!r}, expected {ends[(0, *place)]!r}",
             bag=batch.bags[b].tolist(),
             **told,
         )
 
 
-def _distribution(
-    batch: Batch, found: dict[int, tuple[np.ndarray, Answers]], offsets: Any
-) -> None:
+def _distribution(batch: Batch, found: dict[int, tuple[np.ndarray, Answers]], offsets: Any) -> None:
     told = {"function": "pmf", "batch": batch}
     pmf = answer(lambda: likelihood.pmf(batch.logits, offsets), **told)
     ends = pmf.offsets.numpy()
@@ -614,9 +618,7 @@ def junk(rng: np.random.Generator, score: Score) -> None:
         _junk_call(rng, batch, expected, score)
 
 
-def _junk_call(
-    rng: np.random.Generator, batch: Batch, expected: Expected, score: Score
-) -> None:
+def _junk_call(rng: np.random.Generator, batch: Batch, expected: Expected, score: Score) -> None:
     name = str(rng.choice(["log_prob", "posterior", "log_prob_and_posterior", "sample", "mode"]))
     function = getattr(likelihood, name)
     arguments: dict[str, Any] = {
@@ -674,9 +676,7 @@ def _junk_call(
     must_refuse(lambda: function(**arguments), score, **told)
 
 
-def _spelling(
-    rng: np.random.Generator, batch: Batch, expected: Expected, score: Score
-) -> None:
+def _spelling(rng: np.random.Generator, batch: Batch, expected: Expected, score: Score) -> None:
     """The same arguments in other types give the same answer."""
     ends = batch.offsets
     spelt: list[Any] = [

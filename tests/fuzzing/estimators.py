@@ -283,16 +283,36 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
         wrong += [changed(X, nan), changed(X, np.inf), X.astype(complex) + 1j, X.astype(str) + "a"]
         wrong += [changed(X, None, object), changed(X, {}, object)]
         value = wrong[rng.integers(len(wrong))]
-        _sklearn_refuses(lambda: model.fit(value, y, groups), score, estimator=name, which=which, value=value, **told)
+        _sklearn_refuses(
+            lambda: model.fit(value, y, groups),
+            score,
+            estimator=name,
+            which=which,
+            value=value,
+            **told,
+        )
     elif which == "y":
-        wrong = [thing, np.append(y, 0), y[:-1], np.where(same, sizes + 1, y), np.where(same, -1, y)]
+        wrong = [
+            thing,
+            np.append(y, 0),
+            y[:-1],
+            np.where(same, sizes + 1, y),
+            np.where(same, -1, y),
+        ]
         wrong += [np.where(same, 0.5, y), np.where(same, nan, y), np.where(same, np.inf, y)]
         wrong += [y.astype(str), y + 1j, np.stack([y, sizes - y + 1], 1), np.zeros((n, 2, 2))]
         wrong += [Evidence.exact(y)[:-1], Evidence.at_least(sizes + 1), changed(y, None, object)]
         if same.sum() > 1:
             wrong += [changed(y, y[i] + 1)]  # rows of a bag that disagree
         value = wrong[rng.integers(len(wrong))]
-        must_refuse(lambda: model.fit(X, value, groups), score, estimator=name, which=which, value=value, **told)
+        must_refuse(
+            lambda: model.fit(X, value, groups),
+            score,
+            estimator=name,
+            which=which,
+            value=value,
+            **told,
+        )
     elif which == "groups":
         wrong = [thing, groups[:-1], np.append(groups, 0), np.stack([groups, groups], 1)]
         wrong += [changed(groups, nan, float), changed(groups, None, object), np.full(n, nan)]
@@ -300,7 +320,9 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
         value = wrong[rng.integers(len(wrong))]
         if value is None:
             return  # then every row is a bag of its own, and y its label
-        must_refuse(lambda: model.fit(X, y, value), score, estimator=name, which=which, value=value, **told)
+        must_refuse(
+            lambda: model.fit(X, y, value), score, estimator=name, which=which, value=value, **told
+        )
     elif which == "parameter":
         known = sorted(set(model.get_params(deep=False)) - {"random_state", "estimator"})
         known = [k for k in known if k not in ("fit_intercept", "warm_start", "out_of_fold")]
@@ -328,7 +350,14 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
         wrong += [X[None], X[:0], changed(X, {}, object)]
         value = wrong[rng.integers(len(wrong))]
         call = str(rng.choice(["predict", "predict_proba", "decision_function"]))
-        _sklearn_refuses(lambda: getattr(model, call)(value), score, estimator=name, call=call, value=value, **told)
+        _sklearn_refuses(
+            lambda: getattr(model, call)(value),
+            score,
+            estimator=name,
+            call=call,
+            value=value,
+            **told,
+        )
 
 
 def _sklearn_refuses(call: Callable[[], Any], score: Score, /, **told: Any) -> None:

@@ -3,7 +3,8 @@
 One case is one estimator fitted to one table and looked at, or one call with junk. Ordinary data
 must be answered. Extreme data (a constant column, a value of 1e300, one bag, one class) may be
 refused with an ``LLPError``. What is wrong with ``X`` itself is scikit-learn's to say, by its
-``ValueError`` or ``TypeError``, as its own checks of estimators demand; all else is an ``LLPError``.
+``ValueError`` or ``TypeError``, as its own checks of estimators demand; for all else there is
+``LLPError``.
 """
 
 import warnings
@@ -15,7 +16,7 @@ import numpy as np
 
 from fuzzing.brute_force import count_vectors, enumerate_bags
 from fuzzing.scoring import Failure, Score, answer, attempt, fail, must_refuse
-from llpkit import Evidence, LLPError
+from llpkit import Evidence
 from llpkit.estimators import (
     AlterSVMClassifier,
     DLLPClassifier,
@@ -57,7 +58,7 @@ MAKE: dict[str, Callable[[], Any]] = {
 QUICK = ("logistic", "inv-cal", "mean-map", "dllp", "em-logistic", "em-bayes", "em-tree")
 MANY_CLASSES = ("logistic", "mean-map", "dllp", "em-logistic", "em-bayes", "em-tree", "em-forest")
 ANY_ORDER = ("logistic", "inv-cal", "mean-map", "dllp")
-"""Those whose answer does not depend on the order of rows: the others draw folds or first labels."""
+"""Those for which the order of rows does not matter: the others draw folds or first labels."""
 EVIDENCE = ("logistic", "em-logistic", "em-bayes", "em-tree")
 """Those of the quick ones that take counts that are not exact."""
 
@@ -151,10 +152,9 @@ def _fit(rng: np.random.Generator, name: str, score: Score) -> None:
         "exact": exact,
     }
     model = MAKE[name]()
-    _, refusal = attempt(lambda: model.fit(data.X, y, data.groups), **told)
-    if refusal is not None:
-        if data.ordinary:
-            fail(f"ordinary data were refused: {refusal}", **told)
+    if data.ordinary:
+        answer(lambda: model.fit(data.X, y, data.groups), **told)
+    elif _refused(lambda: model.fit(data.X, y, data.groups), told):
         score.refuse()
         return
     p = _probabilities(model, data, told)
@@ -361,19 +361,20 @@ def _junk(rng: np.random.Generator, score: Score) -> None:
 
 
 def _sklearn_refuses(call: Callable[[], Any], score: Score, /, **told: Any) -> None:
-    """What is wrong with X ends in an LLPError or in scikit-learn's ValueError or TypeError."""
-    try:
-        found, refusal = attempt(call, **told)
-    except Failure as failure:
-        error = failure.__context__
-        ours = isinstance(error, ValueError | TypeError)
-        frame = error.__traceback__ if error is not None else None
-        while frame is not None and ours:
-            if "sklearn/utils" in frame.tb_frame.f_code.co_filename:
-                score.refuse()
-                return
-            frame = frame.tb_next
-        raise
-    if not isinstance(refusal, LLPError):
+    if not _refused(call, told):
         fail("invalid input was answered", **told)
     score.refuse()
+
+
+def _refused(call: Callable[[], Any], told: dict[str, Any]) -> bool:
+    """Whether it ended in an LLPError, or in what scikit-learn itself says of X."""
+    try:
+        return attempt(call, **told)[1] is not None
+    except Failure as failure:
+        error = failure.__context__
+        frame = error.__traceback__ if isinstance(error, ValueError | TypeError) else None
+        while frame is not None:
+            if "sklearn/utils" in frame.tb_frame.f_code.co_filename:
+                return True
+            frame = frame.tb_next
+        raise

@@ -151,7 +151,7 @@ def case(rng, score):
 def test_the_driver_survives_and_tells(fuzz, act, said, patience, tmp_path, monkeypatch, capsys):
     (tmp_path / "fuzzing").mkdir()
     (tmp_path / "fuzzing" / "sick.py").write_text(AREA.format(act=act))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.syspath_prepend(tmp_path)
     tally = fuzz.fuzz("sick", seed=0, seconds=0.5, jobs=1, patience=patience)
     assert said in tally.failures[0][1]
     assert tally.failures[0][0].startswith("--replay sick 0/")

@@ -26,7 +26,7 @@ SIZES = {1: 8, 2: 8, 3: 7, 4: 5, 5: 4}
 """The largest bag by the number of classes; 1 stands for binary logits ``(N,)``."""
 DTYPES = (torch.float64, torch.float64, torch.float32, torch.float32, torch.float16, torch.bfloat16)
 SCALES = (0.0, 0.1, 1.0, 1.0, 3.0, 10.0, 100.0, 1e3)
-LARGEST = {1: 1e300, 2: 1e300, 3: 1e15, 4: 1e15, 5: 1e15}
+LARGEST = {1: 1e300, 2: 1e300, 3: 1e300, 4: 1e300, 5: 1e300}
 """The largest logits, by the number of classes."""
 HUGE = (1e6, 1e9, 1e15, 1e18, 1e19, 1e30, 1e100, 1e300)
 DRAWS = 256

@@ -154,7 +154,7 @@ def _fit(rng: np.random.Generator, name: str, score: Score) -> None:
     model = MAKE[name]()
     if data.ordinary:
         answer(lambda: model.fit(data.X, y, data.groups), **told)
-    elif _refused(lambda: model.fit(data.X, y, data.groups), told):
+    elif _refused(lambda: model.fit(data.X, y, data.groups).predict_proba(data.X), told):
         score.refuse()
         return
     p = _probabilities(model, data, told)

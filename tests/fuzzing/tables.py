@@ -104,7 +104,9 @@ def _draw(rng: np.random.Generator) -> Drawn:
     spoken = ["n"] if classes is None else [f"n{k}" for k in range(classes)]
     columns: dict[str, list[str]] = {"bag": bag, "x": numbers, "k": texts}
     for place, name in enumerate(spoken):
-        columns[name] = [_count(rng, counts[b][place]) for b in bag]
+        # Zeros and ones alone, written 0.0 and 1.0, may be shares: they are refused, see below.
+        ways = 4 if max(counts[b][place] for b in bag) > 1 else 1
+        columns[name] = [_count(rng, counts[b][place], ways) for b in bag]
     names = [list(columns)[i] for i in rng.permutation(len(columns))]
     cells = [list(row) for row in zip(*(columns[name] for name in names), strict=True)]
     return Drawn(names, cells, counts, classes, sizes)
@@ -117,8 +119,9 @@ def _number(rng: np.random.Generator) -> str:
     return ways[rng.integers(len(ways))]
 
 
-def _count(rng: np.random.Generator, value: int) -> str:
-    return [str(value), f"{value}.0", f" {value} ", f"{value}e0"][rng.choice([0, 0, 0, 0, 1, 2, 3])]
+def _count(rng: np.random.Generator, value: int, ways: int) -> str:
+    spelt = [str(value), f"{value}.0", f" {value} ", f"{value}e0"]
+    return spelt[rng.integers(ways) if rng.random() < 0.5 else 0]
 
 
 def _as_csv(rng: np.random.Generator, drawn: Drawn) -> tuple[bytes, str]:
@@ -169,7 +172,8 @@ def _parquet(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
         kind = None
         if name in drawn.count_columns:
             values = [int(float(v)) for v in values]
-            kind = [pa.int8(), pa.uint16(), pa.int64(), pa.float32(), pa.float64()][rng.integers(5)]
+            kinds = [pa.int8(), pa.uint16(), pa.int64(), pa.float32(), pa.float64()]
+            kind = kinds[rng.integers(5 if max(values) > 1 else 3)]
         elif name == "bag" and rng.random() < 0.3:
             values = pa.array(values).dictionary_encode()
         elif name == "x" and rng.random() < 0.5:
@@ -299,6 +303,8 @@ def _damaged(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
         "no such count column": lambda: options.update(count="nobody"),
         "no rows": cells.clear,
     }
+    if size > 1 and drawn.classes is None:
+        kinds["shares for counts"] = lambda: [row.__setitem__(column, "1.0") for row in cells]
     if size > 1:
         kinds["rows that disagree"] = lambda: cells[i].__setitem__(column, "99")
     kind = str(rng.choice([*kinds, "latin-1", "zero bytes", "an open quote", "random bytes"]))

@@ -19,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SHORT = {
     "engine": (25, 3000),
     "bags": (15, 300),
-    "estimators": (12, 20),
+    "estimators": (8, 12),
     "tables": (60, 150),
     "runs": (8, 25),
     "cli": (3, 15),

@@ -226,7 +226,10 @@ class LLPClassifier(BaseLLP):
     def _checked(self, X: Any, *, reset: bool) -> Any:
         # The classifier itself checks X; here rows are only taken from it.
         if not hasattr(X, "shape"):
-            X = np.asarray(X)
+            try:
+                X = np.asarray(X)
+            except ValueError as error:  # rows of different lengths
+                raise LLPError(f"X cannot be made an array of shape (N, D): {error}") from error
         (X,) = indexable(X)
         if X.ndim == 1 and X.dtype.kind in "biuf":
             raise LLPError(f"X has shape {X.shape}. Reshape your data: one row an instance, (N, D)")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood import _binary, _draw, _far, _multiclass, _sinkhorn
+from llpkit.likelihood import _binary, _draw, _multiclass, _sinkhorn
 from llpkit.likelihood._check import (
     all_finite,
     check_evidence,
@@ -80,19 +80,12 @@ def state(
     if z.dim() == 1:
         return z, BinaryProblem(ends, evidence, kernel)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
-    if z.shape[1] == 2 and sound and not _needs_classes(z, ends, evidence, max_states):
+    if z.shape[1] == 2 and sound:
         return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), kernel)
     if path == "numba" and not evidence.is_exact:
         raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
     _multiclass.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
     return z, ClassProblem(ends, evidence, kernel == "numba" and evidence.is_exact)
-
-
-def _needs_classes(z: Tensor, ends: Tensor, evidence: Evidence, max_states: int) -> bool:
-    """Whether the difference of two logits would lose what tells instances apart."""
-    if not len(_far.far_bags(z.detach(), ends)):
-        return False
-    return bool((_multiclass.count_states(evidence, ends.diff()) <= max_states).all())
 
 
 def state_bound(
@@ -118,7 +111,7 @@ def _checked(
 
 def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not known, and list those that are."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise LLPError(f"{name} = {value!r}; known are {', '.join(known)}")
 
 
@@ -263,26 +256,7 @@ class ClassProblem(ExactProblem):
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        log_p, far = _multiclass.log_prior(z), self._far(z)
-        _far.put_relative(log_p, self.offsets, far)
-        log_prob, phi, product = self._evaluate(log_p, direction)
-        if far and self.evidence.is_exact:
-            scales = log_prob.new_tensor([bag.log_scale for bag in far])
-            log_prob[[bag.number for bag in far]] += scales
-        elif far:
-            some = _far.evaluate(far, self.offsets, z, direction)
-            log_prob[[bag.number for bag in far]], phi[some[3]] = some[0], some[1]
-            if product is not None and some[2] is not None:
-                product[some[3]] = some[2]
-        return log_prob, phi, product
-
-    def _far(self, z: Tensor) -> list[_far.FarBag]:
-        far = _far.far_bags(z, self.offsets)
-        return _far.prepare(z, self.offsets, self.evidence, far)
-
-    def _evaluate(
-        self, log_p: Tensor, direction: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        log_p = _multiclass.log_prior(z)
         if not self.compiled or direction is not None:
             return _multiclass.evaluate(log_p, self.offsets, self.evidence, direction)
         from llpkit.likelihood import _numba_classes
@@ -308,19 +282,12 @@ class ClassProblem(ExactProblem):
             raise impossible_bag(int((log_p == -torch.inf).nonzero()[0]))
 
     def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
-        return self._draw(z, generator, copies)
+        log_p = _multiclass.log_prior(z)
+        return _multiclass.draw(log_p, self.offsets, self.evidence, generator, copies)
 
     def mode(self, z: Tensor) -> Tensor:
-        return self._draw(z, None, None)[0]
-
-    def _draw(self, z: Tensor, generator: torch.Generator | None, copies: int | None) -> Tensor:
-        log_p, far = _multiclass.log_prior(z), self._far(z)
-        _far.put_relative(log_p, self.offsets, far)
-        labels = _multiclass.draw(log_p, self.offsets, self.evidence, generator, copies)
-        for bag in far if not self.evidence.is_exact else []:
-            rows = slice(int(self.offsets[bag.number]), int(self.offsets[bag.number + 1]))
-            labels[:, rows] = _far.draw(bag, self.offsets, z, generator, copies)
-        return labels
+        log_p = _multiclass.log_prior(z)
+        return _multiclass.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
 class SinkhornProblem(Problem):
@@ -337,17 +304,7 @@ class SinkhornProblem(Problem):
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = _multiclass.log_prior(z)
-        far = _far.far_bags(z, self.offsets)
-        solved = _far.prepare(z, self.offsets, Evidence.unchecked(self.counts), far)
-        _far.put_relative(log_p, self.offsets, solved)
-        if len(far):  # far below the best there is nothing to be had, and steps need no end
-            log_p = torch.where(log_p == -torch.inf, log_p, log_p.clamp(min=-_far.LIMIT))
-        bound, phi, product = _sinkhorn.evaluate(
-            log_p, self.counts, self.offsets, direction, strict=self.strict
-        )
-        for bag in solved:
-            bound[bag.number] += bag.log_scale
-        return bound, phi, product
+        return _sinkhorn.evaluate(log_p, self.counts, self.offsets, direction, strict=self.strict)
 
     def prior(self, z: Tensor) -> Tensor:
         return _multiclass.log_prior(z).exp()

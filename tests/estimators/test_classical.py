@@ -219,7 +219,7 @@ def test_bags_of_one_make_logistic_regression(estimator, load):
 def test_intervals_are_enough_for_alter_svm():
     X, y = two_gaussians(600)
     counts, groups = in_bags(y, 6, 0)
-    of_bag = np.array([counts[groups == g][0] for g in dict.fromkeys(groups)])
+    of_bag = np.array([counts[groups == g][0] for g in np.unique(groups)])
     evidence = Evidence.interval(np.maximum(of_bag - 1, 0), np.minimum(of_bag + 1, 6))
     model = AlterSVMClassifier(random_state=0).fit(X, evidence, groups)
     assert (model.predict(X) == y).mean() > 0.87
@@ -231,11 +231,11 @@ def test_equal_counts_and_no_positives(estimator):
     groups = np.repeat(np.arange(20), 3)
     if isinstance(estimator, MeanMapClassifier):
         with pytest.raises(LLPError, match=r"proportions of the 20 bags do not differ enough"):
-            clone(estimator).fit(X, np.ones(60), groups)
+            clone(estimator).fit(X, np.ones(60, int), groups)
         with pytest.raises(LLPError, match=r"no bag has an instance of class .*1"):
             clone(estimator).fit(X, np.zeros(60), groups)
         return
-    assert np.isfinite(clone(estimator).fit(X, np.ones(60), groups).predict_proba(X)).all()
+    assert np.isfinite(clone(estimator).fit(X, np.ones(60, int), groups).predict_proba(X)).all()
     none = clone(estimator).fit(X, np.zeros(60), groups)
     assert (none.predict(X) == 0).all()
 

@@ -3,6 +3,7 @@
 Heavy imports stand inside the commands, so that help comes at once.
 """
 
+import io
 import json
 import re
 import shlex
@@ -55,6 +56,7 @@ Source = Annotated[
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    _never_mind_characters()
     try:
         app(given, prog_name="llpkit", obj=given)
     except SystemExit as end:
@@ -68,6 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail("not enough memory; use a smaller batch size, less data or --resident false")
     return 0
+
+
+def _never_mind_characters() -> None:
+    """Print what a terminal or a file has no character for as a question mark or an escape."""
+    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=errors)
 
 
 def _named(error: OSError) -> str:

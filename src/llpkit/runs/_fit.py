@@ -45,6 +45,8 @@ class Finished:
 
 def partial_of(out: Path) -> Path:
     """Where a run works until it is finished."""
+    if not out.name:  # '', '.' and '/': there is no sibling to work in
+        raise LLPError(f"'{out}' cannot be a run directory; name one, runs/first say")
     return out.with_name(f"{out.name}.partial")
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from llpkit import datasets, evaluation
 from llpkit import training as train
+from llpkit._device import device_of
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Settings, check, merge, read
 from llpkit.datasets import CountColumns, DataSet, FeatureEncoder, ImageFiles, Inputs, Table
@@ -51,6 +52,7 @@ def open_run(folder: Path, device: str = "auto") -> Run:
                 f"llpkit fit --resume --out {folder}"
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
+    place = device_of(device)
     config = check(read(folder / CONFIG))
     is_estimator = (folder / ESTIMATOR).exists()
     model = load_table_model(folder) if is_estimator else train.load(folder)
@@ -58,13 +60,8 @@ def open_run(folder: Path, device: str = "auto") -> Run:
     if (folder / ENCODER).exists():
         text = (folder / ENCODER).read_text(encoding="utf-8", errors="replace")
         encoder = FeatureEncoder.from_json(text)
-    where = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = torch.device(where if device == "auto" else device)
-        model.network.to(place)
-        model.preprocess.to(place)
-    except (RuntimeError, AssertionError) as error:
-        raise LLPError(f"device = {device!r} cannot be used; give auto or cpu") from error
+    model.network.to(place)
+    model.preprocess.to(place)
     return Run(folder, config, model, encoder)
 
 

@@ -41,6 +41,9 @@ TEXTS = (
 YAMLS = ("2020-13-45", "[", "{", "&a *a", "!!python/object:os.system {}", "[[1], {a: 2}]", "null")
 PATHS = (".", "..", "/", "~", "folder", "missing", "missing/file.csv", "table.csv", "run", "a.yaml")
 WORDS = ("mps", "cpu:7", "cuda:99", "cpu", "auto", "true", "1-12", "12-1", "64x64", "b", "y", "k")
+WORDS += ("logistic", "dllp", "supervised", "sgd", "cosine", "mlp", "bf16-mixed", "digits")
+SLOW = {("--epochs", "100000"), ("--compile", "true"), ("--compile", "1")}
+"""Options that are no junk, but take long."""
 JUNK = (*NUMBERS, *TEXTS, *YAMLS, *PATHS, *WORDS)
 
 # Each with all it needs, and nothing that takes long: demo and report end at a foreign folder and
@@ -49,7 +52,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "fit": ("table.csv", *COLUMNS, *SMALL, "--quiet", "--force", "--out", "out"),
     "predict": ("run", "table.csv", "--out", "p.csv", "--quiet"),
     "evaluate": ("run", "table.csv"),
-    "reproduce": (*PLAN, "--epochs", "1", "--time-limit", "0", "--out", "results", "--quiet"),
+    "reproduce": (*PLAN, "--epochs", "1", "--time-limit", "0", "--out", "runs", "--quiet"),
     "report": ("results", "--out", "page"),
     "demo": ("--quick", "--epochs", "1"),
     "datasets": (),
@@ -102,7 +105,7 @@ def _option(rng: Random, option: Any) -> list[str]:
     if option.is_flag:
         return [flag]
     value = rng.choice(JUNK)
-    if flag == "--epochs" and value == "100000":  # which is no junk, but takes long
+    if (flag, value) in SLOW:
         value = "9" * 30
     if (option.metavar or "").endswith("KEY=VALUE") and rng.random() < 0.8:
         keys = ("a", "mle.step", "mle.refresh", "step", "refresh", "likelihood", "classes", "split")

@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except LLPError as error:
         return _fail(str(error))
+    except UnicodeEncodeError as error:  # what was typed or a file's name, not of this encoding
+        return _fail(f"{error.object!r} is not UTF-8; use other characters, or rename the file")
     except OSError as error:  # a full disk, a folder without permission
         return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
     except (MemoryError, RuntimeError) as error:

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from llpkit import _bounds
 from llpkit._limits import check_limit, check_regular
 from llpkit.errors import LLPError
 
@@ -214,7 +215,7 @@ class Config(_Section):
     estimator: str | None = None
     """In place of a network, an estimator by name, for tables of features."""
     estimator_options: Settings = {}
-    epochs: Annotated[int, Field(ge=1)] = 30
+    epochs: Annotated[int, Field(ge=1, le=_bounds.EPOCHS)] = 30
     batch_size: Annotated[int, Field(ge=1)] = 128
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -225,14 +226,14 @@ class Config(_Section):
     patience: Annotated[int, Field(ge=1)] | None = None
     measure: Annotated[str, PlainValidator(_measure)] = "auto"
     test_fraction: Share | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(ge=0, le=_bounds.SEED)] = 0
     device: str = "auto"
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
     resident: Annotated[bool | str, PlainValidator(_resident)] = "auto"
     cuda_graph: bool = True
     compile: bool = False
-    workers: Annotated[int, Field(ge=0)] = 2
-    threads: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=0, le=_bounds.WORKERS)] = 2
+    threads: Annotated[int, Field(ge=1, le=_bounds.THREADS)] | None = None
 
     @field_validator("method")
     @classmethod

@@ -3,6 +3,7 @@
 Heavy imports stand inside the commands, so that help comes at once.
 """
 
+import io
 import json
 import re
 import shlex
@@ -71,6 +72,7 @@ Source = Annotated[
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    _never_mind_characters()
     try:
         with _stopping() as signals, plain_warnings():
             app(given, prog_name="llpkit", obj=given)
@@ -79,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TERMINATED if code == INTERRUPTED and signal.SIGTERM in signals else code
     except LLPError as error:
         return _fail(str(error))
+    except UnicodeEncodeError as error:  # what was typed or a file's name, not of this encoding
+        return _fail(f"{error.object!r} is not UTF-8; use other characters, or rename the file")
     except OSError as error:  # a full disk, a folder without permission
         return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
     except (MemoryError, RuntimeError) as error:
@@ -105,6 +109,13 @@ def _stopping() -> Iterator[list[int]]:
         yield came
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _never_mind_characters() -> None:
+    """Print what a terminal or a file has no character for as a question mark or an escape."""
+    for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=errors)
 
 
 def _named(error: OSError) -> str:

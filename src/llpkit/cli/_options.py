@@ -4,13 +4,16 @@ import ast
 import functools
 import inspect
 import re
+import reprlib
 import shlex
 from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
 from llpkit.errors import LLPError
+
+_SHORT = reprlib.Repr()
 
 DATA, TABLE, TRAINING, MACHINE = "Data", "Table", "Training", "Machine"
 
@@ -223,16 +226,43 @@ def as_flags(text: str) -> str:
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` texts, each value read as YAML."""
-    import yaml  # type: ignore[import-untyped]
+    """``KEY=VALUE`` texts, each value read as YAML: numbers, words, and lists of them.
 
+    >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45"])
+    {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45'}
+    """
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise LLPError(f"{text!r} is not KEY=VALUE")
-        try:
-            found[key.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise LLPError(f"{text!r}: the value cannot be read") from error
+        if not equals or not key.strip():
+            raise LLPError(f"{_SHORT.repr(text)} is not KEY=VALUE")
+        found[key.strip()] = _value(key, value)
     return found
+
+
+def _value(key: str, text: str) -> Any:
+    """A value of YAML without dates, references and tags: an option has no use for them."""
+    import yaml  # type: ignore[import-untyped]
+
+    kinds = ("null", "bool", "int", "float", "str", "seq", "map")
+    known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent) or event.tag is not None:
+                raise yaml.YAMLError("a reference or a tag")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LLPError(
+            f"{key}={_SHORT.repr(text)}: the value cannot be read; give a number, a word or a list "
+            "such as [1, 2]; in quotes, anything is a word"
+        ) from error

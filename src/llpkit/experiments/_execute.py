@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
+from llpkit._device import device_of
 from llpkit.errors import LLPError
 from llpkit.experiments._machine import end_with, status_folder, turn
 from llpkit.experiments._plan import at_least_one, known
@@ -80,7 +79,7 @@ def execute(
     known("backend", backend, BACKENDS)
     at_least_one("jobs", place.jobs)
     if backend == "loky":  # a cluster has devices of its own
-        _check_device(place.device)
+        device_of(place.device)
     waiting = [run for run in runs if not store.done(run)]
     for run in runs:
         store.busy(run)  # removes the claim of a call that was killed after its record was written
@@ -153,15 +152,6 @@ def _carried_out(run: Run, place: Place, parent: int | None = None) -> str:
     return "elsewhere" if Store(place.folders).done(run) else carry_out(run, place)
 
 
-def _check_device(device: str) -> None:
-    try:
-        kind = "cpu" if device == "auto" else torch.device(device).type
-    except RuntimeError as error:
-        raise LLPError(f"device = {device!r}; give auto, cpu or cuda") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise LLPError(f"device = {device!r} but torch sees no CUDA device; use cpu or auto")
-
-
 def _check_bags(runs: Sequence[Run], bags: int, instances: int) -> None:
     """An error where bags are too few for the folds or for those held out; of the first's bags."""
     for run in runs:
@@ -188,7 +178,8 @@ def _parallel(runs: Sequence[Run], place: Place, backend: str) -> list[str]:
 
     parent = os.getpid() if backend == "loky" else None
     connect: Any = {"loky": contextlib.nullcontext, "ray": _ray, "dask": _dask}[backend]
-    with connect(place.jobs), parallel_config(backend=backend, n_jobs=place.jobs):
+    jobs = min(place.jobs, len(runs))
+    with connect(jobs), parallel_config(backend=backend, n_jobs=jobs):
         try:
             work = (delayed(_carried_out)(run, place, parent) for run in runs)
             return list(Parallel(batch_size=1)(work))

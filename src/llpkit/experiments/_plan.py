@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from llpkit import methods, networks
+from llpkit import _bounds, methods, networks
 from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
@@ -111,7 +111,9 @@ class Settings:
         for fold in self.folds or ():
             if not 0 <= fold < FOLDS:
                 raise LLPError(f"fold {fold} is not one of the {FOLDS}; give folds from 0 to 9")
-        at_least_one("epochs", self.epochs)
+        at_least_one("epochs", self.epochs, _bounds.EPOCHS)
+        if not 0 <= self.seed <= _bounds.SEED:
+            raise LLPError(f"seed = {self.seed}; give a number from 0 to {_bounds.SEED}")
         at_least_one("batch_size", self.batch_size)
         for bag_size in self.bag_sizes or ():
             at_least_one("bag_sizes", bag_size)
@@ -377,7 +379,8 @@ def _once(what: str, values: Sequence[Any]) -> None:
         raise LLPError(f"{what}: {twice[0]} is there twice; name each once")
 
 
-def at_least_one(what: str, value: int | None) -> None:
-    """An error for a number below one."""
-    if value is not None and value < 1:
-        raise LLPError(f"{what} = {value}; give a number from 1")
+def at_least_one(what: str, value: int | None, most: int | None = None) -> None:
+    """An error for a number below one, or above the most."""
+    if value is not None and (value < 1 or (most is not None and value > most)):
+        bound = "" if most is None else f" to {most}"
+        raise LLPError(f"{what} = {value}; give a number from 1{bound}")

@@ -13,6 +13,7 @@ from typing import IO, Any
 from llpkit._files import write_text
 from llpkit.errors import LLPError
 from llpkit.experiments._machine import locked
+from llpkit.experiments._record import wrong_with
 
 FORMAT = 2
 """Of a record; part of every id, so that records of two formats never pass for each other."""
@@ -321,8 +322,13 @@ def _looked_at(path: Path) -> tuple[Record, str]:
         record = dict(json.loads(path.read_text(encoding="utf-8")))
         if record["format"] != FORMAT:
             return record, f"it is of format {record['format']}, not {FORMAT}"
-        return record, _missing(record) or _changed(record)
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        if ("error" in record) != path.name.endswith(".error.json"):
+            return record, "its name does not tell whether its run failed"
+        wrong = _missing(record) or wrong_with(record) or _changed(record)
+        if not wrong and record["id"] != path.name.partition(".")[0]:  # a copy would count twice
+            wrong = "its name is not its id"
+        return record, wrong
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return {}, f"{type(error).__name__}: {error}"
 
 

@@ -11,6 +11,7 @@ positive, so nothing cancels. Everything else is seen from the tilted measure, a
 :mod:`._binary`: a forward-backward recursion for small bags, the Fourier sum for large ones.
 """
 
+import contextlib
 import math
 import os
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from numba import njit
 from torch import Tensor
 
 from llpkit.likelihood._binary import NEGLIGIBLE
+from llpkit.likelihood._kernel_cache import KernelCache
 from llpkit.likelihood._pieces import Pieces
 from llpkit.likelihood._ragged import to_offsets
 
@@ -95,10 +97,9 @@ def _jit(**options: Any) -> Callable[[F], F]:
     """Compile without the interpreter lock, and keep the result for the next process."""
 
     def wrap(function: F) -> F:
-        try:
-            compiled = njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-        except RuntimeError:  # nowhere to write a cache
-            compiled = njit(nogil=True, error_model="numpy", **options)(function)
+        compiled = njit(nogil=True, error_model="numpy", **options)(function)
+        with contextlib.suppress(RuntimeError):  # nowhere to write a cache
+            compiled._cache = KernelCache(function)
         return cast(F, compiled)
 
     return wrap

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from llpkit import datasets, evaluation
 from llpkit import training as train
+from llpkit._device import device_of
 from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Settings, check, merge, read
@@ -54,6 +55,7 @@ def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -
                 f"llpkit fit --resume --out {shlex.quote(str(folder))}"
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
+    place = device_of(device)
     checked = Checksums.need(folder)
     config = check(read(checked.check(CONFIG)))
     is_estimator = ESTIMATOR in checked.files
@@ -62,13 +64,8 @@ def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -
     if ENCODER in checked.files:
         text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")
         encoder = FeatureEncoder.from_json(text)
-    where = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = torch.device(where if device == "auto" else device)
-        model.network.to(place)
-        model.preprocess.to(place)
-    except (RuntimeError, AssertionError) as error:
-        raise LLPError(f"device = {device!r} cannot be used; give auto or cpu") from error
+    model.network.to(place)
+    model.preprocess.to(place)
     return Run(folder, config, model, encoder)
 
 

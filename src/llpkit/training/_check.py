@@ -13,11 +13,13 @@ from llpkit.errors import LLPError
 from llpkit.training._feed import Inputs
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """A whole number of any kind, as an int."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-        raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
-    return int(value)
+    found = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if found is None or found < least or (most is not None and found > most):
+        bound = "" if most is None else f" to {most}"
+        raise LLPError(f"{name} = {value!r}; give a whole number from {least}{bound}")
+    return found
 
 
 def not_negative(name: str, value: Any) -> float:

@@ -14,7 +14,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from llpkit import methods, networks
+from llpkit import _bounds, methods, networks
+from llpkit._device import device_of
 from llpkit._files import locked
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
@@ -164,9 +165,11 @@ def fit(
     >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
     True
     """
-    epochs, batch_size = whole("epochs", epochs), whole("batch_size", batch_size)
+    epochs = whole("epochs", epochs, most=_bounds.EPOCHS)
+    batch_size = whole("batch_size", batch_size)
     patience = None if patience is None else whole("patience", patience)
-    seed = whole("seed", seed, least=0)
+    seed = whole("seed", seed, 0, _bounds.SEED)
+    workers = whole("workers", workers, 0, _bounds.WORKERS)
     measure = _measure(measure)
     weight_decay = not_negative("weight_decay", weight_decay)
     watchers = _callbacks(callbacks)
@@ -183,7 +186,7 @@ def fit(
         raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
     bags, judges = divide(bags, held_out, seed)
     check_finite(data, *(part.rows for part in (bags, judges) if part is not None))
-    where = _device(device)
+    where = device_of(device)
     task = _task(bags, data, how, labels, batch_size, where, lr)
 
     precision = _precision(precision, where)
@@ -354,18 +357,6 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     warn_of_approximation(*parts, stacklevel=5)
 
 
-def _device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        where = torch.device(device)
-    except RuntimeError as error:
-        raise LLPError(f'device = {device!r}; give "auto", "cpu" or "cuda"') from error
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise LLPError(f"device = {device!r} but torch sees no CUDA device; use cpu or auto")
-    return where
-
-
 def _precision(precision: Any, device: torch.device) -> Any:
     if precision != "auto":
         return precision
@@ -431,7 +422,7 @@ def _task(
         bags.num_classes,
         tuple(first.shape[1:]),
         truth,
-        batch_size,
+        min(batch_size, bags.num_instances),  # some methods make room for a whole batch
         device,
         float(rate),
     )

@@ -1,0 +1,34 @@
+"""Where to compute: the devices that there are, by name."""
+
+from typing import Any
+
+import torch
+
+from llpkit.errors import LLPError
+
+
+def device_of(device: Any) -> torch.device:
+    """The device of this name; ``"auto"`` is a CUDA device where there is one, else the CPU.
+
+    Others that torch has names for are refused: the likelihood is computed in float64, which they
+    lack.
+
+    >>> device_of("cpu")
+    device(type='cpu')
+    """
+    number = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if number else "cpu")
+    try:
+        where = torch.device(device) if isinstance(device, str | torch.device) else None
+    except RuntimeError:
+        where = None
+    if where is not None and where.type == "cpu" and where.index in (None, 0):
+        return torch.device("cpu")
+    if where is not None and where.type == "cuda" and (where.index or 0) < number:
+        return where
+    there = ["cpu", *(f"cuda:{i}" for i in range(number))]
+    without = "" if number else "; torch sees no CUDA device"
+    raise LLPError(
+        f"device = {device!r}; give auto, or one of this machine: {', '.join(there)}{without}"
+    )

@@ -1,0 +1,87 @@
+"""Compiled kernels kept on disk for the next process, each file with its checksum.
+
+Numba's own cache trusts its files: one that was cut short by a full disk or a kill ends in a
+traceback, and one with a flipped bit in wrong numbers. Here whatever cannot be read, verified or
+written only costs the time to compile.
+"""
+
+# mypy: allow-untyped-calls
+
+import contextlib
+import hashlib
+import os
+import pickle
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import FunctionCache
+from numba.core.serialize import dumps
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+class KernelCache(FunctionCache):
+    """What Numba asks for a kernel before it compiles, and hands the result to.
+
+    Raises:
+        RuntimeError: There is nowhere to write to.
+    """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        locator = self._impl.locator
+        self._cache_file = _Files(  # type: ignore[assignment]
+            Path(self._cache_path), self._impl.filename_base, locator.get_source_stamp()
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The kernel for these types, or ``None`` if it has to be compiled."""
+        with contextlib.suppress(Exception):  # whatever a file does that another version wrote
+            return super().load_overload(sig, target_context)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a kernel, if it can be."""
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
+
+
+class _Files:
+    """One file per kernel and types: a SHA-256, then what it was made by and from, and the code."""
+
+    def __init__(self, folder: Path, name: str, stamp: Any) -> None:
+        self.folder, self.name, self.made = folder, name, (numba.__version__, stamp)
+
+    def load(self, key: Any) -> Any:
+        """What was saved under a key; ``None`` if nothing was, or if it is damaged or outdated."""
+        try:
+            content = self._path(key).read_bytes()
+        except OSError:
+            return None
+        digest, body = content[:_DIGEST], content[_DIGEST:]
+        if hashlib.sha256(body).digest() != digest:
+            return None
+        made, data = pickle.loads(body)
+        return data if made == self.made else None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write a file, whole or not at all."""
+        body = dumps((self.made, data))
+        path = self._path(key)
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            draft.write_bytes(hashlib.sha256(body).digest() + body)
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def flush(self) -> None:
+        """Forget all."""
+        for path in self.folder.glob(f"{self.name}.*.nbc"):
+            path.unlink(missing_ok=True)
+
+    def _path(self, key: Any) -> Path:
+        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+        return self.folder / f"{self.name}.{digest}.nbc"

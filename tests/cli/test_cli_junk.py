@@ -1,0 +1,171 @@
+"""Junk options end with one message and a status, whatever the terminal; the API agrees."""
+
+import contextlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import llpkit as package
+from fuzzing.command_line import check, junk_command_line, prepare, without_pages
+from llpkit.errors import LLPError
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("junk")
+    before = Path.cwd()
+    os.chdir(folder)
+    prepare(folder)
+    os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_junk_options_end_with_an_answer_or_a_message(there, monkeypatch, seed):
+    monkeypatch.chdir(there)
+    rng = random.Random(seed)
+    with without_pages():
+        for _ in range(25):
+            arguments = junk_command_line(rng)
+            try:
+                check(arguments)
+            except Exception as error:
+                raise AssertionError(f"llpkit {arguments}") from error
+    assert (there / "folder" / "kept.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("out", [".", "/", "", "./.", "//"])
+@pytest.mark.parametrize("more", [(), ("--force",), ("--resume",)])
+def test_a_folder_that_cannot_be_a_run_is_refused(fit_survey, tmp_path, out, more):
+    done = fit_survey("--out", out, *more)
+    assert done.code == 2
+    assert done.err.strip()
+    assert [path.name for path in tmp_path.iterdir()] == ["survey.csv"]
+
+
+@pytest.mark.parametrize("device", ["mps", "cpu:7", "cuda:99", "meta", "abc", "", "cuda:-1", "xpu"])
+def test_a_device_that_is_notthere(fit_survey, llpkit, fitted, device):
+    for done in (
+        fit_survey("--out", "run", "--device", device),
+        llpkit("evaluate", fitted, "--device", device),
+        llpkit("reproduce", "convergence", "--dataset", "digits", "--device", device)
+        if device
+        else None,
+    ):
+        if done is not None:
+            assert done.code == 2
+            assert "device = " in done.err.replace("--device", "device")
+            assert "cpu" in done.err
+    x, bags = _tiny()
+    with pytest.raises(LLPError, match=r"device = .*cpu"):
+        package.fit("linear", bags, x, device=device, progress=False)
+
+
+@pytest.mark.parametrize(
+    "value", ["[", "&a *a", "&a [*a]", "!!python/object:os.system {}", "!!timestamp 2020-13-45"]
+)
+def test_a_value_that_is_no_number_word_or_list(fit_survey, value):
+    done = fit_survey("--method-option", f"a={value}")
+    assert done.code == 2
+    assert "a=" in done.err
+
+
+def test_a_date_is_a_word(fit_survey):
+    for day in ("2020-13-45", "2020-01-31"):
+        done = fit_survey("--method-option", f"refresh={day}")
+        assert done.code == 2
+        assert day in done.err
+
+
+@pytest.mark.parametrize("option", ["threads", "workers", "epochs", "seed"])
+@pytest.mark.parametrize("value", [100_000, 10**30])
+def test_numbers_beyond_what_a_machine_can_take(fit_survey, option, value):
+    if value == 100_000 and option in ("epochs", "seed"):
+        return
+    done = fit_survey("--out", "run", f"--{option}", value)
+    assert done.code == 2
+    assert f"--{option}" in done.err
+    if option != "threads":
+        x, bags = _tiny()
+        with pytest.raises(LLPError, match=f"{option} = {value}"):
+            package.fit("linear", bags, x, progress=False, **{option: value})
+
+
+def test_a_batch_is_never_larger_than_the_data(fit_survey):
+    for size in (10**4, 10**30):
+        assert fit_survey("--out", size, "--method", "dllp", "--batch-size", size).code == 0
+    a, b = (Path(str(size), "weights.safetensors").read_bytes() for size in (10**4, 10**30))
+    assert a == b
+
+
+@pytest.mark.parametrize("method", ["mle", "direct", "llp-gan"])
+def test_a_batch_of_the_api_is_never_larger_than_the_data(method):
+    _, bags = _tiny()
+    x = torch.rand(24, 1, 16, 16)
+    a, b = (
+        package.fit(None, bags, x, method, epochs=1, batch_size=size, progress=False)
+        for size in (len(x), 10**30)
+    )
+    assert torch.equal(a.logits(x), b.logits(x))
+
+
+ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+
+
+def in_ascii(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "llpkit.cli", *arguments],
+        capture_output=True,
+        env=os.environ | ASCII,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", ["--help", "methods", "datasets"])
+def test_help_and_lists_on_an_ascii_terminal(command):
+    done = in_ascii(command)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode("ascii")
+
+
+def test_a_run_on_an_ascii_terminal():
+    """With a bar that moves, names that are not ASCII, and a table of measures."""
+    pty = pytest.importorskip("pty")
+    rows = "".join(f"{i // 3},1,{i % 7},{'éß'[i % 2]}\n" for i in range(24))
+    Path("t.csv").write_text("b,y,größe,k\n" + rows, encoding="utf-8")
+    words = ["fit", "t.csv", "--bag", "b", "--count", "y", "--network", "linear", "--epochs", "2"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "llpkit.cli", *words, "--out", "run"],
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | ASCII | {"TERM": "xterm", "PYTHONIOENCODING": "ascii:strict"},
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 2**16):
+            said += part
+    os.close(ours)
+    assert process.wait() == 0, said.decode()
+    assert said.decode("ascii")
+    measured = in_ascii("evaluate", "run")
+    assert measured.returncode == 0, measured.stderr.decode()
+    assert measured.stdout.decode("ascii")
+
+
+def test_an_argument_that_is_not_utf_8(llpkit, fitted):
+    done = llpkit("predict", fitted, "--out", "p.csv", "--prefix", "\udcff")
+    assert done.code == 2
+    assert not Path("p.csv").exists()
+
+
+def _tiny():
+    x = torch.linspace(-1, 1, 24).reshape(-1, 1)
+    bags = package.random_bags(labels=(x[:, 0] > 0).long(), size=4, generator=0)
+    return x, bags

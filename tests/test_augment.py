@@ -135,6 +135,7 @@ def test_it_compiles_as_one_graph():
 def test_on_the_card_without_waiting_for_it(dtype):
     x = images(dtype=dtype).cuda()
     draws = EVERYTHING.draw(x, torch.Generator("cuda").manual_seed(0))
+    EVERYTHING(x)  # what is set up once, libraries and their workspaces, may wait
     torch.cuda.set_sync_debug_mode("error")
     try:
         y = EVERYTHING.apply(x, draws)

@@ -17,11 +17,14 @@ from llpkit import Bags, Evidence, LLPError, random_bags
 
 
 def by_hand(groups):
-    """Rows of every id in the order of first appearance, the slow and obvious way."""
+    """Rows of every id, sorted where ids can be, else as they appear: the slow and obvious way."""
     found = {}
     for row, group in enumerate(groups):
         found.setdefault(group, []).append(row)
-    return found
+    try:
+        return {group: found[group] for group in sorted(found)}
+    except TypeError:
+        return found
 
 
 def rows_of(bags):
@@ -191,7 +194,7 @@ def test_from_groups_takes_any_hashable(groups):
 
 def test_from_groups_takes_bfloat16_and_gradients():
     groups = torch.tensor([2.0, 1.0, 2.0], dtype=torch.bfloat16, requires_grad=True)
-    assert Bags.from_groups(groups, [2, 0]).ids == (2.0, 1.0)
+    assert Bags.from_groups(groups, [0, 2]).ids == (1.0, 2.0)
 
 
 def test_mixed_lists_keep_their_types_apart():
@@ -214,24 +217,138 @@ class OnlyKeys:
         {"a": 1, "b": 0},
         Counter({"a": 1, "b": 0}),
         OnlyKeys(),
-        {"a": 1.0, "b": np.int8(0)},
+        {"a": 1, "b": np.int8(0)},
         {"a": True, "b": False},
         {"a": torch.tensor(1), "b": torch.tensor(0)},
         {"a": Fraction(1), "b": 0},
-        [0, 1],
-        (0.0, 1.0),
-        np.array([0, 1], dtype=np.uint8),
-        np.array([False, True]),
-        np.array([0, 1], dtype=object),
-        torch.tensor([0, 1]),
-        torch.tensor([0.0, 1.0], dtype=torch.bfloat16),
-        Evidence.exact([0, 1]),
+        [1, 0],
+        np.array([1, 0], dtype=np.uint8),
+        np.array([True, False]),
+        np.array([1, 0], dtype=object),
+        torch.tensor([1, 0]),
+        Evidence.exact([1, 0]),
     ],
 )
 def test_from_groups_takes_counts_in_many_forms(counts):
     bags = Bags.from_groups(["b", "a", "a", "b"], counts)
-    assert bags.ids == ("b", "a")
-    assert bags.counts.tolist() == [0, 1]
+    assert bags.ids == ("a", "b")
+    assert bags.counts.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("form", [np.array, torch.tensor, list, torch.tensor([]).new_tensor])
+def test_whole_floats_are_counts(form):
+    assert Bags.from_groups([7, 7, 5], form([1.0, 2.0])).counts.tolist() == [1, 2]
+
+
+SHUFFLED = np.array([2, 0, 1, 2, 0, 2, 1, 0])
+TRUTH = np.array([1, 0, 1, 1, 0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("name", [int, float, str, lambda i: ("id", int(i)), "b{}".format])
+def test_an_array_is_in_the_order_of_the_sorted_ids(name):
+    groups = [name(g) for g in SHUFFLED.tolist()]
+    ids = tuple(sorted(set(groups)))
+    counts = np.bincount(SHUFFLED, TRUTH)
+    shares = counts / np.bincount(SHUFFLED)
+    for bags in (
+        Bags.from_groups(groups, counts),
+        Bags.from_groups(groups, Evidence.exact(counts)),
+        Bags.from_groups(groups, dict(zip(ids, counts, strict=True))),
+        Bags.from_groups(groups, counts[[2, 0, 1]], ids=[ids[2], ids[0], ids[1]]),
+        Bags.from_groups(groups, Evidence.exact(counts)[[2, 0, 1]], ids=(ids[2], ids[0], ids[1])),
+        Bags.from_proportions(groups, shares),
+        Bags.from_proportions(groups, shares.tolist()[::-1], ids=ids[::-1]),
+        Bags.from_labels(TRUTH, groups),
+    ):
+        assert bags.ids == ids
+        assert rows_of(bags) == by_hand(groups)
+        assert bags.counts.tolist() == counts.tolist()
+    classes = np.array([[2, 1], [0, 2], [1, 2]])
+    bags = Bags.from_groups(groups, classes[[1, 2, 0]], ids=[ids[1], ids[2], ids[0]])
+    assert bags.counts.tolist() == classes.tolist()
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [1, "a", 1],
+        [("a",), 1, 1],
+        [frozenset({1}), frozenset({2}), frozenset({1})],  # sorted() says nothing of sets
+        [1j, 2j, 1j],
+        np.array([1, "a", 1], dtype=object),
+    ],
+)
+def test_ids_without_an_order_take_no_bare_array(groups):
+    for build in (Bags.from_groups, Bags.from_proportions):
+        for values in ([1, 0], np.array([1, 0]), Evidence.exact([1, 0])):
+            if build is Bags.from_groups or not isinstance(values, Evidence):
+                with pytest.raises(LLPError, match=r"mapping.*ids="):
+                    build(groups, values)
+    found = by_hand(groups)
+    last = list(found)[::-1]
+    assert Bags.from_groups(groups, [0, 1], ids=last).counts.tolist() == [1, 0]
+    assert Bags.from_groups([groups[0]] * 2, [1]).counts.tolist() == [1]  # one bag has one order
+
+
+def test_a_categorical_with_an_order_of_its_own_takes_no_bare_array():
+    pd = pytest.importorskip("pandas")
+    kind = pd.CategoricalDtype(["low", "mid", "high"], ordered=True)
+    frame = pd.DataFrame({"g": pd.Series(["mid", "low", "high", "mid"], dtype=kind), "y": 1})
+    counts = frame.groupby("g", observed=True)["y"].sum()
+    bags = Bags.from_groups(frame.g, counts)
+    assert [(bag.id, bag.count) for bag in bags] == [("high", 1), ("low", 1), ("mid", 2)]
+    with pytest.raises(LLPError, match="mapping"):
+        Bags.from_groups(frame.g, counts.to_numpy())
+    plain = frame.g.astype(str).astype("category")
+    assert Bags.from_groups(plain, [1, 1, 2]).ids == ("high", "low", "mid")
+
+
+@pytest.mark.parametrize(
+    ("counts", "ids", "message"),
+    [
+        ([1, 1], ["a"], "counts has 2 entries but ids has 1"),
+        ([1, 1], ["a", "a"], "no entry"),
+        ([1, 1, 0], ["a", "b", "b"], "more than one entry for 'b'"),
+        ([1, 1, 0], ["a", "b", "c"], "entry for 'c'"),
+        ([1, 1], ["a", None], "missing"),
+        ([1, 1], "ab", "ids is a str"),
+        ([1, 1], 5, "ids is a int"),
+        ("11", ["a", "b"], "counts is a str"),
+        (5, ["a", "b"], "counts is a int"),
+        (np.int64(5), ["a", "b"], "counts is a "),
+        ({"a": 1, "b": 1}, ["a", "b"], "leave ids= out"),
+        ([1, 3], ["b", "a"], r"counts\['a'\] = 3"),
+    ],
+)
+def test_ids_that_do_not_fit_the_counts(counts, ids, message):
+    with pytest.raises(LLPError, match=message):
+        Bags.from_groups(["b", "a"], counts, ids=ids)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        [1.0, 0.0],
+        np.array([1.0, 0.0], dtype=np.float32),
+        torch.tensor([1.0, 0.0], dtype=torch.bfloat16),
+        {"a": 1.0, "b": 0},
+        {"a": np.float64(1), "b": 0.0},
+        np.array([1.0, 0], dtype=object),
+    ],
+)
+def test_floats_that_may_be_shares_are_no_counts(shares):
+    groups = ["b", "a", "a", "b"]
+    for build in (lambda c: Bags.from_groups(groups, c), lambda c: Bags([0, 2, 4], c)):
+        given = list(shares.values()) if isinstance(shares, dict) else shares
+        with pytest.raises(LLPError, match=r"1\.0.*bag 0.*2 instances.*int.*from_proportions"):
+            build(given)
+    with pytest.raises(LLPError, match="from_proportions"):
+        Bags.from_groups(groups, shares)
+    assert Bags.from_proportions(groups, shares).counts.tolist() == [2, 0]
+    # Where both readings are the same there is nothing to ask.
+    assert Bags.from_groups(groups, [0.0, 0.0]).counts.tolist() == [0, 0]
+    assert Bags.from_groups(["b", "a", "b"], [1.0, 0.0]).counts.tolist() == [1, 0]
+    assert Bags.from_groups(groups, [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]).num_classes == 3
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
     ]
     off = torch.tensor([0.5 + 1e-3]), torch.tensor([0.5])
     with pytest.raises(RuntimeError, match=r"triton, float32 is off by 1\.0e-03"):
-        estep_gpu.check(estep_gpu.TRITON32, *off)
+        estep_gpu.check(estep_gpu.TRITON32, *off, 4)
 
 
 def test_runs_side_by_side(estep, tmp_path, capsys):  # noqa: ARG001

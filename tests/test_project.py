@@ -40,17 +40,15 @@ def test_the_import_check_can_fail():
 
 def test_import_adds_little_to_that_of_torch():
     code = """
-import time, torch, numpy
-start = time.perf_counter()
+import time
+start = time.process_time()
+import torch, numpy
+middle = time.process_time()
 import llpkit, llpkit.likelihood
-print(time.perf_counter() - start)
+print((time.process_time() - middle) / (middle - start))
 """
-    times = []
-    for _ in range(8):  # noise only ever adds, so the best run counts
-        times.append(float(run(code)))
-        if times[-1] < 0.3:
-            return
-    raise AssertionError(f"import llpkit takes {min(times):.2f} s beyond torch; the bound is 0.3 s")
+    ratios = [float(run(code)) for _ in range(3)]
+    assert min(ratios) < 0.3, f"import llpkit takes {min(ratios):.2f} of what import torch takes"
 
 
 def readme_block(language: str) -> str:

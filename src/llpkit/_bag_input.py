@@ -5,8 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set, Sized
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 from llpkit.likelihood._evidence import NO_BOUND
-from llpkit.likelihood._ragged import ranges, segment_sum
+from llpkit.likelihood._ragged import segment_sum
 
 Array = NDArray[Any]
 Seed = torch.Generator | int
@@ -25,29 +26,53 @@ Seed = torch.Generator | int
 # Groups
 
 
-def group(groups: Any) -> tuple[Tensor, Array, list[Hashable]]:
-    """Rows ``(N,)`` put together by bag, sizes and ids, in the order in which the ids appear."""
-    keys, distinct = _sortable(groups)
+class Groups(NamedTuple):
+    """Rows put together by bag."""
+
+    rows: Tensor  # (N,)
+    sizes: Array  # (B,)
+    ids: list[Hashable]  # sorted, as np.unique gives them, or as they first appear
+    in_order: bool  # whether they are sorted, and nobody can expect another order
+
+
+def group(groups: Any) -> Groups:
+    """Rows put together by bag, the bags in the order of their ids where these have one."""
+    keys, ids, in_order = _sortable(groups)
     if len(keys) == 0:
         raise LLPError("groups is empty; give the bag id of every row")
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    first = order[starts]
-    appearance = np.argsort(first)
-    sizes = np.diff(starts, append=len(keys))[appearance]
-    where = ranges(torch.from_numpy(starts[appearance]), torch.from_numpy(sizes))
-    return torch.from_numpy(order)[where], sizes, distinct or keys[first[appearance]].tolist()
+    sizes = np.diff(starts, append=len(keys))
+    return Groups(torch.from_numpy(order), sizes, ids or ordered[starts].tolist(), in_order)
 
 
-def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None]:
-    """Arrays of numbers or strings as they are; for other ids their codes, and the distinct ids."""
+def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
+    """Arrays of numbers or strings as they are; for other ids their places among the ids."""
     array = _column(groups, "groups")
     if array is not None and array.dtype.kind in "biufSU":
         missing = "is missing; drop the row or give it an id"
         _refuse(array != array, lambda i: f"groups[{i}] = {array[i]} {missing}", "rows")
-        return array, None
-    return numbered(groups, "groups")
+        return array, None, True
+    codes, ids = numbered(groups, "groups")
+    order = _order(ids)
+    if order is None:
+        return codes, ids, False
+    # Whoever sums up by a pandas categorical gets the sums in the order of its categories.
+    categories = getattr(getattr(groups, "dtype", None), "categories", None)
+    usual = categories is None or _order(list(categories)) == list(range(len(categories)))
+    return np.argsort(order)[codes], [ids[i] for i in order], usual
+
+
+def _order(ids: list[Any]) -> list[int] | None:
+    """The numbers of distinct ids in rising order; ``None`` if they have no order."""
+    try:
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        # Sorting sets does not fail but means nothing: neither of two is the lesser.
+        rising = all(bool(ids[a] < ids[b]) for a, b in pairwise(order))
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return order if rising else None
 
 
 def _column(values: Any, name: str) -> Array | None:
@@ -96,20 +121,64 @@ def _flaw(item: Any) -> str | None:
     return "is missing; drop the row or give it an id" if missing else None
 
 
-def aligned(values: Any, ids: list[Hashable], name: str) -> "tuple[Any, Speech]":
-    """A mapping's values in the order of the bags; anything else as it is."""
-    if not (hasattr(values, "keys") and hasattr(values, "__getitem__")):
-        return values, Speech(ids)
-    if getattr(values, "ndim", 1) != 1:
-        raise LLPError(f"{name} is a table; pass dict(zip(ids, table.to_numpy()))")
-    try:
-        pairs = list((values if hasattr(values, "items") else dict(values)).items())
-        table = dict(pairs)
-    except (TypeError, ValueError, KeyError) as error:
-        raise LLPError(f"{name} cannot be read as a mapping from id to value: {error}") from error
-    speech, known, keys = Speech(ids, keyed=True), set(ids), [key for key, _ in pairs]
+def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> "tuple[Any, Speech]":
+    """Values in the order of the bags: of a mapping, of a sequence with ``ids``, or sorted.
+
+    A sequence alone must be in the order of the sorted distinct ids.
+    """
+    own, entries = bags.ids, values
+    mapping = hasattr(values, "keys") and hasattr(values, "__getitem__")
+    if not mapping and ids is None:
+        if not bags.in_order:
+            raise LLPError(
+                f"groups has ids without an order of their own, such as {own[0]!r} and "
+                f"{own[1]!r}, so the order of {name} is not known; give a mapping from id to "
+                "value, or with ids= the id of each entry"
+            )
+        return values, Speech(own)
+    if mapping and ids is not None:
+        raise LLPError(f"{name} is a mapping, which has ids of its own; leave ids= out")
+    if mapping:
+        if getattr(values, "ndim", 1) != 1:
+            raise LLPError(f"{name} is a table; pass dict(zip(ids, table.to_numpy()))")
+        try:
+            pairs = list((values if hasattr(values, "items") else dict(values)).items())
+            keys, entries = [key for key, _ in pairs], [value for _, value in pairs]
+            place = {key: i for i, key in enumerate(keys)}
+        except (TypeError, ValueError, KeyError) as error:
+            raise LLPError(
+                f"{name} cannot be read as a mapping from id to value: {error}"
+            ) from error
+    else:
+        codes, distinct = numbered(ids, "ids")
+        keys = [distinct[code] for code in codes]
+        place = {key: i for i, key in enumerate(keys)}
+        entries = values if isinstance(values, Evidence) else _entries(values, name)
+        if len(entries) != len(keys):
+            raise LLPError(
+                f"{name} has {len(entries)} entries but ids has {len(keys)}; give the id of each"
+            )
+    _check_ids(keys, place, own, name)
+    where = [place[key] for key in own]
+    chosen = entries[where] if isinstance(entries, Evidence) else [entries[i] for i in where]
+    return chosen, Speech(own, keyed=True)
+
+
+def _entries(values: Any, name: str) -> Any:
+    """What is counted by ids=: a sequence, an array or a tensor."""
+    if hasattr(values, "__array__") or isinstance(values, Tensor):
+        values = _read(values, name)
+    sequence = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    if not sequence and not (isinstance(values, np.ndarray) and values.ndim):
+        raise LLPError(f"{name} is a {type(values).__name__}; give one entry for every id")
+    return values
+
+
+def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str) -> None:
+    """Refuse ids of values that are not those of the bags, each once."""
+    speech, known = Speech(own), set(own)
     _refuse(
-        np.array([key not in table for key in ids]),
+        np.array([key not in place for key in own]),
         lambda b: f"{speech.bag(b)} has no entry in {name}; add it or drop its rows",
     )
     _refuse(
@@ -117,23 +186,22 @@ def aligned(values: Any, ids: list[Hashable], name: str) -> "tuple[Any, Speech]"
         lambda i: f"{name} has an entry for {keys[i]!r} but no row is in that bag; remove it",
         "entries",
     )
-    if len(table) < len(pairs):
+    if len(place) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise LLPError(f"{name} has more than one entry for {twice!r}; keep one")
-    return [table[key] for key in ids], speech
 
 
 # Numbers
 
 
 def _read(values: Any, name: str, dtype: type | None = None) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        if values.is_floating_point():
-            values = values.double()  # NumPy has no bfloat16
     if np.ma.is_masked(values):
         raise LLPError(f"{name} has masked entries; drop their rows or fill them")
     try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()  # fails where a tensor has no data
+            if values.is_floating_point():
+                values = values.double()  # NumPy has no bfloat16
         return np.asarray(values, dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise LLPError(f"{name} cannot be read as an array: {error}") from error
@@ -220,6 +288,11 @@ class Speech:
         return "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
 
     @property
+    def shares(self) -> str:
+        """What to do with proportions."""
+        return "use Bags.from_proportions"
+
+    @property
     def of_size(self) -> str:
         """What to do about a count that a bag of its size cannot have."""
         return "if these are proportions use Bags.from_proportions"
@@ -251,7 +324,9 @@ def check_shape(array: Array, num_bags: int, name: str) -> None:
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] < 2):
         raise LLPError(f"{name} has shape {array.shape}; give (B,), or (B, K) for K > 1 classes")
     if len(array) != num_bags:
-        raise LLPError(f"{name} has {len(array)} entries but there are {num_bags} bags")
+        raise LLPError(
+            f"{name} has {len(array)} entries but there are {num_bags} bags; give one per bag"
+        )
 
 
 def checked_offsets(offsets: Any) -> Array:
@@ -310,9 +385,32 @@ def checked_evidence(counts: Any, sizes: Array, speech: Speech) -> Evidence:
             y < 0,
             lambda *i: f"{speech.entry_of_bag('counts', y[i], *i)} is negative; {speech.remedy}",
         )
+        if y.ndim == 1 and _of_floats(counts):
+            check_not_shares(y, sizes, speech)
         evidence = Evidence.exact(torch.tensor(y))
     check_support(evidence, sizes, speech)
     return evidence
+
+
+def _of_floats(values: Any) -> bool:
+    """Whether any of the numbers is a float, as shares are."""
+    array = _read(values, "counts")
+    if array.dtype.kind == "O":
+        return any(isinstance(x, float | np.floating) for x in array.flat)
+    return array.dtype.kind == "f"
+
+
+def check_not_shares(y: Array, sizes: Array, speech: Speech) -> None:
+    """Refuse floats that are all 0 or 1, where a one may stand for one instance or for all."""
+    if (y <= 1).all():
+        _refuse(
+            (y == 1) & (sizes > 1),
+            lambda b: (
+                f"{speech.entry('counts', '1.0', b)} but {speech.bag(b)} has {sizes[b]} instances, "
+                "and all values are 0.0 or 1.0, as shares are; give whole numbers (dtype int) if "
+                f"they are counts, for shares {speech.shares}"
+            ),
+        )
 
 
 def check_support(evidence: Evidence, sizes: Array, speech: Speech) -> None:
@@ -361,16 +459,28 @@ def check_support(evidence: Evidence, sizes: Array, speech: Speech) -> None:
         )
 
 
-def checked_labels(labels: Any, num_classes: int | None) -> Array:
-    truth = _whole(labels, "labels", "drop the row or give its label")
-    if truth.ndim != 1 or len(truth) == 0:
-        raise LLPError(f"labels has shape {truth.shape}; give one label a row, shape (N,)")
+def checked_labels(
+    labels: Any,
+    num_classes: int | None,
+    name: str = "labels",
+    remedy: str = "give num_classes for more, and number the classes from 0",
+    rows: Array | None = None,
+) -> Array:
+    """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows`` those of these rows alone."""
+    whole = numbers(labels, name)
+    if whole.ndim != 1 or len(whole) == 0:
+        raise LLPError(f"{name} has shape {whole.shape}; give one label per row, shape (N,)")
+    where = np.arange(len(whole)) if rows is None else rows
+    given = whole[where]
+
+    def entry(what: str, value: object, i: int) -> str:
+        return f"{what}[{where[i]}] = {value}"
+
+    truth = _whole(given, name, "drop the row or give its label", entry)
     top = 1 if num_classes is None else integer(num_classes, "num_classes", low=2) - 1
     _refuse(
         (truth < 0) | (truth > top),
-        lambda i: (
-            f"labels[{i}] = {truth[i]} but labels go from 0 to {top}; give num_classes for more"
-        ),
+        lambda i: f"{name}[{where[i]}] = {truth[i]} but labels go from 0 to {top}; {remedy}",
         "rows",
     )
     return truth

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from llpkit._bag_input import (
     Array,
+    Groups,
     Seed,
     Speech,
     aligned,
@@ -126,24 +127,39 @@ class Bags:
         return bags
 
     @classmethod
-    def from_groups(cls, groups: Iterable[Hashable], counts: Any) -> "Bags":
+    def from_groups(
+        cls, groups: Iterable[Hashable], counts: Any, *, ids: Iterable[Hashable] | None = None
+    ) -> "Bags":
         """Bags from a bag id for every row, in any order.
 
-        Bags come in the order in which their ids first appear.
+        Bags come in the order of their sorted ids, as ``np.unique(groups)`` gives them. Ids that
+        cannot be sorted, such as a number and a string, come in the order of their first rows.
 
         Args:
             groups: The bag id of every row, ``(N,)``: a list, array, tensor or Series of hashables.
             counts: A mapping (or Series) from id to count, or to ``K`` class counts; or an array
-                ``(B,)`` or ``(B, K)`` or :class:`~llpkit.Evidence`, in the order of the bags.
+                ``(B,)`` or ``(B, K)`` or :class:`~llpkit.Evidence`, in the order of the sorted
+                distinct ids, as ``np.bincount(groups, labels)`` has it.
+            ids: The id of each entry of such an array or evidence, where it has another order.
 
-        >>> bags = Bags.from_groups(["b", "a", "b", "b"], {"a": 0, "b": 2})
+        >>> bags = Bags.from_groups(["b", "a", "b", "b"], {"b": 2, "a": 0})
         >>> bags.ids, bags.rows, bags.counts
-        (('b', 'a'), tensor([0, 2, 3, 1]), tensor([2, 0]))
+        (('a', 'b'), tensor([1, 0, 2, 3]), tensor([0, 2]))
+        >>> Bags.from_groups(["b", "a", "b", "b"], [2, 0], ids=["b", "a"]).counts
+        tensor([0, 2])
         """
-        rows, sizes, ids = group(groups)
-        values, speech = aligned(counts, ids, "counts")
-        evidence = checked_evidence(values, sizes, speech)
-        return cls._make(to_offsets(torch.from_numpy(sizes)), rows, evidence, ids, len(rows))
+        found = group(groups)
+        values, speech = aligned(counts, found, "counts", ids)
+        return cls._of_groups(found, checked_evidence(values, found.sizes, speech))
+
+    @classmethod
+    def _of_groups(cls, groups: Groups, evidence: Evidence) -> "Bags":
+        offsets = to_offsets(torch.from_numpy(groups.sizes))
+        return cls._make(offsets, groups.rows, evidence, groups.ids, len(groups.rows))
+
+    def _as_they_appear(self) -> "Bags":
+        """The same bags, none of them empty, in the order of their first rows."""
+        return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
 
     @classmethod
     def from_labels(
@@ -151,17 +167,18 @@ class Bags:
     ) -> "Bags":
         """Bags with the counts of true labels; the labels themselves are dropped.
 
-        Labels ``(N,)`` are 0 or 1, or with ``num_classes`` ``0 … K - 1``.
+        Bags come in the order of :meth:`from_groups`. Labels ``(N,)`` are 0 or 1, or with
+        ``num_classes`` ``0 … K - 1``.
 
         >>> Bags.from_labels([0, 1, 1, 1], groups=[7, 7, 9, 9]).counts
         tensor([1, 2])
         """
-        rows, sizes, ids = group(groups)
+        found = group(groups)
         truth = checked_labels(labels, num_classes)
-        if len(truth) != len(rows):
-            raise LLPError(f"labels has {len(truth)} rows but groups has {len(rows)}")
-        evidence = label_counts(truth[rows.numpy()], sizes, num_classes)
-        return cls._make(to_offsets(torch.from_numpy(sizes)), rows, evidence, ids, len(rows))
+        if len(truth) != len(found.rows):
+            raise LLPError(f"labels has {len(truth)} rows but groups has {len(found.rows)}")
+        counted = label_counts(truth[found.rows.numpy()], found.sizes, num_classes)
+        return cls._of_groups(found, counted)
 
     @classmethod
     def from_proportions(
@@ -170,29 +187,33 @@ class Bags:
         proportions: Any,
         tolerance: float = 1e-3,
         decimals: int | None = None,
+        *,
+        ids: Iterable[Hashable] | None = None,
     ) -> "Bags":
         """Bags whose proportions of positives, or of each class, are known.
 
         Args:
             groups: The bag id of every row, as in :meth:`from_groups`.
-            proportions: Numbers in [0, 1]; a mapping or an array, as counts in :meth:`from_groups`.
+            proportions: Numbers in [0, 1]: a mapping, or an array in the order of the sorted
+                distinct ids, as counts in :meth:`from_groups`.
             tolerance: How far ``n * p`` may be from a whole count, in instances.
             decimals: The proportions were rounded to this many decimals: the evidence is the
                 interval of all counts that round to them (a tie either way), not one count.
+            ids: The id of each entry of an array, where it has another order.
 
         >>> Bags.from_proportions(["a", "a", "a", "b"], {"a": 0.3333, "b": 1}).counts
         tensor([1, 1])
         >>> Bags.from_proportions([0] * 40, [0.3], decimals=1)[0].high
         14
         """
-        rows, sizes, ids = group(groups)
-        values, speech = aligned(proportions, ids, "proportions")
+        found = group(groups)
+        values, speech = aligned(proportions, found, "proportions", ids)
         p = numbers(values, "proportions", speech.entry_of_bag).astype(np.float64)
-        check_shape(p, len(ids), "proportions")
-        low, high = proportion_counts(p, sizes, tolerance, decimals, speech)
+        check_shape(p, len(found.ids), "proportions")
+        low, high = proportion_counts(p, found.sizes, tolerance, decimals, speech)
         evidence = Evidence.exact(low) if decimals is None else Evidence.interval(low, high)
-        check_support(evidence, sizes, speech)
-        return cls._make(to_offsets(torch.from_numpy(sizes)), rows, evidence, ids, len(rows))
+        check_support(evidence, found.sizes, speech)
+        return cls._of_groups(found, evidence)
 
     @classmethod
     def concat(cls, parts: "Iterable[Bags]") -> "Bags":

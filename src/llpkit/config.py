@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from llpkit._limits import check_limit, check_regular
 from llpkit.errors import LLPError
 
 Settings = dict[str, Any]
@@ -73,6 +74,15 @@ def _resident(value: Any) -> bool | str:
     found = known.get(str(value).lower())
     if found is None:
         raise ValueError("give true, false or auto")
+    return found
+
+
+def _measure(value: Any) -> str:
+    # YAML reads a bare off as false.
+    known = {"auto": "auto", "all": "all", "true": "all", "off": "off", "false": "off"}
+    found = known.get(str(value).lower())
+    if found is None:
+        raise ValueError("give auto, all or off")
     return found
 
 
@@ -189,6 +199,7 @@ NETWORK_KEYS = (
     "schedule",
     "augment",
     "patience",
+    "measure",
 )
 PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
 
@@ -212,6 +223,7 @@ class Config(_Section):
     augment: str | None = None
     held_out: Share | None = None
     patience: Annotated[int, Field(ge=1)] | None = None
+    measure: Annotated[str, PlainValidator(_measure)] = "auto"
     test_fraction: Share | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     device: str = "auto"
@@ -277,7 +289,13 @@ def read(path: Path) -> Settings:
     import yaml  # type: ignore[import-untyped]
 
     try:
-        content = yaml.safe_load(path.read_bytes())
+        check_regular(path)
+        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
+        text = path.read_bytes()
+        _check_aliases(path, text)
+        content = yaml.safe_load(text)
+    except LLPError:
+        raise
     except FileNotFoundError as error:
         raise LLPError(f"{path} does not exist; check the path of the configuration") from error
     except OSError as error:
@@ -292,6 +310,18 @@ def read(path: Path) -> Settings:
         home = {key: data[key] for key in PATH_KEYS if isinstance(data.get(key), str)}
         content["data"] = data | {key: str(_absolute(v, path.parent)) for key, v in home.items()}
     return content
+
+
+def _check_aliases(path: Path, text: bytes) -> None:
+    """Refuse references to other parts of the file: a few lines of them can stand for billions."""
+    import yaml
+
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise LLPError(
+                f"{path}: line {event.start_mark.line + 1} refers to *{event.anchor}; references "
+                "are not read in a configuration, write the value itself"
+            )
 
 
 def merge(settings: Settings, options: Mapping[str, Any]) -> Settings:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from llpkit import datasets, evaluation
 from llpkit._files import locked, write_text
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
-from llpkit.errors import LLPError
+from llpkit.errors import BaselineWarning, LLPError
 from llpkit.methods import METHODS
 from llpkit.report import Calibration, Page, Series, SummaryRow, summarise, write_page
 from llpkit.runs import FIGURES, REPORT, Place, environment, flat, wall
@@ -165,21 +166,23 @@ def _run(
     tick: Callback,
 ) -> Fitted:
     assert data.truth is not None
-    return fit(
-        None,
-        split.bags,
-        inputs,
-        method,
-        labels=data.truth if METHODS[method].needs_labels else None,
-        method_options=OPTIONS.get(method),
-        epochs=epochs,
-        batch_size=BATCH,
-        lr=LR[method],
-        seed=seed,
-        device="cpu",
-        callbacks=[_Watch(inputs, data.truth, split), tick],
-        progress=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BaselineWarning)  # the table has the baseline beside it
+        return fit(
+            None,
+            split.bags,
+            inputs,
+            method,
+            labels=data.truth if METHODS[method].needs_labels else None,
+            method_options=OPTIONS.get(method),
+            epochs=epochs,
+            batch_size=BATCH,
+            lr=LR[method],
+            seed=seed,
+            device="cpu",
+            callbacks=[_Watch(inputs, data.truth, split), tick],
+            progress=False,
+        )
 
 
 class _Watch(Callback):
@@ -189,12 +192,15 @@ class _Watch(Callback):
         rows = split.test_bags.rows
         self.feed = Feed(inputs[rows], torch.device("cpu"))
         self.truth, self.bags = truth[rows], split.test_bags
+        rate = evaluation.constant_rate(split.bags)
+        self.baseline = float(evaluation.baseline_log_likelihood(self.bags, rate).mean())
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
         z = session.logits(self.feed)
         p = z.sigmoid()
         row["test_accuracy"] = evaluation.accuracy(p, self.truth)
         row["held_out_log_likelihood"] = float(evaluation.bag_log_likelihood(z, self.bags).mean())
+        row["held_out_baseline_log_likelihood"] = self.baseline
         row["held_out_proportion_error"] = evaluation.proportion_error(p, self.bags)
 
 
@@ -234,6 +240,7 @@ def _page(
             "training": f"{record['epochs']} epochs, batches of {BATCH}, Adam",
         },
         summary=rows,
+        measured="exact",  # as it is for two classes
         series=series,
         calibrations=curves,
         wall=shown,

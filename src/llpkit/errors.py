@@ -1,4 +1,4 @@
-"""The one family of errors that llpkit raises for what a user passed in, and a warning."""
+"""The one family of errors that llpkit raises for what a user passed in, and its warnings."""
 
 
 class LLPError(ValueError):
@@ -36,3 +36,7 @@ class TooManyStates(LLPError):
 
 class ApproximationWarning(UserWarning):
     """Measures of bags are approximate, since the exact likelihood is out of reach."""
+
+
+class BaselineWarning(UserWarning):
+    """A model explains its bags no better than one constant rate for every instance does."""

@@ -1,77 +1,90 @@
-"""How good a model is: of instances where labels exist, of bags always."""
+"""How good a model is: of instances where labels exist, of bags always.
 
+Probabilities, logits and labels may be lists, NumPy arrays or tensors. Labels are ``0 … K - 1``.
+"""
+
+import math
 import warnings
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from llpkit._bag_input import checked_labels, integer, numbers
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
-from llpkit.likelihood._best import best_log_prob, reach
+from llpkit.likelihood._best import Reach, best, best_log_prob, cost, even_sample, reach
+from llpkit.likelihood._check import check_logits, check_numbers
 from llpkit.likelihood._ragged import segment_sum
 
+_ROUNDING = 0.02
+"""How far probabilities of all classes may be from one in sum; bfloat16 is off by up to 0.004."""
 
-def labels_of(probability: Tensor, threshold: float = 0.5) -> Tensor:
+
+def labels_of(probability: Any, threshold: float = 0.5) -> Tensor:
     """The predicted label of every instance, from ``(N,)`` or ``(N, K)`` probabilities.
 
-    >>> labels_of(torch.tensor([0.2, 0.7]))
+    >>> labels_of([0.2, 0.7])
     tensor([0, 1])
     """
-    if probability.dim() == 2:
-        return probability.argmax(1)
-    return (probability >= threshold).to(torch.int64)
+    return _labels_of(_probabilities(probability), threshold)
 
 
-def accuracy(probability: Tensor, truth: Tensor, threshold: float = 0.5) -> float:
+def accuracy(probability: Any, truth: Any, threshold: float = 0.5) -> float:
     """Share of instances whose predicted label is the true one.
 
-    >>> accuracy(torch.tensor([0.2, 0.7, 0.9]), torch.tensor([0, 1, 0]))  # doctest: +ELLIPSIS
+    >>> accuracy([0.2, 0.7, 0.9], [0, 1, 0])  # doctest: +ELLIPSIS
     0.666...
     """
-    _check(probability, truth)
-    return float((labels_of(probability, threshold) == truth).to(torch.float64).mean())
+    p, y = _of_instances(probability, truth)
+    return float((_labels_of(p, threshold) == y).to(torch.float64).mean())
 
 
-def log_loss(probability: Tensor, truth: Tensor) -> float:
+def log_loss(probability: Any, truth: Any) -> float:
     """Mean negative log-probability of the true labels.
 
-    >>> round(log_loss(torch.tensor([0.5, 0.5]), torch.tensor([0, 1])), 4)
+    >>> round(log_loss([0.5, 0.5], [0, 1]), 4)
     0.6931
     """
-    _check(probability, truth)
-    return float(-_of_truth(probability.double(), truth).log().mean())
+    p, y = _of_instances(probability, truth)
+    return float(-_of_truth(p.double(), y).log().mean())
 
 
-def brier(probability: Tensor, truth: Tensor) -> float:
+def brier(probability: Any, truth: Any) -> float:
     """Mean squared error of the probabilities (binary: of the positive class).
 
-    >>> brier(torch.tensor([0.5, 0.5]), torch.tensor([0, 1]))
+    >>> brier([0.5, 0.5], [0, 1])
     0.25
     """
-    _check(probability, truth)
-    p = probability.double()
+    given, y = _of_instances(probability, truth)
+    p = given.double()
     if p.dim() == 1:
-        return float((p - truth).square().mean())
-    return float((p - torch.nn.functional.one_hot(truth, p.shape[1])).square().sum(1).mean())
+        return float((p - y).square().mean())
+    return float((p - torch.nn.functional.one_hot(y, p.shape[1])).square().sum(1).mean())
 
 
-def auc(probability: Tensor, truth: Tensor) -> float:
+def auc(probability: Any, truth: Any) -> float:
     """Area under the ROC curve: how often a positive outranks a negative, ties counting half.
 
-    >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
+    Scores other than probabilities will do, as only their order counts. NaN if all labels are the
+    same.
+
+    >>> auc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     0.875
     """
-    _check(probability, truth)
-    if probability.dim() != 1:
+    score = _reals(probability, "probability")
+    if score.dim() != 1:
         raise LLPError("auc is for binary probabilities (N,); pick one class of (N, K)")
-    _, inverse, number = probability.double().unique(return_inverse=True, return_counts=True)
+    _refuse(score.isnan(), score, "probability", "give a number")
+    y = _truth(truth, score)
+    _, inverse, number = score.double().unique(return_inverse=True, return_counts=True)
     rank = (number.cumsum(0) - (number - 1) / 2)[inverse]  # mean rank of ties
-    positive = int(truth.sum())
-    negative = len(truth) - positive
+    positive = int(y.sum())
+    negative = len(y) - positive
     if positive == 0 or negative == 0:
         return float("nan")
-    above = rank[truth == 1].double().sum() - positive * (positive + 1) / 2
+    above = rank[y == 1].double().sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
 
@@ -89,17 +102,18 @@ class Calibration(NamedTuple):
         return float((gap * self.number).sum() / self.number.sum())
 
 
-def calibration(probability: Tensor, truth: Tensor, bins: int = 10) -> Calibration:
+def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
     """Reliability of probabilities: of the positive class, or with K classes of the predicted one.
 
-    >>> calibration(torch.tensor([0.25, 0.75]), torch.tensor([0, 1]), bins=2).error
+    >>> calibration([0.25, 0.75], [0, 1], bins=2).error
     0.25
     """
-    _check(probability, truth)
-    p, hit = probability.double(), truth
+    bins = integer(bins, "bins", low=1, high=100_000)
+    given, hit = (x.cpu() for x in _of_instances(probability, truth))
+    p = given.double()
     if p.dim() == 2:
         p, best = p.max(1)
-        hit = (best == truth).long()
+        hit = (best == hit).long()
     index = (p * bins).long().clamp(max=bins - 1)
     count = torch.bincount(index, minlength=bins)
     used = count > 0
@@ -108,21 +122,21 @@ def calibration(probability: Tensor, truth: Tensor, bins: int = 10) -> Calibrati
     return Calibration(mean, hits / count[used], count[used])
 
 
-def bag_log_likelihood(logits: Tensor, bags: Bags) -> Tensor:
+def bag_log_likelihood(logits: Any, bags: Bags) -> Tensor:
     """Exact log-likelihood of every bag's counts ``(B,)``, logits in engine order.
 
     The one measure of fit that needs no instance label: use it to select and to stop. With many
     classes the exact likelihood of a large bag may be out of reach. A warning then says so, and the
     bag has the upper bound of ``method="sinkhorn"``, or NaN if its counts are not exact.
     """
-    _check_bags("logits", logits, bags)
+    z = _logits(logits, bags)
     warn_of_approximation(bags)
-    return best_log_prob(logits, bags.evidence, bags.offsets)
+    return best_log_prob(z, bags.evidence, bags.offsets)
 
 
-def mean_log_likelihood(logits: Tensor, bags: Bags) -> float:
+def mean_log_likelihood(logits: Any, bags: Bags) -> float:
     """Mean of :func:`bag_log_likelihood` over the bags that have one, without a warning."""
-    log_p = best_log_prob(logits, bags.evidence, bags.offsets)
+    log_p = best_log_prob(_logits(logits, bags).detach(), bags.evidence, bags.offsets)
     if bags.num_classes in (None, 2):
         return float(log_p.mean())
     return float(log_p[measurable(bags)].mean())
@@ -130,13 +144,13 @@ def mean_log_likelihood(logits: Tensor, bags: Bags) -> float:
 
 def measurable(bags: Bags) -> Tensor:
     """Which bags have a log-likelihood, exact or approximate, ``(B,)`` bool."""
-    exact, bound = reach(bags.evidence, bags.sizes)
+    exact, bound = _reach(bags)
     return exact | bound
 
 
 def number_approximated(bags: Bags) -> int:
     """How many bags have no exact log-likelihood, since they are too large for their classes."""
-    return int((~reach(bags.evidence, bags.sizes).exact).sum())
+    return int((~_reach(bags).exact).sum())
 
 
 def approximation_note(*parts: Bags) -> str | None:
@@ -144,7 +158,7 @@ def approximation_note(*parts: Bags) -> str | None:
     far = sum(number_approximated(bags) for bags in parts)
     if not far:
         return None
-    bound = sum(int(reach(bags.evidence, bags.sizes).bound.sum()) for bags in parts)
+    bound = sum(int(_reach(bags).bound.sum()) for bags in parts)
     text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is out of reach: "
     if bound:
         text += "their log-likelihood is measured by an upper bound and posteriors are approximate"
@@ -162,41 +176,310 @@ def warn_of_approximation(*parts: Bags, stacklevel: int = 3) -> None:
         warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)
 
 
-def proportion_error(probability: Tensor, bags: Bags) -> float:
+def constant_rate(bags: Bags) -> Tensor:
+    """The one probability, the same for every instance, that makes the counts most likely.
+
+    Of the positive class, a scalar, or of every class ``(K,)``; float64. For exact counts it is the
+    pooled proportion; otherwise it is found by EM, on an even sample of the bags if they are many.
+
+    >>> constant_rate(Bags(offsets=[0, 2, 5], counts=[1, 1]))
+    tensor(0.4000, dtype=torch.float64)
+    """
+    bags = bags.to("cpu")
+    if not bags.evidence.is_exact:
+        bags = bags[even_sample(cost(bags.evidence, bags.sizes), _RATE_BUDGET)]
+    classes, n = bags.num_classes, bags.sizes
+    low, high = bags.evidence.low, bags.evidence.high
+    high = torch.minimum(high, n if classes is None else n[:, None])
+    rate = (low + high).double().sum(0) / 2
+    rate = rate / (max(1, bags.num_instances) if classes is None else rate.sum().clamp(min=1e-300))
+    if bags.evidence.is_exact or bags.num_instances == 0:
+        return rate
+    for _ in range(_RATE_STEPS):
+        before = rate
+        phi = best(_constant_logits(rate, bags), bags.evidence, bags.offsets)[1]
+        rate = phi.mean(0)
+        if float((rate - before).abs().max()) < 1e-7:
+            break
+    return rate
+
+
+def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
+    """Log-likelihood of every bag's counts ``(B,)`` under one constant rate for every instance.
+
+    What a model reaches that has learned nothing from the instances: a model is worth something by
+    as much as :func:`bag_log_likelihood` is higher. Exact counts have a closed form, the binomial
+    or multinomial probability, whatever the size of the bags. NaN where nothing can be had.
+
+    Args:
+        bags: The bags to measure.
+        rate: The rate, as :func:`constant_rate` gives it for the bags that the model was trained
+            on; that of ``bags`` themselves unless given. A rate from other bags is taken to be at
+            least 1e-6 for every class.
+
+    >>> bags = Bags(offsets=[0, 2, 5], counts=[1, 2])
+    >>> baseline_log_likelihood(bags, 0.5).exp()
+    tensor([0.5000, 0.3750], dtype=torch.float64)
+    """
+    bags = bags.to("cpu")
+    if rate is None:
+        rate = constant_rate(bags)
+    else:
+        rate = torch.as_tensor(rate, dtype=torch.float64).cpu().clamp(1e-6, 1 - 1e-6)
+    if rate.dim() != (bags.num_classes is not None) or rate.numel() != (bags.num_classes or 1):
+        wanted = "one number" if bags.num_classes is None else f"{bags.num_classes} numbers"
+        raise LLPError(f"rate has shape {tuple(rate.shape)}; these bags need {wanted}")
+    evidence, n = bags.evidence, bags.sizes.double()
+    known = _counts_known(bags)
+    counts, p = evidence.low.double(), rate
+    if bags.num_classes is None:
+        counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])
+    result = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1) + torch.xlogy(counts, p).sum(1)
+    if not bool(known.all()):
+        rest = bags[~known]
+        z = _constant_logits(rate, rest)
+        result[~known] = best_log_prob(z, rest.evidence, rest.offsets)
+    return result
+
+
+def _counts_known(bags: Bags) -> Tensor:
+    """Which bags have an exact count, ``(B,)`` bool."""
+    evidence = bags.evidence
+    sure = evidence.low == evidence.high
+    sure &= evidence.table_offsets.diff().reshape(sure.shape) == 0
+    return sure if sure.dim() == 1 else sure.all(1)
+
+
+def _constant_logits(rate: Tensor, bags: Bags) -> Tensor:
+    """The same logits for every instance: ``(N,)`` or ``(N, K)``."""
+    z = rate.logit() if rate.dim() == 0 else rate.log()
+    return z.expand(bags.num_instances, *rate.shape).contiguous()
+
+
+_RATE_BUDGET, _RATE_STEPS = 2**18, 100
+
+
+class Gain(NamedTuple):
+    """How much better a model explains some bags than a constant rate does, means of a bag."""
+
+    log_likelihood: float
+    baseline: float
+    needed: float
+    """By how much the model must be better for it to be clear that it learned something."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is."""
+        return self.log_likelihood - self.baseline > self.needed
+
+
+def gain(
+    log_p: Tensor,
+    bags: Bags,
+    rate: Any = None,
+    *,
+    trained_on: Bags | None = None,
+    parameters: int | None = None,
+) -> Gain:
+    r"""Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
+
+    Bags that the model has not seen: the mean difference must exceed three of its standard errors.
+    Three, since the epoch may have been chosen by these bags.
+
+    Bags that it was trained on: a fitted number raises the total log-likelihood by ½ on average if
+    there is nothing to learn (Wilks: :math:`2 \Delta \sim \chi^2`), and no more numbers can be
+    fitted than the model has parameters, or than the counts hold. So the total over all training
+    bags must be higher by half the 95 % quantile of :math:`\chi^2` with that many degrees of
+    freedom.
+
+    A flexible model that is trained for long can learn noise by heart and pass: only bags that it
+    has not seen can tell. Bags whose log-likelihood is an upper bound are left out if there are
+    others.
+
+    Args:
+        log_p: The model's log-likelihood of every bag.
+        bags: These bags.
+        rate: The :func:`constant_rate` of the training bags.
+        trained_on: If ``bags`` were trained on: all bags of the training, of which ``bags`` may be
+            a sample.
+        parameters: How many the model has, where that is known.
+    """
+    exact = reach(bags.evidence, bags.sizes).exact.cpu()
+    base = baseline_log_likelihood(bags, rate)
+    log_p = log_p.detach().double().cpu()
+    used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
+    log_p, base = log_p[used], base[used]
+    difference, number = log_p - base, len(base)
+    if trained_on is None:
+        error = float(difference.std()) / math.sqrt(number) if number > 1 else math.inf
+        needed = 3 * error if math.isfinite(error) else math.inf
+    else:
+        freedom = _freedom(trained_on)
+        if parameters is not None:
+            freedom = min(freedom, parameters)
+        needed = _chi_square_95(freedom) / 2 / max(1, len(trained_on))
+    return Gain(float(log_p.mean()), float(base.mean()), needed)
+
+
+def _freedom(bags: Bags) -> int:
+    """How many free numbers the counts of all bags hold."""
+    n, low, high = bags.sizes, bags.evidence.low, bags.evidence.high
+    told = bags.evidence.table_offsets.diff().reshape(low.shape) > 0
+    told |= (low > 0) | (high < (n if low.dim() == 1 else n[:, None]))
+    told = told if told.dim() == 1 else told.any(1)
+    return int((n.clamp(max=(bags.num_classes or 2) - 1) * told).sum())
+
+
+def _chi_square_95(freedom: int) -> float:
+    """The 95 % quantile, by Wilson and Hilferty's cube."""
+    if freedom <= 0:
+        return 0.0
+    spread = 2 / (9 * freedom)
+    return freedom * (1 - spread + 1.6449 * math.sqrt(spread)) ** 3
+
+
+def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | None:
+    """What to know if a model does not clearly explain its bags better than a constant rate does.
+
+    Bags that the model has not seen decide. If these are too few to be sure, it is enough that the
+    model is better on them at all and clearly better on the training bags.
+    """
+    if unseen is not None:
+        ahead = unseen.log_likelihood > unseen.baseline
+        if unseen.clear or (ahead and training is not None and training.clear):
+            return None
+        part, found = "held-out", unseen
+    elif training is not None and not training.clear:
+        part, found = "training", training
+    else:
+        return None
+    text = (
+        f"the model explains the {part} bags no better than a constant rate: the mean "
+        f"log-likelihood of a bag is {found.log_likelihood:.3f}, and {found.baseline:.3f} if every "
+        "instance has the same probability"
+    )
+    if found.log_likelihood > found.baseline:
+        text += (
+            ", a difference that chance can explain"
+            if math.isinf(found.needed)
+            else f"; chance alone can explain a difference of {found.needed:.3f}"
+        )
+    hold = "hold out more bags" if part == "held-out" else "hold bags out to be sure"
+    return f"{text}; check that each count is that of its bag, train longer, or {hold}"
+
+
+def proportion_error(probability: Any, bags: Bags) -> float:
     """Mean absolute difference between predicted and known proportions; engine order.
 
     A bag whose count is a range errs by its distance from the range. Empty bags are left out.
     """
-    _check_bags("probabilities", probability, bags)
-    n = bags.sizes.clamp(min=1).to(probability.dtype)
+    p = _fitting(_probabilities(probability), "probabilities", bags)
+    n = bags.sizes.clamp(min=1).to(p.dtype)
     low, high = bags.evidence.low, bags.evidence.high
-    if probability.dim() == 2:
+    if p.dim() == 2:
         n = n[:, None]
-    total = segment_sum(probability, bags.offsets)
+    total = segment_sum(p, bags.offsets)
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
     kept = bags.sizes > 0
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
 
 
-def _check_bags(name: str, values: Tensor, bags: Bags) -> None:
+# What users pass in, as tensors that the functions can trust
+
+
+def _reals(values: Any, name: str) -> Tensor:
+    """Numbers as a float tensor ``(N,)`` or ``(N, K)``, on their device; float32 stays."""
+    if not isinstance(values, Tensor):
+        tensor = torch.from_numpy(numbers(values, name).astype("float64"))
+    else:
+        tensor = values.detach()
+        plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+        if not plain or tensor.is_complex() or tensor.device.type == "meta":
+            raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
+        if tensor.dtype != torch.float32:
+            tensor = tensor.double()
+    if tensor.dim() not in (1, 2) or (tensor.dim() == 2 and tensor.shape[1] < 2):
+        raise LLPError(
+            f"{name} has shape {tuple(tensor.shape)}; give (N,), or (N, K) for K > 1 classes"
+        )
+    return tensor
+
+
+def _probabilities(values: Any) -> Tensor:
+    p = _reals(values, "probability")
+    _refuse(~((p >= 0) & (p <= 1)), p, "probability", "give numbers from 0 to 1, not logits")
+    if p.dim() == 2:
+        total = p.double().sum(1)
+        off = (total - 1).abs() > _ROUNDING
+        _refuse(off, total, "the sum of probability", "the classes of an instance must make 1")
+    return p
+
+
+def _refuse(bad: Tensor, values: Tensor, name: str, remedy: str) -> None:
+    if bool(bad.any()):
+        cell = bad.nonzero()[0].tolist()
+        raise LLPError(f"{name}{cell} = {float(values[tuple(cell)])}; {remedy}")
+
+
+def _truth(truth: Any, of: Tensor) -> Tensor:
+    """One label for every instance, on the device of its probabilities."""
+    classes = of.shape[1] if of.dim() == 2 else None
+    more = "number the classes from 0; for K classes give probabilities (N, K)"
+    labels = torch.from_numpy(checked_labels(truth, classes, "truth", more))
+    if len(labels) != len(of):
+        raise LLPError(
+            f"there are {len(of)} probabilities but {len(labels)} labels; "
+            "give one label for every instance"
+        )
+    return labels.to(of.device)
+
+
+def _of_instances(probability: Any, truth: Any) -> tuple[Tensor, Tensor]:
+    p = _probabilities(probability)
+    return p, _truth(truth, p)
+
+
+def _labels_of(p: Tensor, threshold: Any) -> Tensor:
+    if not isinstance(threshold, Real) or not math.isfinite(threshold):
+        raise LLPError(f"threshold = {threshold!r}; give a number from 0 to 1")
+    return p.argmax(1) if p.dim() == 2 else (p >= float(threshold)).to(torch.int64)
+
+
+def _logits(values: Any, bags: Bags) -> Tensor:
+    given = values if isinstance(values, Tensor) else _reals(values, "logits")
+    logits = _fitting(check_logits(given), "logits", bags)
+    check_numbers(logits.detach())
+    return logits
+
+
+def _fitting(values: Tensor, name: str, bags: Any) -> Tensor:
+    """Values of the instances of these bags, on their device."""
+    _check_bags(bags)
     if len(values) != bags.num_instances:
         raise LLPError(
             f"there are {len(values)} {name} but the bags hold {bags.num_instances} instances; "
             "pass those of bags.rows, in that order"
         )
+    classes = values.shape[1] if values.dim() == 2 else None
+    if classes != bags.num_classes:
+        wanted = "(N,)" if bags.num_classes is None else f"(N, {bags.num_classes})"
+        raise LLPError(
+            f"{name} has shape {tuple(values.shape)}; the counts of these bags go with {wanted}"
+        )
+    return values.to(bags.device)
+
+
+def _check_bags(bags: Any) -> None:
+    if not isinstance(bags, Bags):
+        raise LLPError(f"bags is a {type(bags).__name__}; pass llpkit.Bags")
+
+
+def _reach(bags: Any) -> Reach:
+    _check_bags(bags)
+    return reach(bags.evidence, bags.sizes)
 
 
 def _of_truth(probability: Tensor, truth: Tensor) -> Tensor:
     if probability.dim() == 2:
         return probability.gather(1, truth[:, None])[:, 0]
     return torch.where(truth == 1, probability, 1 - probability)
-
-
-def _check(probability: Tensor, truth: Tensor) -> None:
-    if len(probability) != len(truth):
-        raise LLPError(
-            f"there are {len(probability)} probabilities but {len(truth)} labels; "
-            "give one label for every instance"
-        )
-    if len(truth) == 0:
-        raise LLPError("there are no instances to evaluate")

@@ -49,6 +49,17 @@ def test_posteriors_sum_to_the_counts(llpkit, run, survey):
     assert sums == pytest.approx(counts, abs=1e-5)
 
 
+def test_a_cell_with_a_carriage_return_comes_back(llpkit, run, survey):
+    header, first, *others = survey.read_text().splitlines()
+    lines = [header + ",note", first + ',"a\rb"', *(line + ",c" for line in others)]
+    Path("notes.csv").write_bytes("\n".join(lines).encode())
+    assert llpkit("predict", run, "notes.csv", "--out", "p.csv").code == 0
+    with Path("p.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["note"] for row in found] == ["a\rb", *["c"] * len(others)]
+    assert llpkit("predict", run, "p.csv", "--out", "q.csv", "--prefix", "again_").code == 0
+
+
 def test_the_threshold(llpkit, run, survey):
     assert llpkit("predict", run, survey, "--out", "p.csv", "--threshold", 0.9).code == 0
     for row in rows_of("p.csv"):

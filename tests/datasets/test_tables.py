@@ -1,7 +1,10 @@
 """Tables: what is read, what is written back, and every refusal by its message."""
 
+import csv
 import gzip
 import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from llpkit import LLPError
 from llpkit.datasets import CountColumns, FeatureEncoder, Table, load
@@ -496,26 +501,31 @@ def test_only_unusable_columns(write):
     assert "has no feature columns" in message
 
 
-def test_a_million_rows_take_seconds(tmp_path):
+def test_reading_time_grows_with_the_rows(tmp_path):
     import time
 
-    n = 200_000  # a fifth of it, in a fifth of ten seconds and a margin for busy machines
-    rng = np.random.default_rng(0)
-    bag = rng.integers(0, n // 6, n)
-    labels = rng.integers(0, 2, n)
-    columns = {
-        "bag": bag,
-        "n": np.bincount(bag, labels, minlength=n // 6).astype(int)[bag],
-        "x": rng.normal(size=n),
-        "y": np.array(["one", "two", ""])[rng.integers(0, 3, n)],
-    }
     from pyarrow import csv
 
-    csv.write_csv(pa.table(columns), tmp_path / "t.csv")
-    start = time.perf_counter()
-    data = features(tmp_path / "t.csv")
-    assert time.perf_counter() - start < 10
-    assert data.bags.num_instances == n
+    seconds = []
+    for n in (50_000, 200_000):
+        rng = np.random.default_rng(0)
+        bag = rng.integers(0, n // 6, n)
+        labels = rng.integers(0, 2, n)
+        columns = {
+            "bag": bag,
+            "n": np.bincount(bag, labels, minlength=n // 6).astype(int)[bag],
+            "x": rng.normal(size=n),
+            "y": np.array(["one", "two", ""])[rng.integers(0, 3, n)],
+        }
+        csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+        best = np.inf
+        for _ in range(2):  # on the CPU, so that other processes do not count
+            start = time.process_time()
+            data = features(tmp_path / "t.csv")
+            best = min(best, time.process_time() - start)
+        assert data.bags.num_instances == n
+        seconds.append(best)
+    assert seconds[1] < 10 * seconds[0]  # four times the rows; a quadratic cost would take 16
 
 
 def test_bags_of_one(tmp_path):
@@ -552,3 +562,65 @@ def test_write_refusals(write, tmp_path):
     assert "has a column 'n' already; rename it" in message
     message = refusal(table.write, tmp_path / "no" / "out.csv", {"m": np.zeros(5)})
     assert "out.csv cannot be written" in message
+
+
+hostile = st.one_of(
+    st.text(st.sampled_from("a1 ,;\t\"\r\n\\'|\x1b\u2028\ufeff"), max_size=8),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+)
+
+
+@given(
+    st.lists(hostile, min_size=1, max_size=4, unique=True),
+    st.lists(st.tuples(*[hostile | st.none()] * 4), min_size=1, max_size=4),
+)
+def test_what_is_written_is_read_back(names, rows):
+    assume("p" not in names)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    types = pa.schema([(name, pa.string()) for name in names])
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "out.csv"
+        Table(Path("in.parquet"), pa.table(columns, types)).write(file, {"p": np.zeros(len(rows))})
+        again = Table.read(file)
+        with file.open(newline="", encoding="utf-8") as text:
+            header, *others = csv.reader(text)
+    assert again.names == header == [*names, "p"]
+    expected = [[value or "" for value in row[: len(names)]] for row in rows]
+    assert [row[:-1] for row in others] == expected
+    found = [again._data.column(name).to_pylist() for name in names]
+    assert [list(row) for row in zip(*found, strict=True)] == expected
+
+
+@pytest.mark.parametrize("kind", ["csv", "semicolon", "parquet", "second table"])
+def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
+    """0.0 and 1.0 alone may be shares; 0 and 1, or another number among them, are counts."""
+
+    def table(values, whole=False):
+        if kind == "parquet":
+            path = tmp_path / "t.parquet"
+            numbers = pa.array([float(v.replace(",", ".")) for v in values])
+            column = numbers.cast(pa.int64()) if whole else numbers
+            pq.write_table(pa.table({"bag": list("abacc"), "n": column, "x": range(5)}), path)
+            return {"table": path}
+        if kind == "second table":
+            counts = dict(zip("abacc", values, strict=True))
+            lines = ["bag,n", *(f"{bag},{n}" for bag, n in counts.items())]
+            return {
+                "table": write("t.csv", ["bag,x", *(f"{b},1" for b in "abacc")]),
+                "counts": write("counts.csv", lines),
+            }
+        separator = ";" if kind == "semicolon" else ","
+        rows = zip("abacc", values, "12345", strict=True)
+        return {"table": write("t.csv", [separator.join(r) for r in (("bag", "n", "x"), *rows)])}
+
+    point = "," if kind == "semicolon" else "."
+    shares = [f"{v}{point}0" for v in "10100"]
+    message = refusal(load, "feature-table", bag="bag", count="n", **table(shares))
+    assert "column 'n' = 1.0 but bag 'a' has 2 rows" in message
+    assert "`proportion='n'`" in message
+    found = load("feature-table", bag="bag", proportion="n", **table(shares)).bags
+    assert found.counts.tolist() == [2, 0, 0]
+    counts = load("feature-table", bag="bag", count="n", **table(list("10100"), whole=True)).bags
+    assert counts.counts.tolist() == [1, 0, 0]
+    more = load("feature-table", bag="bag", count="n", **table([f"{v}{point}0" for v in "10122"]))
+    assert more.bags.counts.tolist() == [1, 0, 2]

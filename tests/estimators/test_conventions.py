@@ -212,10 +212,9 @@ def test_posterior_and_score_agree_with_enumeration():
 def test_evidence_an_entry_a_bag_or_an_entry_a_row():
     data = gaussians(60, 3)
     _, first, bag = np.unique(data.groups, return_index=True, return_inverse=True)
-    appear = np.argsort(first)  # bags in the order in which they come in the table
-    y = data.y[first[appear]]
+    y = data.y[first]
     per_bag = Evidence.interval(np.maximum(y - 1, 0), np.minimum(y + 1, 3))
-    per_row = per_bag[np.argsort(appear)[bag]]
+    per_row = per_bag[bag]
     a = LLPLogisticRegression().fit(data.X, per_bag, data.groups)
     b = LLPLogisticRegression().fit(data.X, per_row, data.groups)
     c = LLPLogisticRegression().fit(data.X, [per_row[i] for i in range(60)], data.groups)
@@ -226,13 +225,51 @@ def test_evidence_an_entry_a_bag_or_an_entry_a_row():
     assert a.score(data.X, per_row, data.groups) > exact.score(data.X, data.y, data.groups)
 
 
+@each
+def test_evidence_of_bags_is_in_the_order_of_the_sorted_ids(name):
+    data = gaussians(90, 3)
+    counts = np.bincount(data.groups, data.labels)
+    known = clone(ALL[name]).fit(data.X, data.y, data.groups).decision_function(data.X)
+    for groups in (data.groups, [f"{g:03}" for g in data.groups], [(g,) for g in data.groups]):
+        for evidence in (
+            Evidence.exact(counts),
+            Bags.from_groups(groups, counts).evidence,
+            Bags.from_proportions(groups, counts / 3).evidence,
+            Bags.from_labels(data.labels, groups).evidence,
+        ):
+            model = clone(ALL[name]).fit(data.X, evidence, groups)
+            np.testing.assert_array_equal(model.decision_function(data.X), known)
+
+
+def test_evidence_of_bags_whose_order_can_be_mistaken():
+    X = np.arange(4.0)[:, None]
+    model, evidence = LLPLogisticRegression(), Evidence.exact([1, 0])
+    with pytest.raises(LLPError, match="an entry per row"):
+        model.fit(X, evidence, [1, "a", 1, "a"])
+    model.fit(X, evidence[[0, 1, 0, 1]], [1, "a", 1, "a"])
+    # A bag of one in every row: by rows, or by bags?
+    labels = Evidence.exact([1, 0, 0, 1])
+    with pytest.raises(LLPError, match="leave groups out"):
+        model.fit(X, labels, [3, 1, 0, 2])
+    z = model.fit(X, labels, [0, 1, 2, 3]).decision_function(X)
+    np.testing.assert_allclose(model.fit(X, labels).decision_function(X), z, atol=1e-3)
+    model.fit(X, Evidence.at_least([1, 1, 1, 1]), [3, 1, 0, 2])  # the same either way
+
+
+def test_floats_that_may_be_shares_are_no_counts():
+    X, groups = np.arange(6.0)[:, None], [1, 0, 1, 0, 2, 2]
+    with pytest.raises(LLPError, match=r"y\[1\] = 1\.0.*bag 0.*int.*from_proportions"):
+        LLPLogisticRegression().fit(X, np.array([0.0, 1, 0, 1, 1, 1]), groups)
+    LLPLogisticRegression().fit(X, np.array([0, 1, 0, 1, 1, 1]), groups)
+    LLPLogisticRegression().fit(X, np.array([0.0, 1, 0, 1, 2, 2]), groups)
+
+
 def test_noisy_counts_of_a_bag_must_agree_in_all_rows():
     data = gaussians(6, 3)
     first = np.unique(data.groups, return_index=True)[1]
-    order = np.argsort(first)
-    observed = data.y[first[order]] + 0.3
+    observed = data.y[first] + 0.3
     noisy = Evidence.noisy(observed, lambda seen, count: -((seen - count) ** 2), [3, 3])
-    of_row = np.argsort(order)[data.groups]
+    of_row = data.groups.copy()
     model = LLPLogisticRegression().fit(data.X, noisy[of_row], data.groups)
     np.testing.assert_array_equal(
         model.coef_, LLPLogisticRegression().fit(data.X, noisy, data.groups).coef_

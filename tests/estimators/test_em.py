@@ -265,8 +265,12 @@ def test_lightgbm(tmp_path):
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         model = LLPClassifier(inner, random_state=0).fit(data.X, data.y, data.groups)
         assert accuracy(model, data) > 0.93
+        warnings.filterwarnings("ignore", message=".* holds objects of lightgbm")
         estimators.save(model, tmp_path / "lightgbm.skops")
-        again = estimators.load(tmp_path / "lightgbm.skops")
+        with pytest.raises(LLPError, match=r"would make objects of lightgbm\.basic\.Booster"):
+            estimators.load(tmp_path / "lightgbm.skops")
+        names = ["lightgbm.basic.Booster", "lightgbm.sklearn.LGBMClassifier"]
+        again = estimators.load(tmp_path / "lightgbm.skops", trusted=names)
         np.testing.assert_array_equal(again.predict(data.X), model.predict(data.X))
 
 

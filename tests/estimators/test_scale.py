@@ -32,11 +32,11 @@ def test_bookkeeping_is_linear_in_the_rows(bags):
         counts = np.bincount(groups, X[:, 0] > 0).astype(int)[groups]
         best = np.inf
         for _ in range(3):  # noise only ever adds
-            start = time.perf_counter()
+            start = time.process_time()
             known, _ = bags_of(X, counts, groups)
             solve(X[:, 0], known)
             bag_sums(X, known)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         rates.append(rows / best)
     assert rates[1] > rates[0] / 2.5
 

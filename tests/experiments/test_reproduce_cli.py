@@ -240,7 +240,7 @@ def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):
 
 
 def test_a_record_is_checked_by_a_second_run(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
+    llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--device", "cpu")
     files = sorted(Path("llpkit-results/records/convergence").glob("*.json"))
     code, out, err = llpkit("reproduce", "check", *files, "--device", "cpu")
     assert code == 0, err
@@ -252,7 +252,7 @@ def test_a_record_is_checked_by_a_second_run(llpkit):
     record = json.loads(files[0].read_text())
     record["history"]["loss"][1] += 0.25
     files[0].write_text(json.dumps(record | {"code": "another"}))
-    code, out, _ = llpkit("reproduce", "check", files[0])
+    code, out, _ = llpkit("reproduce", "check", files[0], "--device", "cpu")
     assert code == 1
     assert "largest difference 0.25, in loss of epoch 2; last accuracy " in out
     assert out.endswith("(not as it was: source)\n")

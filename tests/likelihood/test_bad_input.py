@@ -525,3 +525,19 @@ def test_huge_logits_in_large_bags(path):
         assert_close(phi.numpy(), expected, 1e-9)
         # softplus is max(z, 0) at this scale
         assert_close(log_prob.numpy(), [z[top].sum() - np.maximum(z, 0).sum()], 1e-9)
+
+
+@pytest.mark.parametrize("size", [1e7, -1e7, 1e18, -1e300])
+@pytest.mark.parametrize("method", ["exact", "sinkhorn"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_logits_of_several_classes_that_sums_cannot_hold(classes, method, size):
+    """They gave NaN posteriors; up to the bound, the largest class is all but certain."""
+    z = torch.zeros(4, classes, dtype=torch.float64)
+    z[1, 1] = size
+    offsets, counts = [0, 4], [[2, 2, 0][:classes]]
+    with pytest.raises(LLPError, match=r"logits\[1, 1\] = .*up to 1e\+06 in size"):
+        likelihood.posterior(z, counts, offsets, method=method)
+    z[1, 1] = 1e6
+    phi = likelihood.posterior(z, counts, offsets, method=method)
+    assert_close(phi.sum(0).numpy(), counts[0], 1e-6)
+    assert phi[1, 1] > 1 - 1e-6

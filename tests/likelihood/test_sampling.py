@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from llpkit import likelihood
+from llpkit import LLPError, likelihood
 from llpkit.likelihood import Evidence
 from oracle import Enumeration, assert_close, assert_frequencies, forward_backward
 from strategies import batch
@@ -264,3 +264,33 @@ def test_class_samples_satisfy_the_evidence(data, num_classes, seed):
             counts = tuple(int(c) for c in np.bincount(row, minlength=num_classes))
             assert kind.log_weight(counts) > -math.inf
             assert (z[np.arange(len(row)), row] > -np.inf).all()
+
+
+@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize(
+    ("z", "evidence"),
+    [
+        (torch.zeros(4), Evidence.exact([5])),
+        (torch.zeros(4), Evidence.at_least([5])),
+        (torch.zeros(4), Evidence.interval([6], [9])),
+        (torch.zeros(4), Evidence.weights([0.0] * 7, [0, 7])),
+        (torch.zeros(4), Evidence.weights([0.0] * 3, [0, 3])),
+        (torch.zeros(4), Evidence.noisy([2.0], lambda seen, k: -((seen - k) ** 2), [9])),
+        (torch.zeros(4), Evidence.weights([-torch.inf] * 5, [0, 5])),
+        (torch.tensor([0.0, torch.inf, torch.inf, 0.0]), Evidence.exact([1])),
+        (torch.tensor([0.0, torch.nan, 0.0, 0.0]), Evidence.exact([1])),
+        (torch.zeros(4, 3), Evidence.exact([[2, 4, 5]])),
+        (torch.zeros(4, 3), Evidence.exact([[1, 1, 1]])),
+        (torch.zeros(4, 3), Evidence.interval([[0, 6, 3]], [[1, 7, 4]])),
+        (torch.zeros(4, 2), Evidence.exact([[3, 3]])),
+        (torch.zeros(4, 2).fill_(torch.inf), Evidence.unknown(1, 2)),
+        (torch.zeros(4, 3).fill_(-torch.inf), Evidence.unknown(1, 3)),
+        (torch.zeros(4, 3), Evidence.exact([4])),
+        (torch.zeros(4), Evidence.exact([1, 1])),
+    ],
+)
+def test_evidence_that_does_not_fit_is_refused_however_it_is_called(z, evidence, validate):
+    with pytest.raises(LLPError):
+        likelihood.sample(z, evidence, [0, len(z)], 0, validate=validate)
+    with pytest.raises(LLPError):
+        likelihood.mode(z, evidence, [0, len(z)], validate=validate)

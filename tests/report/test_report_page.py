@@ -276,7 +276,7 @@ def test_several_classes_name_the_likeliest(tmp_path):
     assert "cat 70%" in text
     assert "bird 50%" in text
     assert "with count 10%" in text  # of the class that was named
-    assert "1 cat, 0 dog, 1 bird" in text
+    assert "expects: <b>0.9 cat, 0.5 dog, 0.6 bird</b>" in text  # sums, not hard labels
 
 
 def test_two_columns_are_two_classes(tmp_path):
@@ -344,3 +344,18 @@ def test_walls_of_different_bags_are_refused(tmp_path):
         LLPError, match="wall of dllp has bag 'b' of 2, that of mle has bag 'a' of 1;"
     ):
         render(Page("x", wall={"mle": [one], "dllp": [two]}), tmp_path)
+
+
+def test_a_count_is_never_beside_a_sum_of_hard_labels(tmp_path):
+    bag = WallBag("a", "40 of 100 yes", [instance(0.4) for _ in range(100)])
+    text = render(Page("x", class_names=("no", "yes"), wall={"mle": [bag]}), tmp_path)
+    assert "expects: <b>40.0 of 100 yes</b>" in text
+
+
+def test_a_page_claims_nothing_of_how_likelihoods_were_measured_unless_told(tmp_path):
+    rows = [{"epoch": 1, "log_likelihood": -1.5, "baseline_log_likelihood": -1.75}]
+    summary = summarise([Series("mle", 0, rows)])
+    assert "exact" not in render(Page("x", summary=summary), tmp_path)
+    text = render(Page("x", summary=summary, measured="exact"), tmp_path)
+    assert "exact, mean of training bags" in text
+    assert "−1.75" in text

@@ -316,7 +316,7 @@ x = torch.tensor(digits.images * 15).to(torch.uint8)[:600, None]
 bags = llpkit.random_bags(torch.tensor(digits.target[:600]) % 2, (1, 12), generator=0)
 torch.set_num_threads(1)
 model = llpkit.fit("small-cnn", bags, x, epochs=8, batch_size=64, run_dir=sys.argv[1], resume=True,
-                   progress=False)
+                   device="cpu", progress=False)
 model.save(sys.argv[1])
 """
 
@@ -653,3 +653,125 @@ def test_the_package_stays_light():
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
     assert Path(llpkit.__file__).name == "__init__.py"
+
+
+# Labels and networks that would teach nothing, or the wrong thing
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda y: 2 * y - 1, r"labels\[\d+\] = -1 but labels go from 0 to 1"),
+        (lambda y: y + 1, r"labels\[\d+\] = 2 but"),
+        (lambda y: torch.where(y == 1, torch.nan, 0.0), r"labels\[\d+\] = nan"),
+        (lambda y: y + 0.5, "not a whole number"),
+        (lambda y: [str(v) for v in y.tolist()], "not a number"),
+        (lambda y: y[:-1], "labels has shape"),
+        (lambda y: y[:, None], "labels has shape"),
+        (lambda _: None, "pass labels="),
+        (lambda _: {}, "labels"),
+    ],
+)
+def test_labels_must_be_classes(change, message):
+    x, truth, bags = toy()
+    with pytest.raises(LLPError, match=message):
+        llpkit.fit("mlp", bags, x, "supervised", labels=change(truth), epochs=1, progress=False)
+
+
+def test_labels_in_every_form_and_only_of_rows_in_bags():
+    x, truth, bags = toy()
+    options = {"epochs": 2, "progress": False}
+    expected = weights(llpkit.fit("mlp", bags, x, "supervised", labels=truth, **options))
+    for labels in (truth.tolist(), truth.numpy(), truth.float(), truth.bool()):
+        model = llpkit.fit("mlp", bags, x, "supervised", labels=labels, **options)
+        assert torch.equal(weights(model), expected)
+    part, rest = bags.split(0.5, 0)
+    labels = truth.double()
+    labels[rest.rows] = torch.nan  # nobody asks for these
+    llpkit.fit("mlp", part, x, "supervised", labels=labels, **options)
+    three = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    llpkit.fit("mlp", three, x, "supervised", labels=truth + 1, **options)
+    with pytest.raises(LLPError, match="from 0 to 2"):
+        llpkit.fit("mlp", three, x, "supervised", labels=truth + 2, **options)
+
+
+class Ends(nn.Module):
+    """A linear layer and something after it."""
+
+    def __init__(self, outputs, end):
+        super().__init__()
+        self.linear, self.end = nn.Linear(3, outputs), end
+
+    def forward(self, x):
+        return self.end(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "end"),
+    [
+        (1, nn.Sigmoid()),
+        (1, lambda z: z.sigmoid().squeeze(1)),
+        (1, lambda z: z.sigmoid().view(-1).clone()[:, None]),
+        (1, lambda z: z.double().sigmoid().float().reshape(-1)),
+        (1, nn.functional.logsigmoid),
+        (2, nn.Softmax(1)),
+        (2, lambda z: z.softmax(1)[:, 1]),
+        (2, lambda z: z.log_softmax(1).exp()),
+        (1, lambda z: torch.cat([1 - z.sigmoid(), z.sigmoid()], 1)),
+        (3, nn.Softmax(1)),
+        (3, lambda z: z.sigmoid()),
+        (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+    ],
+)
+def test_a_network_that_returns_probabilities_is_refused(outputs, end):
+    x, truth, bags = toy()
+    if outputs == 3:
+        bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    for method in ("mle", "direct", "dllp"):
+        with pytest.raises(LLPError, match="returns logits"):
+            llpkit.fit(Ends(outputs, end), bags, x, method, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "end"),
+    [
+        (1, lambda z: z * z.sigmoid()),
+        (1, lambda z: 4 * z.sigmoid() - 2),
+        (2, nn.LogSoftmax(1)),
+        (3, nn.LogSoftmax(1)),
+        (3, nn.ReLU()),
+        (3, lambda z: z.exp()),
+    ],
+)
+def test_a_network_of_logits_is_taken(outputs, end):
+    x, truth, bags = toy()
+    if outputs == 3:
+        bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
+
+
+def test_the_look_at_the_network_leaves_no_trace(monkeypatch):
+    """Random numbers, running statistics and modes are as they would be without it."""
+
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.linear = nn.BatchNorm1d(3), nn.Linear(3, 1)
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen += len(x)
+            return self.linear(self.norm(x + 0.1 * torch.randn_like(x)))
+
+    def fitted():
+        torch.manual_seed(0)
+        x, _, bags = toy()
+        model = llpkit.fit(Noisy(), bags, x, epochs=2, progress=False)
+        return [v.clone() for v in model.network.state_dict().values()], torch.rand(3)
+
+    with_look = fitted()
+    monkeypatch.setattr("llpkit.training._fit.refuse_probabilities", lambda *_: None)
+    without = fitted()
+    for one, two in zip(with_look[0], without[0], strict=True):
+        assert torch.equal(one, two)
+    assert torch.equal(with_look[1], without[1])

@@ -19,17 +19,21 @@ import typer
 from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
+    PlainGroup,
     demo_progress,
+    echo,
     fit_progress,
     measure_table,
     method_table,
     note,
+    plain_warnings,
     resumable,
     terminal,
 )
 from llpkit.errors import LLPError
 
 app = typer.Typer(
+    cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -44,6 +48,13 @@ INTERRUPTED, TERMINATED = 130, 143
 Threshold = Annotated[float, typer.Option(help="Label positive from this probability on.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+TrustModel = Annotated[
+    bool,
+    typer.Option(
+        "--trust-model",
+        help="Read LightGBM models too, which could crash the process if they were tampered with.",
+    ),
+]
 RunDir = Annotated[
     Path, typer.Argument(help="A directory that llpkit fit wrote.", metavar="RUN_DIR")
 ]
@@ -61,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _stopping() as signals:
+        with _stopping() as signals, plain_warnings():
             app(given, prog_name="llpkit", obj=given)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -111,7 +122,7 @@ def _version(asked: bool) -> None:
     if asked:
         from llpkit import __version__
 
-        typer.echo(f"llpkit {__version__}")
+        echo(f"llpkit {__version__}")
         raise typer.Exit
 
 
@@ -164,7 +175,7 @@ def demo(
         result = show.demo(out, seeds=seeds, epochs=epochs, quick=quick, callback=progress)
     if not quiet:
         terminal().print(method_table(result.rows))
-    typer.echo(result.page)
+    echo(result.page)
 
 
 @app.command()
@@ -234,7 +245,7 @@ def fit(
         else:
             given["data.table"], names["data.table"] = source, "table"
     if resume and out is not None and not force and runs.nothing_to_resume(out):
-        typer.echo(f"{out} is finished; there is nothing to resume")
+        echo(f"{out} is finished; there is nothing to resume")
         return
     if resume and out is not None and not file and "data.table" not in given:
         file = runs.unfinished(out) or {}
@@ -258,8 +269,8 @@ def fit(
         note(line)
     terminal().print(measure_table(done.measures))
     if config.held_out is not None and config.estimator is None:
-        typer.echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
-    typer.echo(f"run: {folder}\npage: {folder / runs.REPORT}")
+        echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
+    echo(f"run: {folder}\npage: {folder / runs.REPORT}")
 
 
 @app.command()
@@ -274,6 +285,7 @@ def predict(
     threshold: Threshold = 0.5,
     prefix: Annotated[str, typer.Option(help="Put before the names of the new columns.")] = "",
     device: Device = "auto",
+    trust_model: TrustModel = False,
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
@@ -294,14 +306,14 @@ def predict(
 
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise LLPError(f"{out} is neither .csv nor .parquet; choose one of the two")
-    run = runs.open_run(run_dir, device)
+    run = runs.open_run(run_dir, device, trust_model=trust_model)
     found = runs.predict(run, runs.data_of(run, source, given), threshold)
     runs.write_predictions(found, out, prefix)
     if not quiet:
         for line in found.notes:
             note(line)
         names = ", ".join(f"{prefix}{name}" for name in found.columns)
-        typer.echo(f"{len(found.table):,} rows with {names}: {out}")
+        echo(f"{len(found.table):,} rows with {names}: {out}")
 
 
 @app.command()
@@ -313,6 +325,7 @@ def evaluate(
     threshold: Threshold = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
     device: Device = "auto",
+    trust_model: TrustModel = False,
     given: dict[str, Any],
 ) -> None:
     """Measure a run: its bags always, its instances where their labels are known.
@@ -328,14 +341,14 @@ def evaluate(
     """
     from llpkit import runs
 
-    run = runs.open_run(run_dir, device)
+    run = runs.open_run(run_dir, device, trust_model=trust_model)
     own = source is None and not {"data.options", "data.bag_size"} & given.keys()
     found = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
     for line in found.notes:
         note(line)
     if as_json:
         about = {"run": str(run_dir), "source": source, "parts": found.parts}
-        typer.echo(json.dumps(about, indent=1))
+        echo(json.dumps(about, indent=1))
     else:
         terminal().print(measure_table(found.parts))
 
@@ -364,7 +377,7 @@ def list_datasets(
             Text(row.remedy),
         )
     terminal().print(table)
-    typer.echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
+    echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
 
 
 @app.command("methods")

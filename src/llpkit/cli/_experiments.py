@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit.cli._options import key_values
-from llpkit.cli._printing import note, terminal
+from llpkit.cli._printing import echo, note, terminal
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def reproduce(
     if dry_run:
         return
     if experiment == "all" and any(store.read()):
-        typer.echo(write_report(store, data_dir=data_dir, command=command))
+        echo(write_report(store, data_dir=data_dir, command=command))
     if failed:
         raise typer.Exit(FAILED)
 
@@ -278,7 +278,7 @@ def report(
     for folder in results:
         if not (folder / "records").is_dir():
             raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
-    typer.echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
+    echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
 
 
 def _check_used(experiment: str, *, bag_sizes: object, held_out: object, backend: str) -> None:
@@ -327,7 +327,7 @@ def _experiment(
         told += [f"{done.before} before"] if done.before else []
         told += [f"{len(done.failed)} failed"] if done.failed else []
         told += [f"{done.left} left for the next call"] if done.left else []
-        typer.echo(f"{part} on {settings.dataset}: {', '.join(told)}")
+        echo(f"{part} on {settings.dataset}: {', '.join(told)}")
     return done
 
 
@@ -346,7 +346,7 @@ def _check(records: Sequence[Path], place: "Place") -> None:
         for path in records:
             if path not in failures:
                 found.append(check(path, place))
-                typer.echo(found[-1].told)
+                echo(found[-1].told)
     if not all(each.agrees for each in found):
         raise typer.Exit(FAILED)
 
@@ -357,9 +357,9 @@ def _list(part: str, settings: "Settings", store: "Store", compiled: bool) -> No
 
     runs = planned(part, settings, store, compiled)
     done = [store.done(run) for run in runs]
-    typer.echo(f"{part} on {settings.dataset}: {counted(len(runs), 'run')}, {sum(done)} done")
+    echo(f"{part} on {settings.dataset}: {counted(len(runs), 'run')}, {sum(done)} done")
     for run, finished in zip(runs, done, strict=True):
-        typer.echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
+        echo(f"  {'done' if finished else '    '} {run.id} {run.title}, {run.epochs} epochs")
 
 
 def _typed(ctx: typer.Context) -> list[str]:

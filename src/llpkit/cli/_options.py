@@ -137,6 +137,12 @@ SETTINGS = [
         TRAINING,
     ),
     Setting("patience", "Stop after so many epochs without a better one.", "N", TRAINING),
+    Setting(
+        "measure",
+        "Training bags to measure after an epoch: auto (within a budget), all or off.",
+        "WHICH",
+        TRAINING,
+    ),
     Setting("test_fraction", "Share of bags kept for testing.", "SHARE", TRAINING),
     Setting("seed", "All randomness follows from it (0).", "N", TRAINING),
     Setting("device", "auto, cpu, cuda, cuda:1, … (auto).", "NAME", MACHINE),

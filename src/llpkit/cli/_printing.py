@@ -1,24 +1,105 @@
-"""What the commands print: notes, tables, progress."""
+"""What the commands print: notes, tables, progress.
+
+Names and values come from files of strangers, so all that is printed passes :func:`plain`.
+"""
 
 import functools
+import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
+from typer.core import TyperGroup
 
 from llpkit.cli._options import as_flags
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+
+# Control characters but line ends and tabs, and those that turn the direction of the text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    r"""Text in which nothing can command a terminal: control characters are shown as escapes.
+
+    >>> print(plain("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def echo(text: object) -> None:
+    """Print a line of output."""
+    typer.echo(plain(str(text)))
+
+
+class _Plain:
+    """A renderable, and as a hook of a console all of them, with plain text only."""
+
+    def __init__(self, content: Any = None) -> None:
+        self.content = content
+
+    def process_renderables(self, renderables: list["ConsoleRenderable"]) -> list[Any]:
+        return [_Plain(each) for each in renderables]
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
+        for part in console.render(self.content, options):
+            yield part if part.control else Segment(plain(part.text), part.style)
+
+
+class PlainGroup(TyperGroup):
+    """Commands whose complaints about their arguments are plain too."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the arguments."""
+        with _plain_complaints():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _plain_complaints():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _plain_complaints() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # By its shape: some versions of typer have a copy of click of their own.
+        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
+            vars(error)["message"] = plain(vars(error)["message"])
+        raise
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show warnings in plain text within this block."""
+    usual = warnings.formatwarning
+
+    def told(*arguments: Any, **more: Any) -> str:
+        return plain(usual(*arguments, **more))
+
+    warnings.formatwarning = told
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def terminal(*, stderr: bool = False) -> "Console":
     """Where to print to."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    console = Console(stderr=stderr, highlight=False)
+    console.push_render_hook(_Plain())  # type: ignore[arg-type]
+    return console
 
 
 def note(text: str) -> None:
@@ -80,7 +161,8 @@ def method_table(rows: Sequence[Any]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
-    heads = ("method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik", "calib. error")
+    heads = ["method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik"]
+    heads += ["constant rate", "calib. error"]
     for head in heads:
         table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
 
@@ -96,6 +178,7 @@ def method_table(rows: Sequence[Any]) -> Any:
             shown(row.epoch_seconds, "{:.3f}"),
             shown(row.epoch_ratio, "{:.2f}×"),
             shown(row.log_likelihood, "{:.3f}"),
+            shown(row.baseline_log_likelihood, "{:.3f}"),
             shown(row.calibration_error, "{:.3f}"),
         )
     return table

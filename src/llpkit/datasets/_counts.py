@@ -65,6 +65,7 @@ class CountColumns:
         if self.count is not None:
             y = given.whole(self.count, "count")
             given.check_sizes(y, y, self.count)
+            given.check_not_shares(y, self.count)
             evidence = Evidence.exact(y)
         elif self.proportion is not None:
             evidence = given.proportions(self.proportion, self.decimals)
@@ -217,9 +218,8 @@ class _Given:
         groups = np.repeat(np.arange(len(self.ids)), self.sizes)
         named = [self.ids[b] for b in groups.tolist()]
         try:
-            return Bags.from_proportions(
-                named, dict(zip(self.ids, p.tolist(), strict=True)), decimals=decimals
-            ).evidence
+            bags = Bags.from_proportions(named, p, decimals=decimals, ids=self.ids)
+            return bags._as_they_appear().evidence
         except LLPError as error:
             raise LLPError(f"{self.table.path}: {error}") from error
 
@@ -269,6 +269,19 @@ class _Given:
                 "that. Are rows of the bag missing?"
             ),
         )
+
+    def check_not_shares(self, y: Array, columns: Columns) -> None:
+        """Refuse 0.0 and 1.0 alone, where 1.0 may stand for one row of a bag or for all."""
+        if y.ndim == 1 and (y <= 1).all() and self.table.has_decimals(listed(columns)[0]):
+            self._refuse(
+                (y == 1) & (self.sizes > 1),
+                columns,
+                lambda b: (
+                    f"= 1.0 but bag {self.ids[b]!r} has {several(int(self.sizes[b]), 'row')}, and "
+                    "the column holds 0.0 and 1.0 alone, as shares do; write 0 and 1 if they are "
+                    f"counts, for shares use `proportion={columns!r}`"
+                ),
+            )
 
     def _refuse(self, bad: Array, columns: Columns, say: Any) -> None:
         """Raise for the first bad bag (and class): the cell, and what ``say(*index)`` says."""

@@ -1,12 +1,15 @@
 """Files of data sets: where they lie, reading archives without unpacking, keeping what was decoded.
 
 Archives are only ever read member by member into memory: nothing is written where a member's name
-says, and links are passed over. What took long to decode is kept as arrays in the user's cache
-folder, under the checksum of the files it came from.
+says, and links, pipes and devices are passed over. What took long to decode is kept as arrays in
+the user's cache folder, under the checksum of the files it came from.
 """
 
+import bz2
 import contextlib
+import gzip
 import hashlib
+import io
 import lzma
 import os
 import stat
@@ -16,12 +19,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._files import atomic
+from llpkit._limits import check_limit, check_regular, check_unpacked
 from llpkit.errors import LLPError
 
 Arrays = dict[str, NDArray[Any]]
@@ -51,7 +55,8 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 def first_of(folder: Path, names: Iterable[str]) -> Path | None:
     """The first of these files or folders that is there."""
-    return next((folder / name for name in names if (folder / name).exists()), None)
+    places = (folder / name for name in names)
+    return next((place for place in places if place.is_file() or place.is_dir()), None)
 
 
 def not_found(name: str, folder: Path, source: str, place: str) -> LLPError:
@@ -68,6 +73,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     Names are relative and use ``/``. Folders come sorted, archives in their own order.
     """
     try:
+        check_regular(path)
         if path.is_dir():
             yield from _in_folder(path, wanted)
         elif zipfile.is_zipfile(path):
@@ -90,27 +96,92 @@ def _in_folder(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    found = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return sorted(file for file in found if file.is_file())
 
 
 def _in_zip(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(path) as archive:
+        _check_members(path, len(archive.infolist()))
+        total = 0
         for info in archive.infolist():
             plain = not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
             if plain and wanted(info.filename):
                 _check_size(path, info.filename, info.file_size)
+                total += info.file_size  # the reader ends there, whatever is packed
+                check_unpacked(path, total)
                 yield info.filename, archive.read(info)
 
 
 def _in_tar(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r:*") as archive:  # as a stream, "r|*", a cut .xz would end in silence
-        for info in archive:
+    # As a stream, "r|*", a cut .xz would end in silence.
+    with _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+        total = 0
+        for number, info in enumerate(archive, 1):
+            _check_members(path, number)
             name = info.name.removeprefix("./")
             if info.isreg() and wanted(name):
                 _check_size(path, name, info.size)
+                total += info.size  # a sparse file may be far larger than what is packed of it
+                check_unpacked(path, total)
                 content = archive.extractfile(info)
                 assert content is not None  # a regular file has content
                 yield name, content.read()
+
+
+def _check_members(path: Path, number: int) -> None:
+    check_limit("LLPKIT_MAX_MEMBERS", number, f"{path} has", "files")
+
+
+_PACKED: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"\x5d\x00\x00": lzma.open,
+}
+
+
+def _unpacked(path: Path) -> "_Bounded":
+    """The bytes of a file that may be compressed, up to what it may unpack to."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    opened = next((way for magic, way in _PACKED.items() if start.startswith(magic)), None)
+    return _Bounded(path, path.open("rb") if opened is None else opened(path))
+
+
+class _Bounded(io.RawIOBase):
+    """A stream that refuses to go further than its file may unpack to."""
+
+    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+        self.path, self.stream = path, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        if whence == 0:
+            check_unpacked(self.path, offset)
+        return self.stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        content = bytearray()
+        while size < 0 or len(content) < size:
+            part = self.stream.read(2**20 if size < 0 else min(size - len(content), 2**20))
+            if not part:
+                break
+            content += part
+            check_unpacked(self.path, self.stream.tell())
+        return bytes(content)
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def _check_size(path: Path, name: str, size: int) -> None:
@@ -130,6 +201,7 @@ def fingerprint(path: Path) -> str:
             entry = (file.relative_to(path).as_posix(), about.st_size, about.st_mtime_ns)
             listing.update(repr(entry).encode())
         return listing.hexdigest()
+    check_regular(path)
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

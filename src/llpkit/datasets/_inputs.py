@@ -1,5 +1,6 @@
 """Inputs row by row: tensors, or image files that are decoded when they are asked for."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._limits import check_limit, check_regular, limit
 from llpkit.errors import LLPError
 
 Size = tuple[int, int]
@@ -169,8 +171,7 @@ def read_image(
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        file = BytesIO(source) if isinstance(source, bytes) else source
-        with Image.open(file, formats=_FORMATS) as opened:
+        with open_image(source, name) as opened:
             ImageOps.exif_transpose(opened, in_place=True)
             image: Image.Image = opened
             if image.mode.startswith("I;16"):
@@ -192,6 +193,29 @@ def read_image(
     except Exception as error:  # Pillow's decoders raise all kinds on damaged files
         raise BadImage(f"{name} cannot be read as an image: {error}; {remedy}") from error
     return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1)
+
+
+def open_image(source: Path | bytes, name: str, formats: tuple[str, ...] = _FORMATS) -> Any:
+    """An image of which only the header is read; one of too many pixels is an error."""
+    from PIL import Image
+
+    if isinstance(source, Path):
+        check_regular(source)
+    most = limit("LLPKIT_MAX_PIXELS")
+    if most > (Image.MAX_IMAGE_PIXELS or most):
+        Image.MAX_IMAGE_PIXELS = most  # the user asked for more than Pillow takes
+    image, pixels = None, most + 1
+    with contextlib.suppress(Image.DecompressionBombError, Image.DecompressionBombWarning):
+        file = BytesIO(source) if isinstance(source, bytes) else source
+        image = Image.open(file, formats=formats)
+        pixels = image.width * image.height
+    try:
+        check_limit("LLPKIT_MAX_PIXELS", pixels, f"{name} has", "pixels")
+    except LLPError as error:
+        if image is not None:
+            image.close()
+        raise BadImage(str(error)) from error
+    return image
 
 
 def _by(shape: Any) -> str:

@@ -13,12 +13,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._files import atomic
+from llpkit._limits import check_regular, check_unpacked
 from llpkit.datasets._csv import lines_of, read_csv
 from llpkit.datasets._words import did_you_mean, several
 from llpkit.errors import LLPError
@@ -53,6 +54,7 @@ class Table:
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
         self._data = data
+        self._position = {name: i for i, name in enumerate(self.names)}
         self._parsed: dict[tuple[str, bool], _Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
         if twice:
@@ -72,6 +74,8 @@ class Table:
             content = _content(file)
         except FileNotFoundError as error:
             raise LLPError(f"{file} does not exist; check the path of the table") from error
+        except LLPError:
+            raise
         except (OSError, ValueError) as error:
             raise LLPError(f"{file} cannot be read: {error}") from error
         if content[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
@@ -104,9 +108,9 @@ class Table:
         """The column as one pyarrow array, categories replaced by their values."""
         import pyarrow as pa
 
-        if name not in self.names:
+        if name not in self._position:
             raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
-        column = self._data.column(name)
+        column = self._data.column(self._position[name])  # by its name pyarrow would look at all
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_string(column.type):
@@ -172,6 +176,11 @@ class Table:
         ):
             values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             return self._finite(values, np.isinf(values), lambda i: str(values[i]))
+        if pa.types.is_large_string(kind):
+            with contextlib.suppress(pa.ArrowInvalid):  # most columns need no closer look
+                values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+                if np.isfinite(values).all():
+                    return values, None
         text = self.words(name)
         try:
             numbers = text.cast(pa.float64())
@@ -185,6 +194,16 @@ class Table:
         values = numbers.to_numpy(zero_copy_only=False)
         given = text.is_valid().to_numpy(zero_copy_only=False)
         return self._finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
+
+    def has_decimals(self, name: str) -> bool:
+        """Whether a column of numbers is of floats, or has text with a decimal point or comma."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._column(name)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return bool(pa.types.is_floating(column.type) or pa.types.is_decimal(column.type))
+        return bool(pc.any(pc.match_substring_regex(self.words(name), "[.,]")).as_py())
 
     def comma_numbers(self, name: str) -> Array:
         """Which rows hold a number with commas, bool ``(R,)``."""
@@ -266,9 +285,14 @@ class Table:
 def _content(file: Path) -> bytes:
     import pyarrow as pa
 
+    check_regular(file)
+    parts, unpacked = [], 0
     with pa.input_stream(str(file), compression="detect") as stream:
-        content: bytes = stream.read()
-    return content
+        while part := stream.read(2**24):
+            parts.append(part)
+            unpacked += len(part)
+            check_unpacked(file, unpacked)
+    return b"".join(parts)
 
 
 def _decimal_comma(text: Any, known: bool) -> str | None:
@@ -292,11 +316,30 @@ def _write_csv(data: Any, path: Path) -> None:
     import pyarrow as pa
 
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(data.column_names)
+        file.write(",".join(map(_quoted, data.column_names)) + "\n")
+        writer = csv.writer(_ShortEnds(file))
         for batch in data.to_batches(max_chunksize=10**5):
             columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
             writer.writerows(zip(*columns, strict=True))
+
+
+def _quoted(name: str) -> str:
+    """A name in the header, quoted if a reader might take a part of it for a separator."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
+
+
+class _ShortEnds:
+    r"""Ends lines in ``\n``. Before Python 3.13 the writer quotes only its own line ends.
+
+    It therefore has to write ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write(row[:-2] + "\n")
 
 
 def _parquet(path: Path, content: bytes) -> Any:
@@ -304,9 +347,17 @@ def _parquet(path: Path, content: bytes) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(content))
+        source = pq.ParquetFile(pa.BufferReader(content))
+        batches, unpacked = [], 0
+        for batch in source.iter_batches():
+            batches.append(batch)
+            unpacked += batch.nbytes
+            check_unpacked(path, unpacked)
+        table = pa.Table.from_batches(batches, source.schema_arrow)
         table.validate(full=True)  # damage may show only when text is decoded
         table.column_names  # noqa: B018
         return table
+    except LLPError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error

@@ -78,7 +78,7 @@ def adult(
     else:
         if bag_size is not None:
             raise LLPError(f"bag_size = {bag_size!r} but key = {key!r} makes the bags; give one")
-        bags = Bags.from_labels(truth, groups(table, key))
+        bags = Bags.from_labels(truth, groups(table, key))._as_they_appear()
     notes = (f"the {split} rows of {table.path.parent}",)
     return DataSet("adult", inputs, bags, truth, CLASSES, notes, encoder)
 

@@ -19,7 +19,6 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from llpkit.bags import Bags
 from llpkit.datasets._base import DataSet, one_of
 from llpkit.datasets._files import Arrays, data_folder, decoded, first_of, members, not_found
-from llpkit.datasets._inputs import BadImage, read_image
+from llpkit.datasets._inputs import BadImage, open_image, read_image
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 
@@ -99,7 +98,7 @@ def group_photos(
     if size == "half":
         images = _halved(images)
     truth = torch.from_numpy(female.astype(np.int64))
-    bags = Bags.from_labels(truth, arrays["bag"])
+    bags = Bags.from_labels(truth, arrays["bag"])._as_they_appear()
     totals = (len(bags), int(female.sum()), int((~female).sum()))
     if totals != TOTALS and not partial:
         raise LLPError(
@@ -212,8 +211,10 @@ def crops(photo: bytes, faces: list[Face], name: str) -> list[NDArray[np.uint8]]
     from PIL import Image
 
     try:
-        with Image.open(BytesIO(photo), formats=("JPEG",)) as opened:
+        with open_image(photo, name, ("JPEG",)) as opened:
             image = opened.convert("RGB")
+    except BadImage:
+        raise
     except Exception as error:  # Pillow's decoder raises all kinds on damaged files
         raise BadImage(f"{name} cannot be read as an image: {error}") from error
     cut = []

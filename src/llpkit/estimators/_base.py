@@ -28,8 +28,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` tells of each
     row's bag: the number of its positives, ``(N,)``, so that the rows of a bag agree; the counts of
-    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence`, with an entry a row, or an entry
-    a bag in the order in which the bags first appear in ``groups``. The classes are ``0 … K - 1``.
+    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence`, with an entry per row, or an
+    entry per bag in the order of the sorted distinct ids, as ``np.unique(groups)`` gives them.
+    The classes are ``0 … K - 1``.
 
     Without ``groups`` every row is a bag of its own and ``y`` its label, of any type, as with any
     other classifier.
@@ -180,9 +181,10 @@ def probabilities(z: Array) -> Array:
 def bag_sums(X: Any, bags: Bags) -> Array:
     """Sum of the rows of every bag, ``(B, D)``; ``X`` in row order, dense or sparse.
 
-    >>> bags = Bags.from_groups(["b", "a", "b"], [1, 0])
+    >>> bags = Bags.from_groups(["b", "a", "b"], {"a": 0, "b": 1})
     >>> bag_sums(np.array([[1.0], [2.0], [4.0]]), bags)
-    array([[5.], [2.]])
+    array([[2.],
+           [5.]])
     """
     ones = np.ones(bags.num_instances, X.dtype)
     shape = (len(bags), bags.num_rows)

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from llpkit.bags import Bags
+from llpkit.errors import LLPError
 from llpkit.estimators._base import Array, BaseLLP
 from llpkit.estimators._check import check_whole
 from llpkit.estimators._classical import exact_counts, minimise, positive
@@ -79,6 +80,11 @@ class DLLPClassifier(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
+        if not isinstance(self.hidden_layer_sizes, list | tuple):
+            raise LLPError(
+                f"hidden_layer_sizes = {self.hidden_layer_sizes!r}; give a tuple such as (64,), or "
+                "() for a linear model"
+            )
         C, hidden = positive("C", self.C), tuple(self.hidden_layer_sizes)
         for i, units in enumerate(hidden):
             check_whole(f"hidden_layer_sizes[{i}]", units, low=1)

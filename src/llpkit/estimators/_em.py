@@ -68,6 +68,7 @@ class LLPClassifier(BaseLLP):
         log_likelihoods_: The mean log-likelihood of a bag in every iteration of the run kept.
         n_iter_: How many that were.
         converged_: Whether EM stopped by ``tol``.
+        out_of_fold_: Whether ``log_likelihoods_`` are by fits that had not seen the bag.
         classes_: The labels.
 
     Reference: Baručić and Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
@@ -125,6 +126,7 @@ class LLPClassifier(BaseLLP):
         if known and hasattr(base, "predict_proba"):  # labels, not counts: an ordinary fit
             model = WeightedFits(base, X, classes, None, random).fit(proportion)
             self._keep(_Run([], proportion, model, None, converged=True), _TINY)
+            self.out_of_fold_ = False
             return
 
         wanted = self.out_of_fold
@@ -133,6 +135,7 @@ class LLPClassifier(BaseLLP):
         folds = None
         if wanted and len(bags) > 1:
             folds = fold_of_rows(bags, min(self.n_folds, len(bags)), random)
+        self.out_of_fold_ = folds is not None
         scaled = folds is not None or not hasattr(base, "predict_proba")
         floor = 1 / (bags.num_rows + classes) if scaled else _TINY
         runs = []
@@ -223,7 +226,10 @@ class LLPClassifier(BaseLLP):
     def _checked(self, X: Any, *, reset: bool) -> Any:
         # The classifier itself checks X; here rows are only taken from it.
         if not hasattr(X, "shape"):
-            X = np.asarray(X)
+            try:
+                X = np.asarray(X)
+            except ValueError as error:  # rows of different lengths
+                raise LLPError(f"X cannot be made an array of shape (N, D): {error}") from error
         (X,) = indexable(X)
         if X.ndim == 1 and X.dtype.kind in "biuf":
             raise LLPError(f"X has shape {X.shape}. Reshape your data: one row an instance, (N, D)")

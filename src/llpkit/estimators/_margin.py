@@ -11,6 +11,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import gen_batches
 
 from llpkit.bags import Bags
+from llpkit.errors import LLPError
 from llpkit.estimators._base import Array, BaseLLP, solve
 from llpkit.estimators._check import check_word
 from llpkit.estimators._classical import positive
@@ -18,6 +19,10 @@ from llpkit.estimators._classical import positive
 KERNELS = ("linear", "rbf")
 BLOCK = 2**23
 """Entries of a kernel matrix computed at a time."""
+
+
+FAR = 1e100
+"""Values from which on sums of squares may overflow."""
 
 
 class MarginClassifier(BaseLLP):
@@ -33,6 +38,12 @@ class MarginClassifier(BaseLLP):
 
     def _prepare(self, X: Any) -> None:
         check_word("kernel", self.kernel, KERNELS)
+        largest = float(abs(X).max())
+        if largest > FAR:
+            raise LLPError(
+                f"X goes up to {largest:.3g}, whose square is too large to compute with; "
+                "standardise the features, and look for slips among the largest"
+            )
         if self.kernel == "rbf":
             self.gamma_ = kernel_gamma(self.gamma, X)
 

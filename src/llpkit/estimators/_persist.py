@@ -1,5 +1,6 @@
 """Fitted estimators in files, without pickle."""
 
+import io
 import os
 import warnings
 import zipfile
@@ -8,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from llpkit._files import atomic
+from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
 
 # What skops does not trust of itself, though loading it runs no code of the file: the nodes of
-# trees, the states of optimisers, the models of LightGBM and XGBoost, and a check of arrays with
-# its options (of a partial function skops asks about the function too).
+# trees, whose structure is checked, the states of optimisers, and a check of arrays with its
+# options (of a partial function skops asks about the function too).
 _TRUSTED = (
     "collections.OrderedDict",
     "functools.partial",
-    "lightgbm.basic.Booster",
-    "lightgbm.sklearn.LGBMClassifier",
     "numpy.dtype",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
@@ -26,15 +26,33 @@ _TRUSTED = (
     "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
     "sklearn.tree._tree.Tree",
     "sklearn.utils.validation.check_array",
+)
+
+BOOSTERS = (
+    "lightgbm.basic.Booster",
+    "lightgbm.sklearn.LGBMClassifier",
     "xgboost.core.Booster",
     "xgboost.sklearn.XGBClassifier",
 )
+"""Types that run no code of the file either, but whose readers a crafted file can crash or hang."""
+
+
+class Untrusted(LLPError):
+    """A file that holds types which are only made when the user trusts them."""
+
+    def __init__(self, file: Path, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{file} would make objects of {', '.join(names)}; if you know these types and where "
+            f"the file comes from, pass trusted={list(names)}"
+        )
+        self.names = tuple(names)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator, or a pipeline that ends in one, to a skops file.
 
-    Of parts that :func:`load` would only make when told to, a warning is given.
+    Of parts that :func:`load` would only make when told to, a warning is given. Models of LightGBM
+    and XGBoost are such parts too.
     """
     import skops.io
 
@@ -51,32 +69,39 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
-    """Read what :func:`save` wrote. No code in the file is run.
+    """Read what :func:`save` wrote. No code in the file is run, and trees are checked.
+
+    Types whose compiled parts a crafted file could crash, such as the models of LightGBM and
+    XGBoost and the classifiers by neighbours of scikit-learn, are made only if they are trusted.
+    What the file unpacks to is limited by the environment variable ``LLPKIT_MAX_UNPACKED``.
 
     Args:
         path: The file.
-        trusted: Further types, by their full names, that may be made from it.
+        trusted: Further types, by their full names, that may be made from it, unchecked.
     """
     import skops.io
-    from skops.io.exceptions import UntrustedTypesFoundException
+
+    from llpkit.estimators._untrusted import strange_estimators
 
     file = Path(os.path.expanduser(path))
     try:
-        found = skops.io.get_untrusted_types(file=file)
+        check_regular(file)
+        content = file.read_bytes()
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_unpacked(file, sum(info.file_size for info in archive.infolist()))
+        found = skops.io.get_untrusted_types(data=content)
         strange = _strange(found, trusted)
+        if not strange:
+            estimator = skops.io.loads(content, trusted=found)
+            strange = strange_estimators(estimator, trusted)
         if strange:
-            raise LLPError(
-                f"{file} would make objects of {', '.join(strange)}; if you know these types and "
-                f"where the file comes from, pass trusted={strange}"
-            )
-        return skops.io.load(file, trusted=found)
+            raise Untrusted(file, strange)
+        return estimator
     except LLPError:
         raise
     except FileNotFoundError as error:
         raise LLPError(f"{file} does not exist; check the path of the estimator") from error
-    except UntrustedTypesFoundException as error:
-        raise LLPError(f"{file} holds types that are not trusted: {error}") from error
-    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, OSError, ImportError) as error:
+    except Exception as error:  # of damage, readers raise all kinds
         raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
 
 

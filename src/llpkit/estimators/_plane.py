@@ -1,13 +1,16 @@
 """Newton's method for the sums of hinges that the large-margin estimators minimise."""
 
+import contextlib
 import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import LinAlgError
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 from sklearn.exceptions import ConvergenceWarning
 
+from llpkit.errors import LLPError
 from llpkit.estimators._base import Array
 
 WIDTH = 0.01
@@ -63,10 +66,22 @@ def fit_plane(
     >>> plane(np.array([[-1.0], [0.0], [1.0]])).round(2) + 0.0
     array([-1.,  0.,  1.])
     """
+    plane = None
+    with np.errstate(all="ignore"), contextlib.suppress(LinAlgError, RuntimeError, ValueError):
+        plane = _fit_plane(Z, sign, level, cost, start)
+    if plane is None or not np.isfinite(plane(Z)).all():
+        raise LLPError(
+            f"features go up to {np.abs(Z).max():.3g}, too far for the solver; standardise them, "
+            "with StandardScaler for example, and look for slips among the largest"
+        )
+    return plane
+
+
+def _fit_plane(Z: Array, sign: Array, level: Array, cost: Any, start: Plane | None) -> Plane:
     if Z.shape[1] > len(Z):  # the best weights lie in the span of the rows
         q, r = np.linalg.qr(Z.T)
         inner = start and Plane(q.T @ start.weight, start.intercept)
-        plane = fit_plane(r.T, sign, level, cost, inner)
+        plane = _fit_plane(r.T, sign, level, cost, inner)
         return Plane(q @ plane.weight, plane.intercept)
     c = np.broadcast_to(np.asarray(cost, np.float64), sign.shape)
     w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
@@ -85,7 +100,7 @@ def fit_plane(
         warnings.warn(
             f"Newton's method did not converge in {MAX_STEPS} steps; scale the features, lower C",
             ConvergenceWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return Plane(w, float(b))
 
@@ -138,7 +153,7 @@ def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) 
         low = 0.0
         while slope(t) < 0:
             low, t = t, 2 * t
-        t = float(brentq(slope, low, t, xtol=1e-300))  # the root may be tiny
-    while abs(slope(t / 2)) <= 0.1 * fall:  # where the objective is flat, stay near
+        t = float(brentq(slope, low, t, xtol=1e-300, maxiter=5000))  # the root may be tiny
+    while t > 0 and abs(slope(t / 2)) <= 0.1 * fall:  # where the objective is flat, stay near
         t /= 2
     return t

@@ -14,12 +14,11 @@ from sklearn.utils.validation import (
     column_or_1d,
 )
 
-from llpkit._bag_input import Speech, _read, checked_evidence, group
+from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 from llpkit.likelihood._problem import _of_second
-from llpkit.likelihood._ragged import to_offsets
 
 Array = NDArray[Any]
 
@@ -35,6 +34,10 @@ class _Rows(Speech):
     @property
     def remedy(self) -> str:
         return f"y is a count; for proportions give {_AS_EVIDENCE}, for a missing count Evidence"
+
+    @property
+    def shares(self) -> str:
+        return f"give {_AS_EVIDENCE}"
 
     @property
     def of_size(self) -> str:
@@ -61,8 +64,8 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
     Args:
         X: The rows, ``(N, D)``.
         y: With ``groups`` what is known of each row's bag: its positives ``(N,)``, its class counts
-            ``(N, K)``, or :class:`~llpkit.Evidence` with an entry a row or an entry a bag. Without
-            them the label of each row.
+            ``(N, K)``, or :class:`~llpkit.Evidence` with an entry per row, or an entry per bag in
+            the order of the sorted distinct ids. Without them the label of each row.
         groups: The bag of every row, ``(N,)``, or ``None``.
         classes: What the labels must be among; found in ``y`` unless given.
 
@@ -126,17 +129,41 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
 
 def _grouped(X: Any, y: Any, groups: Any) -> Bags:
     """Bags from what is known of each row's bag, in the order in which they appear."""
-    rows, sizes, ids = group(groups)
+    found = group(groups)
+    rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
     if len(rows) != _num_samples(X):
         raise LLPError(
-            f"groups has {len(rows)} rows but X has {_num_samples(X)}; give one bag id a row"
+            f"groups has {len(rows)} rows but X has {_num_samples(X)}; give one bag id per row"
         )
-    offsets = to_offsets(torch.from_numpy(sizes))
-    per_bag = isinstance(y, Evidence) and len(y) == len(sizes)
-    if not per_bag:
-        y = _of_bags(y, rows.numpy(), offsets.numpy(), ids)
-    evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows.numpy()[offsets[:-1].numpy()]))
-    return Bags._make(offsets, rows, evidence, ids, len(rows))
+    starts = np.cumsum(sizes) - sizes
+    if isinstance(y, Evidence) and len(y) == len(sizes) != len(rows):
+        _check_order(found)
+    else:
+        if isinstance(y, Evidence) and len(sizes) == len(rows):
+            _check_same(y, rows)
+        y = _of_bags(y, rows, np.append(starts, len(rows)), ids)
+    evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
+    return Bags._of_groups(found, evidence)._as_they_appear()
+
+
+def _check_order(found: Groups) -> None:
+    """Refuse one entry per bag where the ids say nothing of their order."""
+    if not found.in_order:
+        raise LLPError(
+            f"groups has ids without an order of their own, such as {found.ids[0]!r} and "
+            f"{found.ids[1]!r}, so which entry of y is of which bag is not known; give y an entry "
+            "per row, or ids that can be sorted"
+        )
+
+
+def _check_same(y: Evidence, rows: Array) -> None:
+    """Refuse evidence that says one thing read by rows and another read by sorted bags."""
+    if _differs(y, y[rows]).any():
+        raise LLPError(
+            "every bag has one row, and groups is not sorted, so the entries of y may be in the "
+            "order of the rows or of the sorted bags; sort the rows by bag, or give an entry per "
+            "row and leave groups out"
+        )
 
 
 def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
@@ -149,7 +176,7 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
     if len(y) != len(rows):
         raise LLPError(
             f"y has {len(y)} entries but groups has {len(rows)} rows; give what is known of its "
-            "bag in every row"
+            "bag in every row, or y = Bags.from_groups(groups, counts).evidence"
         )
     starts = rows[offsets[:-1]]  # (B,)
     first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag

@@ -132,6 +132,17 @@ def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     They are logits where the classifier gives probabilities, which are kept ``floor`` away from
     zero and one, and else its decision values. A class that it has never seen gets the least.
     """
+    scores = _class_scores(model, X, num_classes, floor)
+    if not np.isfinite(scores).all():
+        raise LLPError(
+            f"{type(last_step(model)).__name__} gave scores that are not finite; columns that are "
+            "all constant, or values that are very large, may be the reason: leave such columns "
+            "out, or scale them"
+        )
+    return scores
+
+
+def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     seen = np.asarray(model.classes_)
     if hasattr(model, "predict_proba"):
         p = np.zeros((X.shape[0] if hasattr(X, "shape") else len(X), num_classes))

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from llpkit.errors import LLPError
-from llpkit.experiments._run import Record, Run, parsed
+from llpkit.experiments._run import TIMES, Record, Run, parsed
 from llpkit.experiments._work import Place, again
 from llpkit.methods import METHODS
 
@@ -103,7 +103,7 @@ def check(path: Path, place: Place) -> Check:
         now = json.loads(json.dumps(again(run, place)))
     largest, where = 0.0, ""
     for name, column in then["history"].items():
-        if name == "seconds":
+        if name in TIMES:
             continue
         for epoch, before, after in zip(
             then["history"]["epoch"], column, now["history"][name], strict=True

@@ -297,9 +297,14 @@ def _dumps(content: Any, level: int = 0) -> str:
     return json.dumps(content, allow_nan=False, ensure_ascii=False)
 
 
+TIMES = ("seconds", "measure_seconds")
+"""Columns of the history that no two runs share."""
+
+
 def results(record: Record) -> Record:
-    """The table of epochs less the times, which no two runs share."""
-    return {name: column for name, column in record["history"].items() if name != "seconds"}
+    """The table of epochs less the times, and less baselines, which older records do not have."""
+    columns = record["history"].items()
+    return {name: c for name, c in columns if name not in TIMES and "baseline" not in name}
 
 
 def parsed(path: Path) -> Record:

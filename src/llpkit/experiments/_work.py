@@ -8,6 +8,7 @@ import json
 import math
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from llpkit import datasets, evaluation, plugins
 from llpkit._files import atomic
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
-from llpkit.errors import LLPError
+from llpkit.errors import BaselineWarning, LLPError
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.methods import METHODS
 from llpkit.runs import checksum, environment
@@ -155,27 +156,29 @@ def _record(run: Run, place: Place, note: Callback) -> Record:
     watch = Watch(inputs, data.truth, test, every_epoch=run.experiment != "epoch-time")
     blind = run.experiment == "grid"  # what chooses hyper-parameters never sees the test fold
     method = METHODS[run.method]
-    model = fit(
-        None if method.network_name else run.network,
-        train,
-        inputs,
-        run.method,
-        epochs=run.epochs,
-        batch_size=run.batch_size,
-        lr=run.lr,
-        weight_decay=run.weight_decay,
-        schedule=run.schedule,
-        augment=None if run.augment == "none" else run.augment,
-        held_out=run.held_out,
-        labels=data.truth if method.needs_labels else None,
-        method_options=run.method_options,
-        precision=run.precision,
-        device=place.device,
-        compile=place.compile,
-        seed=int(np.random.SeedSequence([run.seed, run.fold]).generate_state(1)[0]),
-        callbacks=[note] if blind else [watch, note],
-        progress=False,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
+        model = fit(
+            None if method.network_name else run.network,
+            train,
+            inputs,
+            run.method,
+            epochs=run.epochs,
+            batch_size=run.batch_size,
+            lr=run.lr,
+            weight_decay=run.weight_decay,
+            schedule=run.schedule,
+            augment=None if run.augment == "none" else run.augment,
+            held_out=run.held_out,
+            labels=data.truth if method.needs_labels else None,
+            method_options=run.method_options,
+            precision=run.precision,
+            device=place.device,
+            compile=place.compile,
+            seed=int(np.random.SeedSequence([run.seed, run.fold]).generate_state(1)[0]),
+            callbacks=[note] if blind else [watch, note],
+            progress=False,
+        )
     seconds = [row["seconds"] for row in model.history]
     record: Record = {
         "data": {

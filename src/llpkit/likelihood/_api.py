@@ -168,7 +168,8 @@ def sample(
 ) -> Tensor:
     """Label combinations drawn exactly from the posterior given what is known of the counts.
 
-    Randomness comes from ``generator``, a generator or a seed, or from torch's global state.
+    Randomness comes from ``generator``, a generator or a seed, or from torch's global state. An
+    impossible bag has no labels to draw, so all values are checked, even with ``validate=False``.
 
     Returns:
         int64 labels ``(N,)`` (0 or 1, or the class), or ``(num_samples, N)``. The counts of every
@@ -181,7 +182,8 @@ def sample(
     if num_samples is not None and (not isinstance(num_samples, Integral) or num_samples < 1):
         raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
     source = _generator(generator, check_logits(logits).device)
-    z, problem = state(logits, counts, offsets, "torch", max_states, validate)
+    del validate
+    z, problem = state(logits, counts, offsets, "torch", max_states, validate=True)
     problem.refuse_impossible(z.detach())
     labels = problem.sample(z.detach(), source, int(num_samples or 1))
     return labels[0] if num_samples is None else labels
@@ -197,11 +199,14 @@ def mode(
 ) -> Tensor:
     """The most probable label combination given what is known of the counts, int64 ``(N,)``.
 
+    An impossible bag has none, so all values are checked, even with ``validate=False``.
+
     >>> import torch
     >>> mode(torch.tensor([0.3, -1.0, 2.0]), counts=[2], offsets=[0, 3])
     tensor([1, 0, 1])
     """
-    z, problem = state(logits, counts, offsets, "torch", max_states, validate)
+    del validate
+    z, problem = state(logits, counts, offsets, "torch", max_states, validate=True)
     problem.refuse_impossible(z.detach())
     return problem.mode(z.detach())
 

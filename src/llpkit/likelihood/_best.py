@@ -30,6 +30,40 @@ def reach(evidence: Evidence, sizes: Tensor) -> Reach:
     return Reach(exact, ~exact & sure)
 
 
+def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
+    """What the likelihood of each bag costs, float64 ``(B,)``: states of its recursion.
+
+    Two classes, and the bound, cost as much as there are instances.
+    """
+    linear = (sizes + 1).to(torch.float64)
+    if evidence.num_classes in (None, 2):
+        return linear
+    return torch.where(reach(evidence, sizes).exact, count_states(evidence, sizes), linear)
+
+
+def even_sample(cost: Tensor, budget: float) -> Tensor:
+    """Places of bags, evenly spread, that together cost no more than the budget; one at least.
+
+    Bags that alone cost more are left out; if all do, the cheapest is taken.
+
+    >>> even_sample(torch.ones(10), 5)
+    tensor([1, 3, 5, 7, 9])
+    """
+    if float(cost.sum()) <= budget:
+        return torch.arange(len(cost))
+    cost = cost.cpu()
+    fit = (cost <= budget).nonzero()[:, 0]
+    if len(fit) == 0:
+        return cost.argmin()[None]
+    kept = min(len(fit), 1 + int(len(fit) * budget / float(cost[fit].sum())))
+    while True:
+        steps = (torch.arange(kept, dtype=torch.float64) + 0.5) * len(fit) / kept
+        places = fit[steps.long()]
+        if kept == 1 or float(cost[places].sum()) <= budget:
+            return places
+        kept -= max(1, kept // 10)
+
+
 def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
     """Log-likelihood of every bag ``(B,)``, as well as it can be had; see :func:`best`."""
     if evidence.num_classes in (None, 2):

@@ -11,6 +11,9 @@ from llpkit.likelihood._binary import without_known
 from llpkit.likelihood._evidence import NO_BOUND, Evidence, whole_numbers
 from llpkit.likelihood._pieces import Pieces
 
+LARGEST = 1e6
+"""Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""
+
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -146,7 +149,16 @@ def all_finite(values: Tensor) -> bool:
 
 
 def check_numbers(logits: Tensor) -> None:
-    """No NaN; with several classes, a class for every instance."""
+    """No NaN; with several classes, a class for every instance, and sums that float64 can hold."""
+    if logits.dim() == 2:
+        far = logits.isfinite() & (logits.abs() > LARGEST)
+        if bool(far.any()):
+            i, k = far.nonzero()[0].tolist()
+            raise LLPError(
+                f"logits[{i}, {k}] = {float(logits[i, k]):.6g}; logits of several classes may be "
+                f"up to {LARGEST:g} in size, or infinite for a known label; scale them down, or "
+                "lower the learning rate"
+            )
     if all_finite(logits):
         return
     bad = logits.isnan()

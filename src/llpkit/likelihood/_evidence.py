@@ -310,6 +310,8 @@ _REMEDY = {
 def whole_numbers(values: Any, name: str) -> Tensor:
     """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
     tensor = _tensor(values, name)
+    if tensor.is_meta:
+        raise LLPError(f"{name} is on the meta device, which holds no values; pass real ones")
     if tensor.dtype == torch.uint64:
         tensor = tensor.to(torch.float64)
     if tensor.dim() not in (1, 2):

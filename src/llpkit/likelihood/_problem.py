@@ -111,7 +111,7 @@ def _checked(
 
 def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not known, and list those that are."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise LLPError(f"{name} = {value!r}; known are {', '.join(known)}")
 
 

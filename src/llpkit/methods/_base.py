@@ -118,8 +118,13 @@ class Method:
             got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise LLPError(f"{name} of {type(self).__name__} gave {got}; return {words}")
 
-    def end_epoch(self, logits: Tensor) -> None:
-        """After an epoch: the training logits ``(N,)`` or ``(N, K)`` in engine order."""
+    def end_epoch(self, logits: Tensor) -> Tensor | None:  # noqa: ARG002
+        """After an epoch: the training logits ``(N,)`` or ``(N, K)`` in engine order.
+
+        A method that computes the exact log-likelihood ``(B,)`` of all bags here may return it, so
+        that it is not measured again.
+        """
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold beside the network and its optimiser."""

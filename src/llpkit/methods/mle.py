@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood import posterior
+from llpkit.likelihood import log_prob_and_posterior
 from llpkit.methods._base import Batch, Method, Task, weighted_mean
 from llpkit.methods._likelihood import check_reach, known
 
@@ -56,7 +56,7 @@ class MLE(Method):
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
-        self.targets = self._posterior(nothing if task.num_classes else nothing[:, 0])
+        self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         targets = self.targets[batch.positions].to(logits.dtype)
@@ -66,15 +66,16 @@ class MLE(Method):
             losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         return weighted_mean(losses, batch.weights)
 
-    def end_epoch(self, logits: Tensor) -> None:
-        phi = self._posterior(logits)
+    def end_epoch(self, logits: Tensor) -> Tensor | None:
+        log_p, phi = self._e_step(logits)
         if self.stride != 1:
             p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
             phi = torch.lerp(p.to(phi.dtype), phi, self.stride)
         self.targets.copy_(phi)
+        return log_p if self.likelihood == "exact" else None
 
-    def _posterior(self, logits: Tensor) -> Tensor:
-        return posterior(
+    def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return log_prob_and_posterior(
             logits,
             self.bags.evidence,
             self.bags.offsets,

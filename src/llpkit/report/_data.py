@@ -26,7 +26,9 @@ class Series:
         seed_or_fold: What tells the runs of one method apart.
         history: One mapping an epoch: ``epoch``, ``seconds`` (of that epoch alone) and any of
             ``loss``, ``log_likelihood``, ``held_out_log_likelihood``, ``proportion_error``,
-            ``held_out_proportion_error``, ``test_accuracy``. A value may be missing or ``None``.
+            ``held_out_proportion_error``, ``test_accuracy``; ``baseline_log_likelihood`` and
+            ``held_out_baseline_log_likelihood`` are those of a constant rate. A value may be
+            missing or ``None``.
         selected_epoch: The epoch whose weights were kept; the last one unless given.
 
     >>> run = Series("mle", 0, [{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.4}])
@@ -132,6 +134,8 @@ class SummaryRow:
     proportion_error: float | None
     proportion_error_of: Which
     calibration_error: float | None
+    baseline_log_likelihood: float | None = None
+    """That of the same bags if every instance had the same probability."""
 
 
 def summarise(
@@ -152,6 +156,7 @@ def summarise(
     'mle 0.85 ± 0.07 -0.05 1.1'
     """
     likelihood_key, likelihood_of = _held_out_if_all(series, "log_likelihood")
+    baseline_key = likelihood_key.replace("log_likelihood", "baseline_log_likelihood")
     error_key, error_of = _held_out_if_all(series, "proportion_error")
     bound = [s for s in series if s.method == BOUND]
     bound_accuracy, _ = mean_and_sd([s.value("test_accuracy") for s in bound])
@@ -164,6 +169,7 @@ def summarise(
         accuracy, accuracy_sd = mean_and_sd([s.value("test_accuracy") for s in runs])
         seconds, seconds_sd = mean_and_sd([s.epoch_seconds() for s in runs])
         likelihood, likelihood_sd = mean_and_sd([s.value(likelihood_key) for s in runs])
+        baseline, _ = mean_and_sd([s.value(baseline_key) for s in runs])
         proportion_error, _ = mean_and_sd([s.value(error_key) for s in runs])
         gap = ratio = None
         if accuracy is not None and bound_accuracy is not None and method != BOUND:
@@ -186,6 +192,7 @@ def summarise(
                 proportion_error=proportion_error,
                 proportion_error_of=error_of,
                 calibration_error=errors.get(method),
+                baseline_log_likelihood=baseline,
             )
         )
     return rows

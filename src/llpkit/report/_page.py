@@ -26,6 +26,7 @@ class Page:
         class_names: Names of the labels; negative, then positive, for two.
         facts: Names and values: data set, bags, network, epochs.
         summary: Rows of the table, see :func:`summarise`.
+        measured: How the log-likelihoods of the table were measured, such as ``"exact"``.
         series: Runs, for the learning curves.
         calibrations: One reliability curve a method.
         wall: For each method the same bags in the same order, with its own probabilities. The
@@ -44,6 +45,7 @@ class Page:
     class_names: Sequence[str] = ("negative", "positive")
     facts: Mapping[str, object] = field(default_factory=dict)
     summary: Sequence[SummaryRow] = ()
+    measured: str = ""
     series: Sequence[Series] = ()
     calibrations: Sequence[Calibration] = ()
     wall: Mapping[str, Sequence[WallBag]] = field(default_factory=dict)
@@ -81,7 +83,7 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
         page=page,
         sections=sections,
         wall=wall,
-        columns=table(page.summary),
+        columns=table(page.summary, page.measured),
         styles=styles(_methods(page)),
         light=light,
         dark=dark,

@@ -23,7 +23,7 @@ class _Kind:
     head: str
     about: str
     field: str
-    better: Callable[[Sequence[float]], float]
+    better: Callable[[Sequence[float]], float] | None
     digits: int
     scale: float = 1
     sign: str = ""
@@ -44,27 +44,29 @@ class _Kind:
         return f"{self.shown(row)}{around}{self.unit}".replace("-", "−")
 
 
-def table(rows: Sequence[SummaryRow]) -> list[Column]:
+def table(rows: Sequence[SummaryRow], measured: str = "") -> list[Column]:
     """The columns that hold anything; in each, the best learners from counts are marked.
 
-    Those that are equal to the printed digit are equally good.
+    Those that are equal to the printed digit are equally good. ``measured`` says how the
+    log-likelihoods were measured, such as ``"exact"``.
     """
     columns = []
-    for kind in _kinds(rows) if rows else []:
+    for kind in _kinds(rows, measured) if rows else []:
         shown = [kind.shown(row) for row in rows]
         if not any(shown):
             continue
         rival = [bool(s) and row.method != BOUND for s, row in zip(shown, rows, strict=True)]
         values = [float(s) for s, counts in zip(shown, rival, strict=True) if counts]
-        top = kind.better(values) if len(values) > 1 else None
+        top = kind.better(values) if kind.better and len(values) > 1 else None
         best = [counts and float(s) == top for s, counts in zip(shown, rival, strict=True)]
         columns.append(Column(kind.head, kind.about, [kind.cell(row) for row in rows], best))
     return columns
 
 
-def _kinds(rows: Sequence[SummaryRow]) -> list[_Kind]:
+def _kinds(rows: Sequence[SummaryRow], measured: str) -> list[_Kind]:
     likelihood_of, error_of = rows[0].log_likelihood_of, rows[0].proportion_error_of
-    likelihood_about = f"exact, mean of {likelihood_of} bags; higher is better"
+    how = f"{measured}, " if measured else ""
+    likelihood_about = f"{how}mean of {likelihood_of} bags; higher is better"
     second = decimals([row.epoch_seconds or 0.0 for row in rows])
     far = "mean distance of predicted from"
     return [
@@ -79,6 +81,13 @@ def _kinds(rows: Sequence[SummaryRow]) -> list[_Kind]:
             max,
             2,
             sd="log_likelihood_sd",
+        ),
+        _Kind(
+            "Constant rate",
+            "log-likelihood of the same bags if every instance had one probability",
+            "baseline_log_likelihood",
+            None,
+            2,
         ),
         _Kind("Proportion error", f"{far} true, {error_of} bags", "proportion_error", min, 3),
         _Kind("Calibration error", f"{far} observed frequency", "calibration_error", min, 3),

@@ -43,7 +43,10 @@ class SeenInstance:
 
 @dataclass(frozen=True)
 class SeenBag:
-    """One bag. ``said`` and ``right`` have one entry a method; ``checked`` have a known truth."""
+    """One bag; ``checked`` of its instances have a known truth.
+
+    ``expected``, counts in words, and ``right`` have one entry per method.
+    """
 
     id: str
     known: str
@@ -51,7 +54,7 @@ class SeenBag:
     instances: Sequence[SeenInstance]
     mixed: bool
     checked: int
-    said: Sequence[str]
+    expected: Sequence[str]
     right: Sequence[int]
 
     @property
@@ -146,7 +149,7 @@ class _Reader:
             instances=shown,
             mixed=len(set(truths or (reading.label for reading in readings[0]))) > 1,
             checked=len(truths),
-            said=[self.tally(of_method) for of_method in readings],
+            expected=[self.expected(bag) for bag in bags],
             right=[sum(reading.right is True for reading in r) for r in readings],
         )
 
@@ -188,13 +191,20 @@ class _Reader:
             raise LLPError(f"the probability of {place} is {value}; it must lie in 0 … 1")
         return values[1:] if len(values) == 2 else values
 
-    def tally(self, readings: Sequence[Reading]) -> str:
-        """How many instances got which label."""
-        labels = [reading.label for reading in readings]
+    def expected(self, bag: WallBag) -> str:
+        """The counts that a method expects: sums of probabilities, as the known ones are of labels.
+
+        The number of instances with a label would not do beside a known count: of 100 instances
+        with a probability of 0.4 none is called positive, and 40 are expected.
+        """
+        rows = [
+            self.probabilities(one.probability, _place(bag, i))
+            for i, one in enumerate(bag.instances)
+        ]
+        totals = [f"{math.fsum(column):.1f}" for column in zip(*rows, strict=True)]
         if len(self.class_names) == 2:
-            positive = self.class_names[1]
-            return f"{labels.count(positive)} of {len(labels)} {positive}"
-        return ", ".join(f"{labels.count(name)} {name}" for name in self.class_names)
+            return f"{totals[0] if totals else '0.0'} of {len(rows)} {self.class_names[1]}"
+        return ", ".join(f"{n} {name}" for n, name in zip(totals, self.class_names, strict=False))
 
     def name(self, label: int, place: str) -> str:
         """A label's name."""

@@ -22,7 +22,7 @@ from llpkit._files import Checksums, add_checksums, check_apart, locked, write_t
 from llpkit.bags import Bags
 from llpkit.config import Config, Settings, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
+from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
 from llpkit.runs._data import checksum, divide, load_data, take
 from llpkit.runs._measure import measure
@@ -153,7 +153,9 @@ def _fit(
     parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ApproximationWarning)  # a note says it, of all parts
+            # Notes say it, the first of all parts.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
     except TooManyStates as error:
         option = "--method-option likelihood=sinkhorn"
@@ -162,13 +164,27 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
-    about = evaluation.approximation_note(*parts.values())
-    if about is not None:
-        model.details["warnings"] = [*model.details.get("warnings", ()), about]
+    about = (
+        model.details["baseline"].get("warning"),
+        evaluation.approximation_note(*parts.values()),
+        _measured_note(model, parts["training"]),
+    )
+    model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
     done = _measured(place.out, model, data, parts)
     _write_run(work, config, data, parts, model, record)
     place.finish()
     return done
+
+
+def _measured_note(model: Fitted, training: Bags) -> str | None:
+    """What to know of the history if it tells of a sample of the bags."""
+    measured = model.history[-1].get("measured_bags") if model.history else None
+    if measured is None:
+        return None
+    return (
+        f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
+        "was measured, since that of all would have taken long; `measure='all'` measures all"
+    )
 
 
 def _check_place(config: Config, place: Place, resume: bool, force: bool) -> None:
@@ -266,6 +282,7 @@ def _train(
             parts["training"],
             config.seed,
             config.threads,
+            parts.get("held-out"),
         )
     labels = None
     if METHODS[config.method].needs_labels:
@@ -294,6 +311,7 @@ def _train(
         augment=config.augment,
         held_out=parts.get("held-out"),
         patience=config.patience,
+        measure=config.measure,
         labels=labels,
         precision=config.precision,
         device=config.device,

@@ -1,6 +1,7 @@
 """Measures of a model: of bags always, of instances where their labels are known."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,9 +10,10 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Settings
 from llpkit.datasets import Inputs
-from llpkit.likelihood._best import best
+from llpkit.likelihood._best import best, cost, even_sample, reach
 from llpkit.runs._data import take
 from llpkit.training import Fitted
+from llpkit.training._loop import MEASURE_BUDGET
 
 
 def measure(
@@ -24,15 +26,19 @@ def measure(
     """Measures of bags, and of their instances (of all, without bags) where the truth is known.
 
     ``approximated`` is the number of bags whose exact likelihood is out of reach, if there are any.
+    ``baseline_log_likelihood`` is that of the same bags if every instance had the model's constant
+    rate of the training bags; of a model without one, that of these bags.
     """
     rows = torch.arange(len(inputs)) if bags is None else bags.rows
     logits = model.logits(take(inputs, rows))
     found: Settings = {}
     if bags is not None:
         log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if it cannot be had
+        base = mean_baseline(bags, model.details.get("baseline", {}).get("rate"))
         found["bags"] = {
             "number": len(bags),
             "log_likelihood": None if math.isnan(log_p) else log_p,
+            "baseline_log_likelihood": None if math.isnan(base) else base,
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
         far = evaluation.number_approximated(bags)
@@ -50,6 +56,28 @@ def measure(
         if p.dim() == 1:
             found["instances"]["auc"] = evaluation.auc(p, y)
     return found
+
+
+def mean_baseline(bags: Bags, rate: Any = None) -> float:
+    """The mean of :func:`llpkit.evaluation.baseline_log_likelihood` over bags that have it."""
+    base = evaluation.baseline_log_likelihood(bags, rate)
+    return float(base[evaluation.measurable(bags)].mean())
+
+
+def how_measured(bags: Bags, sampled: bool = False) -> str:
+    """How the log-likelihood of bags was measured, in a few words: exact only if all of it is.
+
+    ``sampled`` if it is of the sample that is measured after every epoch of a training.
+    """
+    every = len(bags)
+    if sampled:
+        bags = bags[even_sample(cost(bags.evidence, bags.sizes), MEASURE_BUDGET)]
+    exact, bound = (int(x.sum()) for x in reach(bags.evidence, bags.sizes))
+    parts = [f"exact for {exact:,}", f"an upper bound for {bound:,}"]
+    parts.append(f"not known for {len(bags) - exact - bound:,}")
+    shown = [text for text in parts if not text.endswith(" 0")]
+    words = "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
+    return f"{words} ({len(bags):,} of {every:,} bags measured)" if sampled else words
 
 
 def probability_of(logits: Tensor) -> Tensor:

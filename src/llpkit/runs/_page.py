@@ -12,7 +12,7 @@ from llpkit.config import Config, Settings
 from llpkit.datasets import DataSet, Inputs
 from llpkit.methods import METHODS
 from llpkit.runs._data import take
-from llpkit.runs._measure import posterior_of, probability_of
+from llpkit.runs._measure import how_measured, posterior_of, probability_of
 from llpkit.runs._place import REPORT
 from llpkit.runs._record import flat
 from llpkit.runs._table_model import TableModel
@@ -62,6 +62,7 @@ def write_report(
         class_names=data.class_names,
         facts=facts,
         summary=summarise(series, curves),
+        measured=_measured(model, parts),
         series=series,
         calibrations=curves,
         wall={config.method: wall(model, data, parts["training"])},
@@ -70,6 +71,13 @@ def write_report(
         environment=flat(record),
     )
     write_page(page, work / REPORT, figures_dir=work / FIGURES)
+
+
+def _measured(model: Fitted, parts: Mapping[str, Bags]) -> str:
+    """How the log-likelihood of the table was measured: of held-out bags if there are any."""
+    if "held-out" in parts:
+        return how_measured(parts["held-out"])
+    return how_measured(parts["training"], "measured_bags" in model.history[-1])
 
 
 def wall(model: Fitted, data: DataSet, bags: Bags, inputs: Inputs | None = None) -> list[Any]:

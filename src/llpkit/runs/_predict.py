@@ -45,8 +45,8 @@ class Run:
         return tuple(map(str, names))
 
 
-def open_run(folder: Path, device: str = "auto") -> Run:
-    """Read a run directory."""
+def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
+    """Read a run directory; ``trust_model`` reads models that could crash the process too."""
     if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
         if Place(folder).kept:
             raise LLPError(
@@ -56,7 +56,8 @@ def open_run(folder: Path, device: str = "auto") -> Run:
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
     checked = Checksums.need(folder)
     config = check(read(checked.check(CONFIG)))
-    model = load_table_model(folder) if ESTIMATOR in checked.files else train.load(folder)
+    is_estimator = ESTIMATOR in checked.files
+    model = load_table_model(folder, trust_model) if is_estimator else train.load(folder)
     encoder = None
     if ENCODER in checked.files:
         text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")

@@ -61,7 +61,9 @@ class TableModel(Fitted):
         from llpkit import estimators
 
         folder = Path(directory)
-        estimators.save(self.estimator, folder / ESTIMATOR)
+        with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
+            warnings.simplefilter("ignore", UserWarning)
+            estimators.save(self.estimator, folder / ESTIMATOR)
         about = {
             "format": 1,
             "num_classes": self.num_classes,
@@ -81,8 +83,9 @@ def train(
     bags: Bags,
     seed: int,
     threads: int | None = None,
+    held_out: Bags | None = None,
 ) -> TableModel:
-    """Fit an estimator by name to the training bags of a table."""
+    """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
     from llpkit.estimators._named import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -94,16 +97,81 @@ def train(
     rows = data.inputs[bags.rows].numpy()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+        try:
+            estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+        except LLPError:
+            raise
+        except Exception as error:  # classifiers refuse bad options in all kinds of ways
+            if not options:
+                raise
+            given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            raise LLPError(
+                f"the estimator {name} with `estimator_options` {given} failed: {error}"
+            ) from error
     path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
-    details = {"estimator": name, "warnings": sorted({str(w.message) for w in told})}
-    return TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details: dict[str, Any] = {
+        "estimator": name,
+        "warnings": sorted({str(w.message) for w in told}),
+    }
+    model = TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    details["baseline"] = _baseline(model, data.inputs, bags, held_out)
+    return model
 
 
-def load(folder: Path) -> TableModel:
-    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code."""
+def _baseline(
+    model: TableModel, inputs: Tensor, bags: Bags, held_out: Bags | None
+) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    rate = evaluation.constant_rate(bags)
+    found: dict[str, Any] = {"rate": rate.tolist()}
+    gains: list[evaluation.Gain | None] = []
+    for prefix, part in (("", bags), ("held_out_", held_out)):
+        known = part is not None and bool(evaluation.measurable(part).any())
+        one = None
+        if part is not None and known:
+            log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
+            if part is bags:
+                count = _parameters(model.estimator)
+                one = evaluation.gain(log_p, part, rate, trained_on=bags, parameters=count)
+                if _out_of_fold(model.estimator):
+                    # Trees learn bags by heart. The first fits had not seen the bags that they are
+                    # judged by; the later ones repeat what their own posteriors told them.
+                    first = float(model.estimator.log_likelihoods_[0])
+                    one = one._replace(log_likelihood=first)
+            else:
+                one = evaluation.gain(log_p, part, rate)
+            found[f"{prefix}log_likelihood"] = one.baseline
+        gains.append(one)
+    note = evaluation.baseline_note(*gains)
+    if note is None:
+        return found
+    if gains[1] is None and _out_of_fold(model.estimator):
+        note += " (the log-likelihood is that of the first fits of EM, which had not seen the bag)"
+    return found | {"warning": note}
+
+
+def _out_of_fold(estimator: Any) -> bool:
+    return bool(getattr(estimator, "out_of_fold_", False) and len(estimator.log_likelihoods_))
+
+
+def _parameters(estimator: Any) -> int | None:
+    """How many numbers an estimator fits to the bags' counts, where that is known."""
+    if _out_of_fold(estimator):  # those of the additive model that EM starts from
+        return 8 * int(estimator.n_features_in_) * max(1, len(estimator.classes_) - 1)
+    inner = getattr(estimator, "estimator_", estimator)
+    if hasattr(inner, "coef_"):
+        return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))
+    return None
+
+
+def load(folder: Path, trust: bool = False) -> TableModel:
+    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code.
+
+    ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
+    """
     from llpkit import estimators
+    from llpkit.estimators._persist import BOOSTERS, Untrusted
 
     checked = Checksums.need(folder)
     try:
@@ -113,7 +181,37 @@ def load(folder: Path) -> TableModel:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LLPError(f"the model in {folder} cannot be read: {error!r}; fit it again") from error
-    return TableModel(estimators.load(checked.check(ESTIMATOR)), *parts)
+    try:
+        estimator = estimators.load(checked.check(ESTIMATOR), trusted=BOOSTERS if trust else ())
+    except Untrusted as error:
+        if not set(error.names) <= set(BOOSTERS):
+            raise
+        raise LLPError(
+            f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, whose "
+            "reader a crafted file can crash; if you trust where the run comes from, pass "
+            "--trust-model"
+        ) from error
+    return _Loaded(estimator, *parts)
+
+
+class _Loaded(TableModel):
+    """A model from a file, of which nothing is known but that its parts are sound."""
+
+    def logits(self, inputs: Any) -> Tensor:
+        """As in the model that was saved, or an error."""
+        wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
+        try:
+            z = super().logits(inputs)
+        except LLPError:
+            raise
+        except Exception as error:  # what is missing in it shows only here
+            raise LLPError(f"the estimator cannot be used: {error!r}; fit it again") from error
+        if z.shape != wanted or not z.isfinite().all():
+            raise LLPError(
+                f"the estimator gave {'x'.join(map(str, z.shape))} logits for "
+                f"{'x'.join(map(str, wanted))}, or some that are not finite; fit it again"
+            )
+        return z
 
 
 class Importance(NamedTuple):

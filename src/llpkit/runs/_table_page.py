@@ -16,6 +16,7 @@ from llpkit.bags import Bags
 from llpkit.config import Config
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.datasets._features import NumberColumn
+from llpkit.likelihood._best import reach
 from llpkit.report import (
     Calibration,
     Page,
@@ -30,7 +31,7 @@ from llpkit.report import (
     wall_bags,
     write_page,
 )
-from llpkit.runs._measure import probability_of
+from llpkit.runs._measure import how_measured, mean_baseline, probability_of
 from llpkit.runs._table_model import (
     BagCheck,
     Importance,
@@ -95,6 +96,7 @@ def write_table_page(
             class_names=data.class_names,
             facts=_facts(data, parts, model),
             summary=summarise([end], curves),
+            measured=how_measured(parts.get("held-out", parts.get("test", parts["training"]))),
             calibrations=curves,
             sections=sections,
             wall={name: _worst(worst[:_SHOWN], check, bags, logits, data, worth)},
@@ -129,6 +131,8 @@ def _end(model: TableModel, data: DataSet, parts: Mapping[str, Bags]) -> dict[st
             logits = model.logits(data.inputs[bags.rows])
             p = probability_of(logits)
             end[f"{prefix}log_likelihood"] = evaluation.mean_log_likelihood(logits, bags)
+            rate = model.details["baseline"]["rate"]
+            end[f"{prefix}baseline_log_likelihood"] = mean_baseline(bags, rate)
             end[f"{prefix}proportion_error"] = evaluation.proportion_error(p, bags)
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows
@@ -154,14 +158,13 @@ def _worst(
     walls = wall_bags(shown, data.inputs, p, class_names=data.class_names, truth=data.truth)
     found = []
     for wall, bag, place in zip(walls, shown, places.tolist(), strict=True):
-        expected = ", ".join(f"{value:.1f}" for value in check.expected[place].reshape(-1).tolist())
         far = float(check.distance[place])
         instances: Sequence[WallInstance] = wall.instances
         if data.encoder is not None:
             captions = _captions(data.encoder, data.inputs[bag.rows], [w.column for w in worth])
             pairs = zip(instances, captions, strict=True)
             instances = [replace(one, caption=caption) for one, caption in pairs]
-        known = f"{wall.known}; expected {expected}, {far:.1f} standard deviations away"
+        known = f"{wall.known}; {far:.1f} standard deviations away from what is expected"
         found.append(replace(wall, known=known, instances=instances))
     return found
 
@@ -203,6 +206,9 @@ def _listed(
     classes = class_names if bags.num_classes else class_names[1:]
     heads = ["bag", "size", *(f"low_{c}" for c in classes), *(f"high_{c}" for c in classes)]
     heads += [*(f"expected_{c}" for c in classes), "standard_deviations", "log_likelihood"]
+    exact, bound = reach(bags.evidence, bags.sizes)
+    kinds = [] if bool(exact.all()) else ["log_likelihood_is"]  # said where it is not always exact
+    heads += kinds
     n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]
     low, high = bags.evidence.low, torch.minimum(bags.evidence.high, n)
     rows: list[list[object]] = []
@@ -210,7 +216,9 @@ def _listed(
         row: list[object] = [bags.ids[b], int(bags.sizes[b])]
         for values in (low, high, check.expected):
             row += values[b].reshape(-1).tolist()
-        rows.append([*row, float(check.distance[b]), float(check.log_likelihood[b])])
+        row += [float(check.distance[b]), float(check.log_likelihood[b])]
+        how = "exact" if exact[b] else "upper bound" if bound[b] else "not known"
+        rows.append([*row, *(how for _ in kinds)])
     return heads, rows
 
 

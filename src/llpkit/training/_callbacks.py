@@ -105,17 +105,13 @@ class Progress(Callback):
             )
 
     def on_epoch(self, session: Any, row: Row) -> None:
-        figures = (
-            f"bag log-lik {row['log_likelihood']:.3f}  prop. error {row['proportion_error']:.3f}"
-        )
-        if "held_out_log_likelihood" in row:
-            figures += f"  held out {row['held_out_log_likelihood']:.3f}"
+        figures = _figures(row)
         if self.bar is not None:
             self.bar.update(self.job, completed=row["epoch"], figures=figures)
             return
         every = max(1, session.epochs // self.lines)
         if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
-            left = row["seconds"] * (session.epochs - row["epoch"])
+            left = (row["seconds"] + row["measure_seconds"]) * (session.epochs - row["epoch"])
             self.console.print(
                 f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "
                 f"about {left:.0f} s left",
@@ -126,3 +122,20 @@ class Progress(Callback):
     def on_end(self, session: Any) -> None:  # noqa: ARG002
         if self.bar is not None:
             self.bar.stop()
+
+
+def _figures(row: Row) -> str:
+    """The measures of an epoch, each log-likelihood beside that of a constant rate."""
+    parts = []
+    for prefix, name in (("", "bag log-lik"), ("held_out_", "held out")):
+        if f"{prefix}log_likelihood" in row:
+            value, base = (row[f"{prefix}{k}log_likelihood"] for k in ("", "baseline_"))
+            parts.append(f"{name} {value:.3f} (constant rate {base:.3f})")
+    if "proportion_error" in row:
+        parts.insert(1, f"prop. error {row['proportion_error']:.3f}")
+    if not parts:
+        parts.append(f"loss {row['loss']:.3f}")
+    spent = row["measure_seconds"]
+    if spent > 0.1 and spent > 0.5 * row["seconds"]:
+        parts.append(f"measuring takes {spent / (spent + row['seconds']):.0%} of an epoch")
+    return "  ".join(parts)

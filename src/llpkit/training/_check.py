@@ -5,8 +5,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from llpkit._bag_input import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.training._feed import Inputs
@@ -74,6 +75,67 @@ def _check_apart(bags: Bags, held_out: Bags) -> None:
             f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
             "keep them apart, as bags.split does"
         )
+
+
+def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
+    """True labels of the instances of bags, int64 ``(N,)``, from those of all rows."""
+    given = numbers(labels, "labels")
+    if given.shape != (bags.num_rows,):
+        raise LLPError(f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows")
+    remedy = "number the classes from 0; for K classes the counts of bags are (B, K)"
+    rows = bags.rows.cpu().numpy()
+    return torch.from_numpy(checked_labels(given, bags.num_classes, "labels", remedy, rows))
+
+
+_VIEWS = {
+    "Alias", "AsStrided", "Clone", "Copy", "Expand", "Index", "Permute", "ReshapeAlias", "Select",
+    "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze",
+    "View",
+}  # fmt: skip
+_BOUNDED = {"Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Softmax": "softmax"}
+
+
+def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
+    """That a network returns logits: a last sigmoid or softmax would be applied twice.
+
+    The network sees a few inputs, and is left as it was: its modes, its buffers, and torch's random
+    numbers.
+    """
+    modes = [(module, module.training) for module in network.modules()]
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    devices = [inputs.device] if inputs.is_cuda else []
+    try:
+        with torch.random.fork_rng(devices), torch.enable_grad():
+            output = network.eval()(inputs)
+    finally:
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for name, buffer in network.named_buffers():
+                if name in kept and buffer.shape == kept[name].shape:
+                    buffer.copy_(kept[name])
+    last = _last_function(output) if isinstance(output, Tensor) else None
+    if last is None:
+        return
+    raise LLPError(
+        f"the network returns probabilities: it ends in a {last}; remove it, so that the network "
+        "returns logits"
+    )
+
+
+def _last_function(output: Tensor) -> str | None:
+    """What makes an output probabilities, if anything does."""
+    node = output.grad_fn
+    while node is not None:
+        kind = node.name().split("Backward")[0]
+        if kind in _BOUNDED:
+            return _BOUNDED[kind]
+        node = node.next_functions[0][0] if kind in _VIEWS and node.next_functions else None
+    values = output.detach().double()
+    if values.dim() == 2 and values.shape[1] > 1 and len(values) > 1 and bool((values >= 0).all()):
+        ones = (values.sum(1) - 1).abs() < 1e-5
+        return "softmax (its rows sum to one)" if bool(ones.all()) else None
+    return None
 
 
 def check_finite(inputs: Inputs, *rows: Tensor) -> None:

@@ -3,8 +3,10 @@
 import functools
 import logging
 import math
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -15,31 +17,49 @@ from torch import Tensor, nn
 from llpkit import methods, networks
 from llpkit._files import locked
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
-from llpkit.evaluation import measurable, warn_of_approximation
+from llpkit.errors import BaselineWarning, LLPError
+from llpkit.evaluation import Gain, baseline_note, gain, measurable, warn_of_approximation
+from llpkit.likelihood._best import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import check_finite, check_table, divide, not_negative, whole
-from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs
+from llpkit.training._check import (
+    check_finite,
+    check_table,
+    divide,
+    labels_of_rows,
+    not_negative,
+    refuse_probabilities,
+    whole,
+)
+from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs, to_float
 from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
-from llpkit.training._loop import Session
+from llpkit.training._loop import MEASURE_BUDGET, MEASURES, Session
 from llpkit.training._model import Fitted
 
 CHECKPOINT = "checkpoint.pt"
 SCHEDULES = ("tail", "cosine", "constant")
 _SAMPLE = 4096
+_FEW = 8
+_COST_OF_A_PASS = 2**8
+"""States of the recursion that an instance's forward pass is taken to cost: at the end of a run
+some 16,000 instances are judged."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Fitted])
+
+_training = threading.RLock()
+"""Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
 
 
 def _one_at_a_time(function: _Function) -> _Function:
-    """Keep other processes and threads from the run_dir while the function runs."""
+    """Keep other threads from training, and other processes from the run_dir."""
 
     @functools.wraps(function)
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
-        if run_dir is None:
-            return function(*arguments, **options)
-        with locked(Path(run_dir) / CHECKPOINT):
+        with ExitStack() as held:
+            held.enter_context(_training)
+            if run_dir is not None:
+                held.enter_context(locked(Path(run_dir) / CHECKPOINT))
             return function(*arguments, run_dir=run_dir, **options)
 
     return cast(_Function, alone)
@@ -61,6 +81,7 @@ def fit(
     augment: Any = None,
     held_out: Bags | float | None = None,
     patience: int | None = None,
+    measure: bool | str = "auto",
     labels: Any = None,
     method_options: dict[str, Any] | None = None,
     precision: Any = "auto",
@@ -76,6 +97,11 @@ def fit(
     progress: bool = True,
 ) -> Fitted:
     """Train a network that classifies single instances, from the counts of their bags.
+
+    Dropout, augmentation and shuffling draw from torch's global random numbers, which the run seeds
+    and puts back. So that a seed gives the same weights everywhere, calls in several threads run
+    one after the other; processes run side by side. A network that you build yourself has drawn
+    its weights before: seed torch, and build it, in one thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
@@ -96,6 +122,13 @@ def fit(
             keep): the weights of the epoch with their best log-likelihood are returned (exact,
             wherever that is within reach).
         patience: Stop when that has not improved for so many epochs.
+        measure: Which training bags are measured after every epoch, for the history. ``"auto"``:
+            all of them, unless the exact likelihood of K classes would cost more than 2^22 states
+            of its recursion; then an even sample of the bags within that budget, the same in every
+            epoch, whose number is ``measured_bags`` in the history (``mle`` has the likelihood
+            anyway, and is not measured again). ``"all"`` (or ``True``) measures all of them;
+            ``"off"`` (or ``False``) none. Held-out bags are always measured, since they select. The
+            time it takes is ``measure_seconds`` in the history; ``seconds`` is the training's.
         labels: True labels of the rows, for ``method="supervised"`` only.
         method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
         precision: As Lightning Fabric takes it: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``;
@@ -106,8 +139,9 @@ def fit(
         run_dir: Where a checkpoint is written after every epoch; one that is there already is
             never overwritten unless the run resumes from it. A directory in which another run is
             under way is refused.
-        resume: Go on from the checkpoint in ``run_dir``, to the same weights as without the stop;
-            data and settings must be those of the run.
+        resume: Go on from the checkpoint in ``run_dir``; data and settings must be those of the
+            run. On a CPU the weights are those of a run that was never stopped, bit for bit; on a
+            CUDA device, where sums are added in no fixed order, up to rounding.
         resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
         workers: Processes that read image files which are not resident.
         cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is
@@ -118,7 +152,10 @@ def fit(
         progress: Show a progress bar.
 
     Returns:
-        A :class:`llpkit.training.Fitted`.
+        A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
+        same bags if every instance had the same probability; a
+        :class:`~llpkit.errors.BaselineWarning` says if the model is not clearly better in the end
+        (:func:`llpkit.evaluation.gain` has the rule).
 
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
@@ -130,6 +167,7 @@ def fit(
     epochs, batch_size = whole("epochs", epochs), whole("batch_size", batch_size)
     patience = None if patience is None else whole("patience", patience)
     seed = whole("seed", seed, least=0)
+    measure = _measure(measure)
     weight_decay = not_negative("weight_decay", weight_decay)
     watchers = _callbacks(callbacks)
     checkpoint = _checkpoint(run_dir, resume)
@@ -165,6 +203,8 @@ def fit(
         how.prepare(task)
     _check_measures(bags, judges)
     plain = module.to(where)
+    few = next(feed.stream([bags.rows[:_FEW].to(where)]))
+    refuse_probabilities(plain, preprocess(to_float(few)))
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
@@ -187,6 +227,7 @@ def fit(
         "augment": name_of(augmentation),
         "held_out": name_of(held_out),
         "patience": patience,
+        "measure": measure,
         "instances": bags.num_instances,
         "bags": len(bags),
         "precision": str(precision),
@@ -212,6 +253,7 @@ def fit(
         False,
         compiled,
         None if checkpoint is None else _checksums(bags, judges, data, task.labels),
+        measure,
     )
     if resume:
         session.resume()
@@ -223,6 +265,7 @@ def fit(
         wrapped.load_state_dict(session.best["network"])
         epoch = session.best["epoch"]
     plain.eval()
+    baseline = _baseline(session, bags, judges)
     return Fitted(
         plain,
         preprocess,
@@ -231,8 +274,45 @@ def fit(
         session.history,
         epoch,
         name,
-        {"settings": settings},
+        {"settings": settings, "baseline": baseline},
     )
+
+
+def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    training = None
+    if session.measure != "off":
+        within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
+        some = bags[even_sample(within, MEASURE_BUDGET)]
+        parameters = sum(p.numel() for p in session.network.parameters() if p.requires_grad)
+        training = _gain(session, some, trained_on=bags, parameters=parameters)
+    unseen = None if held_out is None else _gain(session, held_out)
+    found: dict[str, Any] = {"rate": session.rate.tolist()}
+    for prefix, part in (("", training), ("held_out_", unseen)):
+        if part is not None:
+            found[f"{prefix}log_likelihood"] = part.baseline
+    note = baseline_note(training, unseen)
+    if note is not None:
+        found["warning"] = note
+        warnings.warn(note, BaselineWarning, stacklevel=4)
+    return found
+
+
+def _gain(session: Session, bags: Bags, **options: Any) -> Gain | None:
+    if not bool(measurable(bags).any()):
+        return None
+    bags = bags.to(session.task.device)
+    log_p = best_log_prob(session.bag_logits(bags), bags.evidence, bags.offsets)
+    return gain(log_p, bags, session.rate, **options)
+
+
+def _measure(measure: Any) -> str:
+    """``True`` and ``False`` are other words for all and off."""
+    if isinstance(measure, bool):
+        return "all" if measure else "off"
+    if measure not in MEASURES:
+        raise LLPError(f"measure = {measure!r}; known are {', '.join(MEASURES)}")
+    return str(measure)
 
 
 def _checkpoint(run_dir: str | Path | None, resume: bool) -> Path | None:
@@ -271,7 +351,7 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
             "classes, and their counts are not exact; leave held_out away"
         )
     parts = [bags] if held_out is None else [bags, held_out]
-    warn_of_approximation(*parts, stacklevel=4)
+    warn_of_approximation(*parts, stacklevel=5)
 
 
 def _device(device: str) -> torch.device:
@@ -342,12 +422,7 @@ def _task(
     first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
     truth = None
     if labels is not None:
-        truth = torch.as_tensor(labels)
-        if truth.shape != (bags.num_rows,):
-            raise LLPError(
-                f"labels has shape {tuple(truth.shape)}; give one for each of {bags.num_rows} rows"
-            )
-        truth = truth.to(torch.int64)[bags.rows.cpu()].to(device)
+        truth = labels_of_rows(labels, bags).to(device)
     rate = method.lr if lr is None else lr
     if not (isinstance(rate, float | int) and 0 < rate < math.inf):
         raise LLPError(f"lr = {rate!r}; give a positive number")

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 from llpkit.augment import Augment
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import mean_log_likelihood, measurable, proportion_error
+from llpkit.evaluation import (
+    baseline_log_likelihood,
+    constant_rate,
+    mean_log_likelihood,
+    measurable,
+    proportion_error,
+)
+from llpkit.likelihood._best import cost, even_sample
 from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
@@ -27,6 +34,11 @@ from llpkit.training._fixed import plan_bags, plan_instances, send
 from llpkit.training._replay import Replay
 
 Augmentation = Callable[[Tensor], Tensor]
+
+MEASURES = ("auto", "all", "off")
+MEASURE_BUDGET = 2**22
+"""States of the exact recursion that a measure of the training bags may cost in an epoch: with K
+classes, about a tenth of a second on one core. See :func:`llpkit.likelihood._best.cost`."""
 
 AT_ONCE = 2**24
 """Values of inputs that a CUDA device prepares at once: enough to fill it, few enough to hold."""
@@ -64,6 +76,8 @@ class Session:
     """The same network, compiled for the steps."""
     data: dict[str, str] | None = None
     """Checksums of what is learned from, for the checkpoint; see :mod:`._fingerprint`."""
+    measure: str = "auto"
+    """Which training bags are measured after an epoch: those within budget, all, or none."""
 
     def __post_init__(self) -> None:
         self.history: list[Row] = []
@@ -74,7 +88,20 @@ class Session:
         self._trainer = Trainer(trained, self.optimizer, self.fabric.backward)
         self._host_bags = self.task.bags.to("cpu")
         self._sizes = self._host_bags.sizes
-        self._unmeasured = not bool(measurable(self._host_bags).any())
+        self.rate = constant_rate(self._host_bags)
+        self._baselines: dict[str, float] = {}
+        self._sample = self._measured_bags()
+
+    def _measured_bags(self) -> tuple[Bags, Tensor] | None:
+        """The training bags whose likelihood is measured and where their logits are, if not all."""
+        host = self._host_bags
+        if self.measure != "auto" or host.num_classes in (None, 2):
+            return None
+        places = even_sample(cost(host.evidence, host.sizes), MEASURE_BUDGET)
+        if len(places) == len(host):
+            return None
+        where = positions_of(host, places)[0]
+        return host[places].to(self.task.device), where.to(self.task.device)
 
     def resume(self) -> bool:
         """Take up the checkpoint, if there is one."""
@@ -140,16 +167,24 @@ class Session:
         row: Row = {"epoch": epoch, "lr": float(self.optimizer.param_groups[0]["lr"])}
         start = time.perf_counter()
         loss, logits = self._train()
-        self.method.end_epoch(self._logits(self.task.bags) if self.method.wants_pass else logits)
+        fresh = self.bag_logits(self.task.bags) if self.method.wants_pass else logits
+        log_p = self.method.end_epoch(fresh)
         row["loss"] = float(loss)  # waits for the device
         row["seconds"] = time.perf_counter() - start
-        row.update(self._bag_metrics(logits, self.task.bags, ""))
-        if not (_finite(row["loss"]) and (_finite(row["log_likelihood"]) or self._unmeasured)):
-            raise self._diverged(
-                row["loss"], f" and the bag log-likelihood {row['log_likelihood']}"
-            )
+        start = time.perf_counter()
+        if bool(logits.isnan().any()):  # which no measure takes
+            raise self._diverged(row["loss"], " and some logits are NaN")
+        row.update(self._training_metrics(logits, log_p if fresh is logits else None))
+        measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
+        # Without a baseline there is no likelihood to be had of these bags.
+        if not (_finite(row["loss"]) and (_finite(measured) or base != base)):
+            told = f" and the bag log-likelihood {measured}" if "log_likelihood" in row else ""
+            raise self._diverged(row["loss"], told)
         if self.held_out is not None:
-            row.update(self._bag_metrics(self._logits(self.held_out), self.held_out, "held_out_"))
+            row.update(
+                self._bag_metrics(self.bag_logits(self.held_out), self.held_out, "held_out_")
+            )
+        row["measure_seconds"] = time.perf_counter() - start
         if self.scheduler is not None:
             self.scheduler.step()
         self._keep_best(row)
@@ -279,7 +314,7 @@ class Session:
             x = self.augment(x)
         return cast(Tensor, self.preprocess(x))
 
-    def _logits(self, bags: Bags) -> Tensor:
+    def bag_logits(self, bags: Bags) -> Tensor:
         """Logits of bags in engine order, without gradient or augmentation."""
         rows = list(bags.rows.split(max(self.task.batch_size, 512)))
         return forward(self.network, self.preprocess, self.feed, rows, self.task.num_classes)
@@ -298,9 +333,31 @@ class Session:
         """Probabilities of some inputs by the network as it is now."""
         return probabilities(self.logits(inputs))
 
-    def _bag_metrics(self, logits: Tensor, bags: Bags, prefix: str) -> Row:
+    def _training_metrics(self, logits: Tensor, log_p: Tensor | None) -> Row:
+        """Measures of the training bags by their logits as they went by, as far as wanted.
+
+        ``log_p`` are the log-likelihoods of all bags, where the method had to compute them.
+        """
+        bags = self.task.bags
+        if self.measure == "off":
+            return {}
+        if log_p is not None or self._sample is None:
+            return self._bag_metrics(logits, bags, "", log_p)
+        some, where = self._sample
+        row = self._bag_metrics(logits[where], some, "")
+        row["proportion_error"] = proportion_error(probabilities(logits), bags)
+        return row | {"measured_bags": len(some)}
+
+    def _bag_metrics(
+        self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None
+    ) -> Row:
+        if prefix not in self._baselines:  # the same in every epoch
+            base = baseline_log_likelihood(bags, self.rate)
+            self._baselines[prefix] = float(base[measurable(bags).cpu()].mean())
+        mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p.mean())
         return {
-            f"{prefix}log_likelihood": mean_log_likelihood(logits, bags),
+            f"{prefix}log_likelihood": mean,
+            f"{prefix}baseline_log_likelihood": self._baselines[prefix],
             f"{prefix}proportion_error": proportion_error(probabilities(logits), bags),
         }
 

@@ -137,7 +137,9 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
                 f"the model in {folder} has a network of your own ({kind}); make one and pass it "
                 "as network="
             )
-        network = networks.make(name, input_shape=shape, num_outputs=classes or 1)
+        with torch.device("meta"):  # draws no weights from the numbers of a fit in another thread
+            network = networks.make(name, input_shape=shape, num_outputs=classes or 1)
+        network.to_empty(device="cpu")
     prefix = "network."
     weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     load_weights(network, weights, folder)

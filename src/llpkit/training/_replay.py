@@ -11,6 +11,7 @@ too) are compared with what they were, and after a change a step is recorded ane
 deeper, in objects of a network's own, is not seen.
 """
 
+import gc
 import warnings
 from collections.abc import Hashable
 from types import NoneType
@@ -117,6 +118,11 @@ class Replay:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state, read = generator.get_state(), self._read_by_a_step()
         stream = torch.cuda.current_stream(device)
+        # A recording of an earlier run that is collected now would end this one: destroying a graph
+        # is not allowed while its stream is recorded.
+        gc.collect()
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             # Other threads, such as those that pin memory for a loader, go on with their work.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
@@ -127,6 +133,9 @@ class Replay:
             generator.set_state(state)
             self._give_up(str(error).strip().splitlines()[0])
             return
+        finally:
+            if collecting:
+                gc.enable()
         if read != self._read_by_a_step():
             self._give_up("it replaces tensors that it reads, or changes numbers")
             return

@@ -1,0 +1,255 @@
+"""Checks of an estimator from a file, so that to use it can neither crash nor hang.
+
+skops makes sure that loading runs no code of the file, not that what it loads is sound: the
+compiled parts of scikit-learn follow child indices of trees, and read support vectors, without
+looking at bounds. Here these are checked, and types whose compiled parts are not known to be
+harmless are refused unless the user trusts them.
+"""
+
+import functools
+import os
+import types
+import warnings
+from collections.abc import Collection, Iterable
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.ensemble._gb import BaseGradientBoosting
+from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
+from sklearn.ensemble._hist_gradient_boosting.gradient_boosting import BaseHistGradientBoosting
+from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
+from sklearn.svm import SVC, NuSVC
+from sklearn.svm._base import BaseLibSVM
+from sklearn.tree import BaseDecisionTree
+from sklearn.tree._tree import Tree
+
+from llpkit.estimators._base import Array
+
+# Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
+# compiled parts that rely on what fit left behind.
+_KNOWN_MODULES = {
+    "llpkit",
+    "sklearn.calibration",
+    "sklearn.compose",
+    "sklearn.discriminant_analysis",
+    "sklearn.dummy",
+    "sklearn.ensemble",
+    "sklearn.feature_selection",
+    "sklearn.impute",
+    "sklearn.linear_model",
+    "sklearn.model_selection",
+    "sklearn.multiclass",
+    "sklearn.naive_bayes",
+    "sklearn.neural_network",
+    "sklearn.pipeline",
+    "sklearn.preprocessing",
+    "sklearn.svm",
+    "sklearn.tree",
+}
+_KNOWN_TYPES = {
+    "sklearn.decomposition._pca.PCA",
+    "sklearn.decomposition._truncated_svd.TruncatedSVD",
+}
+_MOST_PARTS = 10**6
+
+
+class Unsound(ValueError):
+    """A part of an estimator that no fit would leave behind."""
+
+
+def name_of(kind: type) -> str:
+    """A type by the name that ``trusted`` takes."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def strange_estimators(part: Any, trusted: Collection[str]) -> list[str]:
+    """Check all parts of an estimator; the names of types in it that have to be trusted."""
+    strange: set[str] = set()
+    _Walk(trusted, strange).count(part)
+    return sorted(strange)
+
+
+class _Walk:
+    def __init__(self, trusted: Collection[str], strange: set[str]) -> None:
+        self.trusted, self.strange = trusted, strange
+        self.counts: dict[int, int | None] = {}
+        self.kept: list[Any] = []  # so that no id is given twice
+
+    def count(self, part: Any) -> int:
+        """How many estimators a prediction may call; one in two places counts twice.
+
+        Estimators that hold each other, or each the next one several times, would never end.
+        """
+        if id(part) in self.counts:
+            found = self.counts[id(part)]
+            if found is None:
+                raise Unsound("it holds itself")
+            return found
+        self.counts[id(part)] = None
+        self.kept.append(part)
+        total = int(isinstance(part, BaseEstimator)) + sum(map(self.count, self._inside(part)))
+        if total > _MOST_PARTS:
+            raise Unsound(f"it has more than {_MOST_PARTS:,} parts")
+        self.counts[id(part)] = total
+        return total
+
+    def _inside(self, part: Any) -> Iterable[Any]:
+        if part is None or isinstance(part, str | bytes | int | float | complex | np.generic):
+            return ()
+        if isinstance(part, dict):
+            return part.values()
+        if isinstance(part, list | tuple | set | frozenset):
+            return part
+        if isinstance(part, np.ndarray):
+            return part.ravel().tolist() if part.dtype == object else ()
+        if sparse.issparse(part):
+            getattr(part, "check_format", lambda **_: None)(full_check=True)
+            return ()
+        if isinstance(part, functools.partial):
+            return (part.func, part.args, part.keywords)
+        if isinstance(part, types.MethodType):
+            return (part.__self__,)
+        if isinstance(part, type) or not hasattr(part, "__dict__"):
+            if isinstance(part, Tree):
+                raise Unsound("a tree outside a decision tree")
+            return ()
+        return self._of_object(part)
+
+    def _of_object(self, part: Any) -> Iterable[Any]:
+        attributes = dict(vars(part))
+        if name_of(type(part)) in self.trusted:
+            return attributes.values()
+        if isinstance(part, TreePredictor):
+            raise Unsound("a tree outside gradient boosting")
+        if isinstance(part, BaseEstimator):
+            if not _known(type(part)):
+                self.strange.add(name_of(type(part)))
+            for key in attributes:
+                if isinstance(getattr(type(part), key, None), types.FunctionType):
+                    raise Unsound(f"{type(part).__name__}.{key} is not its own")
+            jobs = attributes.get("n_jobs")
+            if isinstance(jobs, int) and jobs > (cores := os.cpu_count() or 1):
+                part.n_jobs = cores
+        if isinstance(part, BaseDecisionTree) and "tree_" in attributes:
+            _check_tree(attributes.pop("tree_"), _width(part))
+        if isinstance(part, BaseGradientBoosting) and "estimators_" in attributes:
+            _check_stages(part)
+        if isinstance(part, BaseHistGradientBoosting) and "_predictors" in attributes:
+            _check_histograms(part, attributes.pop("_predictors"))
+        if isinstance(part, BaseLibSVM) and "support_vectors_" in attributes:
+            if _is_plain(part):
+                _check_support(part)
+            else:
+                self.strange.add(name_of(type(part)))
+        return attributes.values()
+
+
+def _known(kind: type) -> bool:
+    module = kind.__module__
+    packages = {module.partition(".")[0], ".".join(module.split(".")[:2])}
+    return bool(packages & _KNOWN_MODULES) or name_of(kind) in _KNOWN_TYPES
+
+
+def _width(estimator: Any) -> int:
+    """The number of features, which the estimator itself checks that a table has."""
+    width = vars(estimator).get("n_features_in_")
+    if not isinstance(width, Integral) or width < 1:
+        raise Unsound(f"{type(estimator).__name__} has {width!r} features")
+    return int(width)
+
+
+def _check_tree(tree: Any, width: int) -> None:
+    if not isinstance(tree, Tree) or not 1 <= tree.node_count <= tree.capacity:
+        raise Unsound("a tree without nodes")  # to read more than there are would crash
+    if tree.n_features != width:
+        raise Unsound(f"a tree of {tree.n_features} features among {width}")
+    left, right = tree.children_left, tree.children_right
+    inner = left != -1
+    if (right[~inner] != -1).any():
+        raise Unsound("a leaf with a child")
+    _check_nodes(left, right, inner, tree.feature, tree.threshold, width)
+    if not np.isfinite(tree.value).all():
+        raise Unsound("a leaf without a value")
+
+
+def _check_nodes(
+    left: Array, right: Array, inner: Array, feature: Array, threshold: Array, width: int
+) -> None:
+    """Every node but the first is the child of one other, and splits by a feature that is there."""
+    children = np.concatenate([left[inner], right[inner]]).astype(np.int64)
+    parents = np.tile(np.flatnonzero(inner), 2)
+    # A child that stands behind its parent closes no circle.
+    if (children <= parents).any() or (np.sort(children) != np.arange(1, len(left))).any():
+        raise Unsound("nodes that make no tree")
+    if ((feature[inner] < 0) | (feature[inner] >= width)).any():
+        raise Unsound(f"a split by a feature that is not among the {width}")
+    if np.isnan(threshold[inner]).any():
+        raise Unsound("a split without a threshold")
+
+
+def _check_stages(boosting: Any) -> None:
+    stages, width = boosting.estimators_, _width(boosting)
+    shape = (len(stages), boosting.n_trees_per_iteration_)
+    if not isinstance(stages, np.ndarray) or stages.shape != shape:
+        raise Unsound("gradient boosting with a tree too many")
+    for tree in stages.ravel():
+        if not isinstance(tree, BaseDecisionTree) or _width(tree) != width:
+            raise Unsound("gradient boosting with trees of other features")
+
+
+def _check_histograms(boosting: Any, predictors: Any) -> None:
+    width = _width(boosting)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that columns have
+        row = boosting._preprocess_X(np.full((1, width), np.nan), reset=False)
+    if np.shape(row) != (1, width):
+        raise Unsound("columns that its trees do not see")
+    for predictor in (tree for stage in predictors for tree in stage):
+        nodes, bits = predictor.nodes, predictor.raw_left_cat_bitsets
+        if not isinstance(predictor, TreePredictor) or nodes.dtype != PREDICTOR_RECORD_DTYPE:
+            raise Unsound("what is not a tree")
+        if nodes.ndim != 1 or not len(nodes):
+            raise Unsound("a tree without nodes")
+        inner = nodes["is_leaf"] == 0
+        feature, threshold = nodes["feature_idx"], nodes["num_threshold"]
+        _check_nodes(nodes["left"], nodes["right"], inner, feature, threshold, width)
+        if not np.isfinite(nodes["value"]).all():
+            raise Unsound("a leaf without a value")
+        sets = inner & (nodes["is_categorical"] != 0)
+        if sets.any():
+            wide = bits.ndim == 2 and bits.shape[1] == 8
+            known = boosting._bin_mapper.is_categorical_[feature[sets]].all()
+            if not wide or not known or (nodes["bitset_idx"][sets] >= len(bits)).any():
+                raise Unsound("a split by categories that are not there")
+
+
+def _is_plain(machine: Any) -> bool:
+    """Whether a support vector machine is a classifier of dense rows by a kernel of its own."""
+    known = isinstance(machine, SVC | NuSVC) and machine.kernel in (
+        "linear",
+        "poly",
+        "rbf",
+        "sigmoid",
+    )
+    return known and not machine._sparse and machine._impl == type(machine)._impl
+
+
+def _check_support(machine: Any) -> None:
+    """The arrays of a support vector machine fit each other."""
+    kept, width = machine._n_support, _width(machine)
+    classes, number = len(kept), int(kept.sum())
+    pairs = classes * (classes - 1) // 2
+    shapes = {
+        "support_": (number,),
+        "support_vectors_": (number, width),
+        "_dual_coef_": (classes - 1, number),
+        "_intercept_": (pairs,),
+        "classes_": (classes,),
+    }
+    fits = all(np.shape(getattr(machine, name)) == shape for name, shape in shapes.items())
+    scales = all(len(scale) in (0, pairs) for scale in (machine._probA, machine._probB))
+    if classes < 2 or (kept < 0).any() or not fits or not scales:
+        raise Unsound("a support vector machine whose parts do not fit each other")

@@ -1,0 +1,369 @@
+"""Files from strangers: nothing of them reaches the terminal raw, waits, or fills the memory."""
+
+import contextlib
+import functools
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import textwrap
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import skops.io
+from PIL import Image
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_array
+
+from llpkit import LLPError, estimators
+from llpkit.datasets import ImageFiles, Table
+from llpkit.datasets._files import members
+
+COLUMNS = ("--bag", "district", "--count", "n_yes")
+
+
+def in_time(code: str, *arguments: object, seconds: float = 120) -> subprocess.CompletedProcess:
+    """A Python process of its own; waiting for ever, or a crash, is then a failed test."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+# The terminal
+
+ESCAPE = "\x1b[31mred\x9b2J\u202e"
+
+
+def test_no_control_character_of_a_table_reaches_the_terminal(llpkit, survey, monkeypatch):
+    text = survey.read_text().replace("region", f"re{ESCAPE}gion").replace("north", f"n{ESCAPE}")
+    monkeypatch.setenv("PYTHONWARNINGS", "always")
+    evil = Path(f"evil{ESCAPE}.csv")
+    evil.write_text(text)
+    one = ("--network", "linear", "--epochs", 1, "--out", f"run{ESCAPE}")
+    told = [
+        llpkit("fit", evil, *COLUMNS, *one),
+        llpkit("predict", f"run{ESCAPE}", evil, "--out", f"p{ESCAPE}.csv"),
+        llpkit("evaluate", f"run{ESCAPE}"),
+        llpkit("fit", evil, "--bag", f"x{ESCAPE}", "--count", "n_yes"),
+        llpkit("fit", evil, *COLUMNS, "--numeric", f"re{ESCAPE}gion"),
+        llpkit("fit", f"none{ESCAPE}.csv", *COLUMNS),
+        llpkit("fit", evil, evil),
+        llpkit(f"fit{ESCAPE}"),
+    ]
+    assert [done.code for done in told] == [0, 0, 0, 2, 2, 2, 2, 2]
+    for done in told:
+        assert not {*"\x1b\x9b\u202e"} & {*done.out, *done.err}
+        assert "\n" in done.out + done.err
+    assert r"\x1b[31m" in told[5].err
+
+
+def test_no_control_character_reaches_the_terminal_by_a_warning():
+    code = """
+        import warnings
+        from llpkit import cli, runs
+        def known(_):
+            warnings.warn("\\x1b[31mred")
+            return []
+        runs.known_datasets = known
+        cli.main(["datasets"])
+    """
+    done = in_time(code)
+    assert "UserWarning: \\x1b[31mred" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+# Limits
+
+
+def test_a_configuration_refers_to_nothing_and_has_a_limit(llpkit, monkeypatch):
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
+    Path("bomb.yaml").write_text("\n".join(lines))
+    done = llpkit("fit", "bomb.yaml")
+    assert done.code == 2
+    assert "line 2" in done.err
+    Path("c.yaml").write_text("data: {dataset: digits}\nepoch: 1\n")
+    monkeypatch.setenv("LLPKIT_MAX_CONFIG", "9")
+    assert "LLPKIT_MAX_CONFIG" in llpkit("fit", "c.yaml").err
+    monkeypatch.setenv("LLPKIT_MAX_CONFIG", "99")
+    assert "did you mean epochs" in llpkit("fit", "c.yaml").err
+    monkeypatch.setenv("LLPKIT_MAX_CONFIG", "many")
+    assert "whole number" in llpkit("fit", "c.yaml").err
+
+
+def tar_of(path: str, sizes: list[int], how: str) -> Path:
+    with tarfile.open(path, how) as archive:
+        for i, size in enumerate(sizes):
+            info = tarfile.TarInfo(f"file-{i}")
+            info.size = size
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    return Path(path)
+
+
+@pytest.mark.parametrize("how", ["w:gz", "w:bz2", "w:xz", "zip"])
+def test_what_an_archive_unpacks_to_is_limited(how, monkeypatch):
+    sizes = [2**18] * 8
+    if how == "zip":
+        path = Path("bomb.zip")
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for i, size in enumerate(sizes):
+                archive.writestr(f"file-{i}", bytes(size))
+    else:
+        path = tar_of("bomb.tar", sizes, how)
+    assert len(list(members(path, lambda _: True))) == 8
+    monkeypatch.setenv("LLPKIT_MAX_UNPACKED", str(2**20))
+    read = members(path, lambda _: True)
+    with pytest.raises(LLPError, match="LLPKIT_MAX_UNPACKED"):
+        sum(len(content) for _, content in read)
+    if how != "zip":  # what is passed over has to be unpacked as well
+        with pytest.raises(LLPError, match="LLPKIT_MAX_UNPACKED"):
+            list(members(path, lambda name: name == "file-7"))
+    monkeypatch.delenv("LLPKIT_MAX_UNPACKED")
+    monkeypatch.setenv("LLPKIT_MAX_MEMBERS", "7")
+    with pytest.raises(LLPError, match="LLPKIT_MAX_MEMBERS"):
+        list(members(path, lambda _: False))
+
+
+def test_a_sparse_file_in_an_archive_counts_as_what_it_is():
+    # An old GNU header: no bytes are there, the file is said to have 200 MB.
+    archive = bytearray()
+    for i in range(40):
+        info = tarfile.TarInfo(f"file-{i}")
+        info.type = tarfile.GNUTYPE_SPARSE
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[483:495] = b"%011o\0" % (2 * 10**8)
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        archive += header[:512]
+    Path("sparse.tar").write_bytes(archive + bytes(1024))
+    read = members(Path("sparse.tar"), lambda _: True)
+    with pytest.raises(LLPError, match="LLPKIT_MAX_UNPACKED"):
+        for _ in read:
+            pass
+
+
+def test_what_a_table_unpacks_to_is_limited(monkeypatch):
+    rows = 60_000
+    text = b"district,n_yes,x\n" + b"a,1,1\n" * rows
+    packer = zlib.compressobj(wbits=31)
+    Path("t.csv.gz").write_bytes(packer.compress(text) + packer.flush())
+    columns = {"district": ["a"] * rows, "n_yes": np.ones(rows), "x": np.ones(rows)}
+    pq.write_table(pa.table(columns), "t.parquet")
+    for name in ("t.csv.gz", "t.parquet"):
+        assert len(Table.read(name)) == rows
+    monkeypatch.setenv("LLPKIT_MAX_UNPACKED", str(2**18))
+    for name in ("t.csv.gz", "t.parquet"):
+        with pytest.raises(LLPError, match="LLPKIT_MAX_UNPACKED"):
+            Table.read(name)
+    Path("t.csv").write_bytes(text)  # as large, but nothing is unpacked
+    assert len(Table.read("t.csv")) == rows
+
+
+def test_the_pixels_of_an_image_are_limited_by_its_header(monkeypatch):
+    Image.new("L", (1, 1)).save("a.png")
+    content = bytearray(Path("a.png").read_bytes())
+    content[16:24] = (30_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    Path("bomb.png").write_bytes(content)
+    with pytest.raises(LLPError, match="LLPKIT_MAX_PIXELS"):
+        ImageFiles(["bomb.png"], size=(8, 8)).load([0])
+    Image.new("L", (20, 10)).save("b.png")
+    monkeypatch.setenv("LLPKIT_MAX_PIXELS", "199")
+    with pytest.raises(LLPError, match="LLPKIT_MAX_PIXELS"):
+        ImageFiles(["b.png"], size=(8, 8)).load([0])
+    monkeypatch.setenv("LLPKIT_MAX_PIXELS", "200")
+    assert ImageFiles(["b.png"], size=(8, 8)).load([0]).shape == (1, 3, 8, 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_nothing_waits_for_a_pipe():
+    os.mkfifo("pipe")
+    Path("photos.csv").write_text("bag,n,image\na,1,pipe\n")
+    Path("table.csv").write_text("bag,n,x\na,1,1\n")
+    code = """
+        import sys
+        from pathlib import Path
+        import llpkit
+        from llpkit import config, datasets, estimators
+        from llpkit.datasets._files import members
+        calls = [
+            lambda: datasets.load("image-table", table="photos.csv", bag="bag", count="n",
+                                  image="image", skip_bad=True),
+            lambda: datasets.ImageFiles(["pipe"]),
+            lambda: datasets.Table.read("pipe"),
+            lambda: datasets.load("feature-table", table="table.csv", bag="bag", count="n",
+                                  counts="pipe"),
+            lambda: config.read(Path("pipe")),
+            lambda: list(members(Path("pipe"), lambda _: True)),
+            lambda: datasets.load("group-photos", source="pipe"),
+            lambda: estimators.load("pipe"),
+        ]
+        for call in calls:
+            try:
+                call()
+            except llpkit.LLPError as error:
+                print("refused")
+    """
+    done = in_time(code)
+    assert done.stdout.split() == ["refused"] * 8, done.stderr
+
+
+# Estimators
+
+
+SMALL = ("--categorical", "region", "--quiet", "--out", "run", "--estimator")
+
+
+def damaged(model, how):
+    """A fitted estimator of which one thing was changed that no fit would leave behind."""
+    inner = model.estimator_
+    if isinstance(inner, HistGradientBoostingClassifier):
+        nodes = inner._predictors[0][0].nodes
+    if isinstance(inner, RandomForestClassifier):
+        tree = inner.estimators_[0].tree_
+    match how:
+        case "boosting, child":
+            nodes["left"][0] = 10**9
+        case "boosting, circle":
+            nodes["left"][0] = nodes["right"][0] = 0
+        case "boosting, feature":
+            nodes["feature_idx"][0] = 10**12
+        case "boosting, no nodes":
+            inner._predictors[0][0].nodes = nodes[:0]
+        case "boosting, category":
+            nodes["is_categorical"][0], nodes["bitset_idx"][0] = 1, 10**9
+        case "forest, child":
+            tree.children_left[0] = 10**12
+        case "forest, circle":
+            tree.children_left[0] = tree.children_right[0] = 0
+        case "forest, feature":
+            tree.feature[0] = 10**12
+        case "forest, width":
+            del inner.estimators_[0].n_features_in_
+        case "forest, method":
+            inner._validate_X_predict = functools.partial(check_array)
+        case "svc, coefficients":
+            inner._dual_coef_ = inner._dual_coef_[:, :1].copy()
+        case "svc, support":
+            inner._n_support = np.array([-(10**6), 10**6 + inner._n_support.sum()], np.int32)
+        case "votes":
+            for _ in range(50):
+                outer = VotingClassifier([("a", inner), ("b", inner)], voting="soft")
+                outer.estimators_, outer.classes_ = [inner, inner], inner.classes_
+                inner = model.estimator_ = outer
+    return model
+
+
+DAMAGE = {
+    "hist-gradient-boosting": [
+        "boosting, child",
+        "boosting, circle",
+        "boosting, feature",
+        "boosting, no nodes",
+        "boosting, category",
+    ],
+    "random-forest": [
+        "forest, child",
+        "forest, circle",
+        "forest, feature",
+        "forest, width",
+        "forest, method",
+        "votes",
+    ],
+    "svc": ["svc, coefficients", "svc, support"],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey, name):
+    assert llpkit("fit", survey, *COLUMNS, *SMALL, name).code == 0
+    assert llpkit("predict", "run", survey, "--out", "p.csv").code == 0
+    file = Path("run/estimator.skops")
+    whole = file.read_bytes()
+    for how in DAMAGE[name]:
+        file.write_bytes(whole)
+        skops.io.dump(damaged(estimators.load(file), how), file)
+        code = "import sys; from llpkit.cli import main; sys.exit(main(sys.argv[1:]))"
+        done = in_time(code, "predict", "run", survey, "--out", "q.csv")
+        assert done.returncode == 2, (how, done.returncode, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_types_with_compiled_parts_have_to_be_trusted(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    nearest = KNeighborsClassifier(algorithm="brute").fit(X, X[:, 0] > 0)
+    skops.io.dump(make_pipeline(StandardScaler().fit(X), nearest), tmp_path / "n.skops")
+    with pytest.raises(LLPError, match="KNeighborsClassifier"):
+        estimators.load(tmp_path / "n.skops")
+    name = "sklearn.neighbors._classification.KNeighborsClassifier"
+    assert estimators.load(tmp_path / "n.skops", trusted=[name]).predict(X).shape == (40,)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_lightgbm_is_read_when_it_is_trusted(llpkit, survey):
+    pytest.importorskip("lightgbm")
+    options = ("--estimator-option", "n_estimators=3")
+    assert llpkit("fit", survey, *COLUMNS, *SMALL, "lightgbm", *options).code == 0
+    for command in (["predict", "run", survey, "--out", "p.csv"], ["evaluate", "run"]):
+        done = llpkit(*command)
+        assert done.code == 2
+        assert "--trust-model" in done.err
+        assert llpkit(*command, "--trust-model").code == 0
+
+
+def test_a_flipped_bit_in_an_estimator_is_an_answer_or_an_error(llpkit, survey):
+    assert llpkit("fit", survey, *COLUMNS, *SMALL, "logistic").code == 0
+    file = Path("run/estimator.skops")
+    whole, random = file.read_bytes(), np.random.default_rng(0)
+    for position in random.integers(8 * len(whole), size=300):
+        content = bytearray(whole)
+        content[position // 8] ^= 1 << position % 8
+        file.write_bytes(content)
+        with contextlib.suppress(LLPError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimators.load(file)
+        if position % 10 == 0:
+            assert llpkit("predict", "run", survey, "--out", "p.csv", "--quiet").code in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("logistic", "coef_"), ("hist-gradient-boosting", "floor_")]
+)
+def test_an_estimator_without_a_part_is_an_error(llpkit, survey, name, attribute):
+    assert llpkit("fit", survey, *COLUMNS, *SMALL, name).code == 0
+    model = estimators.load("run/estimator.skops")
+    for value in (None, "text", np.full((2, 2), np.nan)):
+        vars(model)[attribute] = value
+        skops.io.dump(model, "run/estimator.skops")
+        assert llpkit("predict", "run", survey, "--out", "p.csv").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("hist-gradient-boosting", "max_leaf_nodes=abc"),
+        ("random-forest", "max_depth=-3"),
+        ("svc", "kernel=nothing"),
+        ("naive-bayes", "priors=[0.1]"),
+        ("hist-gradient-boosting", "estimator=3"),
+        ("logistic", "C=abc"),
+    ],
+)
+def test_a_bad_option_of_an_estimator_is_an_error(llpkit, survey, name, option):
+    done = llpkit("fit", survey, *COLUMNS, *SMALL, name, "--estimator-option", option)
+    assert done.code == 2
+    assert option.partition("=")[0] in done.err
+    assert not Path("run").exists()

@@ -1,0 +1,263 @@
+"""Measures: right for lists, arrays and tensors, and an LLPError for anything else."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from llpkit import Bags, Evidence, LLPError, evaluation
+
+FORMS = {
+    "list": lambda x: x.tolist(),
+    "tuple": lambda x: tuple(x.tolist()),
+    "array": lambda x: x,
+    "tensor": torch.from_numpy,
+    "float32": lambda x: x.astype(np.float32) if x.dtype.kind == "f" else x.astype(np.int8),
+    "gradient": lambda x: torch.tensor(x, requires_grad=x.dtype.kind == "f"),
+    "object": lambda x: x.astype(object),
+}
+
+
+def data(classes=None, rows=40):
+    rng = np.random.default_rng(0)
+    if classes is None:
+        p = rng.uniform(size=rows).astype(np.float32).astype(np.float64)
+        return p, (rng.uniform(size=rows) < p).astype(np.int64)
+    p = rng.dirichlet(np.ones(classes), rows).astype(np.float32).astype(np.float64)
+    return p, rng.integers(0, classes, rows)
+
+
+@pytest.mark.parametrize("of_labels", FORMS)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_input_gives_the_same(form, of_labels):
+    p, y = data()
+    given, truth = FORMS[form](p), FORMS[of_labels](y)
+    assert evaluation.labels_of(given).tolist() == (p >= 0.5).astype(int).tolist()
+    close = {"rel": 1e-6}
+    assert evaluation.accuracy(given, truth) == pytest.approx(metrics.accuracy_score(y, p >= 0.5))
+    assert evaluation.log_loss(given, truth) == pytest.approx(metrics.log_loss(y, p), **close)
+    assert evaluation.brier(given, truth) == pytest.approx(np.mean((p - y) ** 2), **close)
+    assert evaluation.auc(given, truth) == pytest.approx(metrics.roc_auc_score(y, p), **close)
+    found = evaluation.calibration(given, truth, bins=5)
+    inside = np.minimum((p * 5).astype(int), 4)
+    means = [p[inside == b].mean() for b in range(5)]
+    np.testing.assert_allclose(found.mean_predicted.numpy(), means, rtol=1e-6)
+    assert int(found.number.sum()) == len(y)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_classes_in_every_form(form):
+    p, y = data(classes=3)
+    given, truth = FORMS[form](p), FORMS[form](y)
+    assert evaluation.accuracy(given, truth) == pytest.approx((p.argmax(1) == y).mean())
+    expected = -np.log(p[np.arange(len(y)), y]).mean()
+    assert evaluation.log_loss(given, truth) == pytest.approx(expected, rel=1e-6)
+    assert evaluation.brier(given, truth) == pytest.approx(
+        ((p - np.eye(3)[y]) ** 2).sum(1).mean(), rel=1e-6
+    )
+    assert 0 <= evaluation.calibration(given, truth).error <= 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bags_in_every_form(form):
+    p, y = data()
+    bags = Bags.from_labels(y, np.arange(40) // 4)
+    z = np.log(p / (1 - p))
+    log_p = evaluation.bag_log_likelihood(torch.from_numpy(z), bags)
+    np.testing.assert_allclose(
+        evaluation.bag_log_likelihood(FORMS[form](z), bags).detach(), log_p, atol=1e-4
+    )
+    assert evaluation.mean_log_likelihood(FORMS[form](z), bags) == pytest.approx(
+        float(log_p.mean()), abs=1e-4
+    )
+    expected = np.abs(p.reshape(10, 4).sum(1) - y.reshape(10, 4).sum(1)).mean() / 4
+    assert evaluation.proportion_error(FORMS[form](p), bags) == pytest.approx(expected, rel=1e-5)
+
+
+OF_INSTANCES = [
+    evaluation.accuracy,
+    evaluation.log_loss,
+    evaluation.brier,
+    evaluation.auc,
+    evaluation.calibration,
+]
+
+
+@pytest.mark.parametrize("measure", OF_INSTANCES)
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        ([1, 2, 1, 2], r"truth\[1\] = 2"),
+        ([-1, 1, -1, 1], r"truth\[0\] = -1"),
+        ([0, 1, math.nan, 1], r"truth\[2\] = nan"),
+        ([0, 0.5, 1, 1], r"truth\[1\] = 0\.5"),
+        (["0", "1", "0", "1"], r"truth\[0\] = '0'"),
+        ([0, 1, 1], "4 probabilities but 3 labels"),
+        ([[0], [1], [0], [1]], "shape"),
+        ([], "shape"),
+        (None, "truth"),
+        ({"a": 1}, "truth"),
+        ("0101", "truth"),
+    ],
+)
+def test_labels_that_are_no_classes(measure, truth, message):
+    with pytest.raises(LLPError, match=message):
+        measure([0.1, 0.9, 0.2, 0.8], truth)
+    if isinstance(truth, list):
+        with pytest.raises(LLPError):
+            measure(torch.tensor([0.1, 0.9, 0.2, 0.8]), np.array(truth))
+
+
+@pytest.mark.parametrize("measure", [m for m in OF_INSTANCES if m is not evaluation.auc])
+@pytest.mark.parametrize(
+    "p",
+    [
+        [0.1, math.nan],
+        [0.1, 1.5],
+        [0.1, -0.5],
+        [math.inf, 0.1],
+        [[0.1], [0.9]],
+        [[0.5, 0.4], [0.9, 0.4]],
+        [[math.nan, 1], [0, 1]],
+        ["0.1", "0.9"],
+        [None, 0.1],
+        [[0.1, 0.9], [0.1]],
+        [1j, 0.1],
+        0.5,
+        "0.1",
+        None,
+        {},
+        torch.tensor([0.1, 0.9], device="meta"),
+        torch.eye(2).to_sparse(),
+    ],
+)
+def test_probabilities_that_are_none(measure, p):
+    with pytest.raises(LLPError):
+        measure(p, [0, 1])
+    with pytest.raises(LLPError):
+        evaluation.labels_of(p)
+    with pytest.raises(LLPError):
+        evaluation.proportion_error(p, Bags([0, 2], [1]))
+
+
+def test_auc_takes_scores_and_refuses_nan():
+    assert evaluation.auc([-5, 3.5, math.inf, -math.inf], [0, 1, 1, 0]) == 1
+    with pytest.raises(LLPError, match=r"probability\[1\] = nan"):
+        evaluation.auc([0.5, math.nan], [0, 1])
+
+
+def test_shapes_that_do_not_fit_the_bags():
+    binary, three = Bags([0, 2], [1]), Bags([0, 2], [[1, 1, 0]])
+    for measure in (
+        evaluation.bag_log_likelihood,
+        evaluation.mean_log_likelihood,
+        evaluation.proportion_error,
+    ):
+        wide = torch.full((2, 3), 1 / 3)
+        for values, bags in (
+            (wide, binary),
+            ([0.5, 0.5], three),
+            ([0.5], binary),
+            (wide[:1], three),
+        ):
+            with pytest.raises(LLPError, match=r"shape|bags hold"):
+                measure(values, bags)
+        with pytest.raises(LLPError, match=r"pass llpkit\.Bags"):
+            measure([0.5, 0.5], [1])
+    for logits in ([math.nan, 0.0], torch.tensor([0.0, math.nan])):
+        with pytest.raises(LLPError, match="NaN"):
+            evaluation.mean_log_likelihood(logits, binary)
+    for ask in (
+        evaluation.measurable,
+        evaluation.number_approximated,
+        evaluation.approximation_note,
+        evaluation.warn_of_approximation,
+    ):
+        with pytest.raises(LLPError, match=r"pass llpkit\.Bags"):
+            ask(None)
+
+
+@pytest.mark.parametrize("bins", [0, -1, 2.5, "10", None, 10**12])
+def test_bins(bins):
+    with pytest.raises(LLPError, match="bins"):
+        evaluation.calibration([0.1, 0.9], [0, 1], bins)
+
+
+@pytest.mark.parametrize("threshold", ["0.5", None, math.nan, [0.5]])
+def test_thresholds(threshold):
+    with pytest.raises(LLPError, match="threshold"):
+        evaluation.accuracy([0.1, 0.9], [0, 1], threshold)
+
+
+ATOMS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.integers(),
+    st.floats(),
+    st.floats(0, 1),
+    st.complex_numbers(),
+    st.text(max_size=3),
+    st.binary(max_size=2),
+)
+JUNK = st.one_of(
+    ATOMS,
+    st.lists(ATOMS, max_size=3),
+    st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=3), max_size=3),
+    st.dictionaries(st.integers(0, 2), st.floats(0, 1), max_size=3),
+    st.lists(st.floats(0, 1), max_size=3).map(np.array),
+    st.lists(st.integers(0, 1), max_size=3).map(torch.tensor),
+    st.lists(ATOMS, max_size=3).map(lambda x: np.array(x, dtype=object)),
+    st.sampled_from(
+        [
+            torch.zeros(2, device="meta"),
+            torch.zeros(2).to_sparse(),
+            torch.zeros(2, dtype=torch.complex64),
+            torch.zeros(2, dtype=torch.bool),
+            torch.zeros(()),
+            torch.zeros((2, 2, 2)),
+            np.array(["2020"], "datetime64[Y]"),
+            np.zeros(2, dtype=[("a", int)]),
+            Bags([0, 2], [1]),
+            Bags([0, 1, 3], [[1, 0, 0], [1, 1, 0]]),
+            Evidence.exact([1]),
+            iter([0.5]),
+            object(),
+            int,
+        ]
+    ),
+)
+
+
+@settings(max_examples=300)
+@given(JUNK, JUNK, JUNK)
+def test_junk_ends_in_a_number_or_an_llp_error(one, two, three):
+    calls = [(measure, (one, two)) for measure in OF_INSTANCES]
+    calls += [(evaluation.accuracy, (one, two, three)), (evaluation.labels_of, (one, three))]
+    calls += [(evaluation.calibration, (one, two, three)), (evaluation.measurable, (one,))]
+    for bags in (two, Bags([0, 2], [1]), Bags([0, 1, 3], [[1, 0, 0], [1, 1, 0]])):
+        calls += [
+            (measure, (one, bags))
+            for measure in (
+                evaluation.bag_log_likelihood,
+                evaluation.mean_log_likelihood,
+                evaluation.proportion_error,
+            )
+        ]
+    calls += [(evaluation.number_approximated, (one,)), (evaluation.approximation_note, (one, two))]
+    calls += [(evaluation.warn_of_approximation, (one, two))]
+    for call, arguments in calls:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                answer = call(*arguments)
+            except LLPError:
+                continue
+        if isinstance(answer, float) and call is not evaluation.log_loss:
+            bounded = call not in (evaluation.mean_log_likelihood,)
+            assert not bounded or math.isnan(answer) or 0 <= answer <= 2

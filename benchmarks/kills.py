@@ -178,8 +178,9 @@ def run(arguments: Sequence[str], folder: Path, blow: Blow | None = None) -> End
 def result(folder: Path) -> tuple[bytes, str]:
     """What a run has learnt: its weights, and its table of epochs less the times."""
     with (folder / "metrics.csv").open() as file:
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-    return (folder / "weights.safetensors").read_bytes(), json.dumps(rows)
+        rows = list(csv.DictReader(file))
+    untimed = [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
+    return (folder / "weights.safetensors").read_bytes(), json.dumps(untimed)
 
 
 @dataclass

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -177,8 +178,9 @@ def run(arguments: Sequence[str], folder: Path, blow: Blow | None = None) -> End
 def result(folder: Path) -> tuple[bytes, str]:
     """What a run has learnt: its weights, and its table of epochs less the times."""
     with (folder / "metrics.csv").open() as file:
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
-    return (folder / "weights.safetensors").read_bytes(), json.dumps(rows)
+        rows = list(csv.DictReader(file))
+    untimed = [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
+    return (folder / "weights.safetensors").read_bytes(), json.dumps(untimed)
 
 
 @dataclass
@@ -218,10 +220,9 @@ def blows(number: int, operations: int, seconds: float, draw: random.Random) -> 
 def kill_fits(number: int, report: Report, seed: int = 0) -> dict[str, int]:
     """Kill fits; in half of them the run replaces one that is there."""
     draw = random.Random(seed)
-    hit = {"killed": 0, "ended before": 0, "named without training": 0}
+    hit = {"killed": 0, "finished when killed": 0}
     with place() as home:
-        old = [*FIT, "--seed", "9"]
-        assert run(old, home).code == 0
+        assert run([*FIT, "--seed", "9"], home).code == 0
         (home / "run").rename(home / "old")
         run(FIT, home)  # the first one may have filled caches
         shutil.rmtree(home / "run")
@@ -239,16 +240,34 @@ def kill_fits(number: int, report: Report, seed: int = 0) -> dict[str, int]:
         ]
         for force, its in plans:
             for blow in its:
-                with report.trial(f"fit{' --force' * force} {blow}"), place() as folder:
-                    if force:
-                        shutil.copytree(home / "old", folder / "run")
-                    _kill_fit(blow, force, folder, home, wanted, before, hit, draw)
+                arguments = [*FIT, *["--force"] * force]
+                struck = killed(arguments, blow, home / "old" if force else None)
+                with report.trial(f"{shlex.join(arguments)}, {blow}"), struck as folder:
+                    _goes_on(arguments, folder, home, wanted, before, hit, draw)
     return hit
 
 
-def _kill_fit(
-    blow: Blow,
-    force: bool,
+@contextlib.contextmanager
+def killed(arguments: Sequence[str], blow: Blow, old: Path | None = None) -> Iterator[Path]:
+    """The folder in which a child was killed; one that ended before its time came is tried again.
+
+    ``old`` is a run that is there before.
+    """
+    while True:
+        with place() as folder:
+            if old is not None:
+                shutil.copytree(old, folder / "run")
+            ended = run(arguments, folder, blow)
+            if ended.code == -signal.SIGKILL:
+                yield folder
+                return
+            assert ended.code == 0, ended.text
+            assert blow.after, f"it has no operation {blow.operation}"
+            blow = Blow(after=blow.after * 0.7)
+
+
+def _goes_on(
+    arguments: list[str],
     folder: Path,
     home: Path,
     wanted: tuple[bytes, str],
@@ -256,10 +275,9 @@ def _kill_fit(
     hit: dict[str, int],
     draw: random.Random,
 ) -> None:
-    arguments = [*FIT, *["--force"] * force]
-    ended = run(arguments, folder, blow)
-    hit["ended before" if ended.code == 0 else "killed"] += 1
-    assert ended.code in (0, -signal.SIGKILL), ended.text
+    """After a kill nothing that was there is lost, and the run goes on to the same end."""
+    hit["killed"] += 1
+    force = "--force" in arguments
     if force and (folder / "run").exists():
         assert result(folder / "run") in (before, wanted), "the run that was there is lost"
     if force and draw.random() < 0.3:  # a plain call in between refuses or finishes
@@ -271,9 +289,8 @@ def _kill_fit(
     resumed = run([*arguments, "--resume"], folder, Blow())
     assert resumed.code == 0, resumed.text
     if named:
-        hit["named without training"] += 1
-        epochs = resumed.operations < 40
-        assert epochs, f"{resumed.operations} operations to name a finished run"
+        hit["finished when killed"] += 1
+        assert resumed.operations < 40, f"{resumed.operations} operations to name a finished run"
     assert result(folder / "run") == wanted, "other weights or measures"
     left = sorted(path.name for path in folder.iterdir())
     assert left == ["run"], f"left behind: {left}"
@@ -292,7 +309,7 @@ def _finished(folder: Path) -> bool:
 def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int]:
     """Kill experiments, each of which then goes on with the same command."""
     draw = random.Random(seed)
-    hit = {"killed": 0, "ended before": 0}
+    hit = {"killed": 0}
     with place() as home:
         run(REPRODUCE, home)
         shutil.rmtree(home / "results")
@@ -302,10 +319,8 @@ def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int
         assert first.code == 0, first.text
         wanted = _records(home)
         for blow in blows(number, first.operations, seconds, draw):
-            with report.trial(f"reproduce {blow}"), place() as folder:
-                ended = run(REPRODUCE, folder, blow)
-                hit["ended before" if ended.code == 0 else "killed"] += 1
-                assert ended.code in (0, -signal.SIGKILL), ended.text
+            with report.trial(f"reproduce {blow}"), killed(REPRODUCE, blow) as folder:
+                hit["killed"] += 1
                 again = run(REPRODUCE, folder)
                 assert again.code == 0, again.text
                 assert _records(folder) == wanted, "other records"

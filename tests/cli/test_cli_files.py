@@ -177,6 +177,7 @@ def test_a_run_with_other_files_in_it_is_not_replaced(llpkit):
     assert llpkit(*SYNTHETIC, "--out", "run", "--force", "--seed", 1).code == 0
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a model this small learns little
 def test_temporary_files_of_the_killed_are_removed_and_no_others(tmp_path):
     model = package.fit("linear", *_toy(), epochs=1, progress=False)
     stale = tmp_path / ".model.json.0a1b2c3d.llpkit-part"
@@ -248,6 +249,7 @@ def test_a_run_that_is_alive_is_refused(llpkit, watched, capsys):
     assert "seed: 0" in Path("run/config.yaml").read_text()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # a model this small learns little
 def test_a_run_dir_that_is_in_use_is_refused(tmp_path):
     bags, x = _toy()
     options = {"epochs": 3, "run_dir": tmp_path / "run", "progress": False}

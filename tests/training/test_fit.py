@@ -20,6 +20,7 @@ from llpkit._files import add_checksums
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
+from llpkit.training._checkpoint import save_checkpoint
 
 
 def toy(rows=200, seed=0):
@@ -463,6 +464,21 @@ def test_a_broken_checkpoint_is_named(tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(b"not one")
     with pytest.raises(LLPError, match=r"checkpoint\.pt is not a checkpoint that can be read"):
         quick(run_dir=tmp_path, resume=True)
+
+
+def test_a_checkpoint_that_lacks_a_part_is_named(tmp_path):
+    quick(run_dir=tmp_path)
+    path = tmp_path / "checkpoint.pt"
+    whole = path.read_bytes()
+    for content in (b"", whole[:-1], whole[: len(whole) // 2], whole[:20], whole + b"\0"):
+        path.write_bytes(content)
+        with pytest.raises(LLPError, match=r"checkpoint\.pt is not .* remove it to start afresh"):
+            quick(run_dir=tmp_path, resume=True)
+    save_checkpoint(path, {"settings": {}, "data": {}, "network": {}})
+    with pytest.raises(LLPError, match="it has no optimizer"):
+        quick(run_dir=tmp_path, resume=True)
+    path.write_bytes(whole)
+    assert len(quick(run_dir=tmp_path, resume=True).history) == 2
 
 
 def test_a_checkpoint_that_would_run_code_is_refused(tmp_path):

@@ -108,7 +108,7 @@ def _stopping() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _never_mind_characters() -> None:
@@ -191,6 +191,7 @@ def demo(
 
 @app.command()
 @takes([setting.path for setting in SETTINGS])
+@resumable
 def fit(
     *,
     ctx: typer.Context,
@@ -241,20 +242,6 @@ def fit(
       epochs: 50
       held_out: 0.1
     """
-    again = shlex.join(["llpkit", *(ctx.obj or [])])
-    with resumable(again if resume else f"{again} --resume"):
-        _fit(source, out, resume, force, quiet, given, again)
-
-
-def _fit(
-    source: str | None,
-    out: Path | None,
-    resume: bool,
-    force: bool,
-    quiet: bool,
-    given: dict[str, Any],
-    command: str,
-) -> None:
     from llpkit import config as settings
     from llpkit import runs
     from llpkit._files import check_apart
@@ -280,7 +267,12 @@ def _fit(
         check_apart(folder, [Path(source)])
     with fit_progress(config.method, quiet) as callbacks:
         done = runs.fit(
-            config, folder, resume=resume, force=force, command=command, callbacks=callbacks
+            config,
+            folder,
+            resume=resume,
+            force=force,
+            command=shlex.join(["llpkit", *(ctx.obj or [])]),
+            callbacks=callbacks,
         )
     if quiet:
         return

@@ -3,9 +3,11 @@
 Names and values come from files of strangers, so all that is printed passes :func:`plain`.
 """
 
+import functools
 import re
+import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -107,21 +109,25 @@ def note(text: str) -> None:
     terminal(stderr=True).print(Text(as_flags(text), style="yellow"), soft_wrap=True)
 
 
-@contextmanager
-def resumable(command: str) -> Iterator[None]:
-    """Say what an interrupt leaves of a run, and with which command it goes on."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        kept = getattr(stop, "kept", None)
-        told = {
-            None: f" before the run began; start again with: {command}",
-            "": f" before the first checkpoint; nothing was kept. Start again with: {command}",
-            "checkpoint": f"; go on with: {command}",
-            "finished": "; the run is finished and in its place",
-        }
-        note(f"stopped{told[kept]}")
-        raise
+def resumable(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command say what an interrupt leaves of its run, and how it goes on."""
+
+    @functools.wraps(command)
+    def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
+        try:
+            command(ctx=ctx, resume=resume, **arguments)
+        except KeyboardInterrupt as stop:
+            again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
+            told = {
+                None: f" before the run began; start again with: {again}",
+                "": f" before the first checkpoint; nothing was kept. Start again with: {again}",
+                "checkpoint": f"; go on with: {again}",
+                "finished": "; the run is finished and in its place",
+            }
+            note(f"stopped{told[getattr(stop, 'kept', None)]}")
+            raise
+
+    return wrapped
 
 
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:

@@ -225,6 +225,8 @@ def unfinished(out: Path) -> Settings | None:
 
 def nothing_to_resume(out: Path) -> bool:
     """Whether the run is finished and no other is to replace it; an error if one works on it."""
+    if not out.exists() and not Place(out).home.exists():
+        return False
     with locked(out):
         place = Place(out)
         place.recover(force=False)

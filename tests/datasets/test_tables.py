@@ -584,3 +584,30 @@ def test_what_is_written_is_read_back(names, rows):
     assert [row[:-1] for row in others] == expected
     found = [again._data.column(name).to_pylist() for name in names]
     assert [list(row) for row in zip(*found, strict=True)] == expected
+
+
+def names_compared(write, columns):
+    """Comparisons of column names while a table of so many columns is read and encoded."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+    names = [f"x{i}" for i in range(columns)]
+    rows = [f"a,1,{','.join(['1'] * columns)}", f"a,1,{','.join(['2'] * columns)}"]
+    path = write(f"{columns}.csv", "\n".join([",".join(["bag", "n", *names]), *rows]))
+    table = Table.read(path)
+    table.names[:] = map(Name, table.names)  # a search of the list would compare these
+    encoder = FeatureEncoder.fit(table, [str(name) for name in names])
+    assert encoder.apply(table).shape == (2, columns)
+    return compared
+
+
+def test_the_work_grows_with_the_columns_not_with_their_square(write):
+    assert names_compared(write, 800) <= 10 * 800

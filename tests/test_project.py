@@ -1,8 +1,10 @@
 """The project as a whole: a light import, a README that runs, an API page without gaps."""
 
+import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import llpkit
@@ -74,3 +76,44 @@ def test_api_page_names_every_public_name():
 
 def test_contributing_fits_a_screen():
     assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) < 50
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+OTHERWISE_CALLED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+OPTIONAL = {"dask", "distributed", "lightgbm", "ray", "triton"}
+
+
+def plain_name(requirement: str) -> str:
+    return re.split(r"[\s<>=!~;\[]", requirement)[0].lower().replace("_", "-")
+
+
+def test_what_is_imported_is_declared():
+    imported = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                imported.add(node.module.partition(".")[0])
+    imported -= {*sys.stdlib_module_names, "llpkit", *OPTIONAL}
+    names = {OTHERWISE_CALLED.get(name, name.replace("_", "-")).lower() for name in imported}
+    assert names == {plain_name(each) for each in PROJECT["project"]["dependencies"]}
+
+
+def test_every_dependency_has_a_lower_bound_that_is_tested_with():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.lower().replace("_", "-").split("==") for line in lines if "==" in line)
+    for each in PROJECT["project"]["dependencies"]:
+        bound = re.search(r">=([\d.]+)", each)
+        assert bound, each
+        low, used = ([int(p) for p in v.split(".")] for v in (bound[1], pins[plain_name(each)]))
+        assert low <= used, each
+
+
+def test_the_source_distribution_holds_what_the_readme_names():
+    sdist = PROJECT["tool"]["hatch"]["build"]["targets"].get("sdist", {})
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = {"Makefile", "constraints.txt"}  # by `make test`
+    named |= {path.name for path in ROOT.iterdir() if re.search(rf"\b{path.name}\b", readme)}
+    assert "exclude" not in sdist
+    assert named <= {*sdist.get("include", named)}  # without a list, all files that git knows

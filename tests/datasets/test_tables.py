@@ -624,3 +624,30 @@ def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
     assert counts.counts.tolist() == [1, 0, 0]
     more = load("feature-table", bag="bag", count="n", **table([f"{v}{point}0" for v in "10122"]))
     assert more.bags.counts.tolist() == [1, 0, 2]
+
+
+def names_compared(write, columns):
+    """Comparisons of column names while a table of so many columns is read and encoded."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            nonlocal compared
+            compared += 1
+            return str(self) == str(other)
+
+    names = [f"x{i}" for i in range(columns)]
+    rows = [f"a,1,{','.join(['1'] * columns)}", f"a,1,{','.join(['2'] * columns)}"]
+    path = write(f"{columns}.csv", "\n".join([",".join(["bag", "n", *names]), *rows]))
+    table = Table.read(path)
+    table.names[:] = map(Name, table.names)  # a search of the list would compare these
+    encoder = FeatureEncoder.fit(table, [str(name) for name in names])
+    assert encoder.apply(table).shape == (2, columns)
+    return compared
+
+
+def test_the_work_grows_with_the_columns_not_with_their_square(write):
+    assert names_compared(write, 800) <= 10 * 800

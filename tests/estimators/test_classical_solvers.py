@@ -1,5 +1,6 @@
 """The solvers of the classical estimators, against other solvers, enumeration and closed forms."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -279,3 +280,17 @@ def test_solvers_leave_their_input_alone():
 
     AlterSVMClassifier(kernel="rbf", n_init=1, random_state=0).fit(X, y)
     assert torch.equal(torch.from_numpy(X), torch.from_numpy(before))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("largest", [1e9, 1e12, 1e30, 1e200, 1e308])
+def test_one_huge_value_is_an_answer_or_an_error(kernel, largest):
+    rng = np.random.default_rng(0)
+    groups, labels = np.arange(60) // 4, rng.integers(0, 2, 60)
+    X = rng.normal(size=(60, 2))
+    X[3, 0] = largest
+    model = _alter.AlterSVMClassifier(kernel=kernel, n_init=2, random_state=0)
+    with contextlib.suppress(LLPError):
+        model.fit(X, np.bincount(groups, labels)[groups].astype(int), groups)
+        assert np.isfinite(model.predict_proba(X)).all()

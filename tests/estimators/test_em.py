@@ -450,3 +450,11 @@ def test_bags_without_any_positive_leave_nothing_to_learn():
     data = gaussians(40, 4)
     with pytest.raises(LLPError, match="the counts leave class 0 only"):
         LLPClassifier(LogisticRegression()).fit(data.X, np.zeros(40, int), data.groups)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_naive_bayes_on_constant_columns_is_an_error(value):
+    data = gaussians(40)
+    model = LLPClassifier(GaussianNB())
+    with np.errstate(all="ignore"), pytest.raises(LLPError, match="GaussianNB gave scores"):
+        model.fit(np.full((40, 2), value), data.y, data.groups)

@@ -1,6 +1,7 @@
 """Fitted estimators in files, without pickle."""
 
 import io
+import json
 import os
 import warnings
 import zipfile
@@ -27,6 +28,9 @@ _TRUSTED = (
     "sklearn.tree._tree.Tree",
     "sklearn.utils.validation.check_array",
 )
+
+_MOST_NODES, _ROUNDS = 10**7, 50
+"""Nodes of a file with all references followed, and how often sizes may change until known."""
 
 BOOSTERS = (
     "lightgbm.basic.Booster",
@@ -89,6 +93,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         content = file.read_bytes()
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_unpacked(file, sum(info.file_size for info in archive.infolist()))
+            _check_references(json.loads(archive.read("schema.json")))
         found = skops.io.get_untrusted_types(data=content)
         strange = _strange(found, trusted)
         if not strange:
@@ -103,6 +108,33 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         raise LLPError(f"{file} does not exist; check the path of the estimator") from error
     except Exception as error:  # of damage, readers raise all kinds
         raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
+
+
+def _check_references(schema: Any) -> None:
+    """Refuse parts that stand for each other so often that to go through them never ends.
+
+    A part stands for an earlier one of the same id, whichever of them skops meets first.
+    """
+    sizes: dict[Any, int] = {}
+
+    def size(part: Any) -> int:
+        if isinstance(part, list):
+            return sum(map(size, part))
+        if not isinstance(part, dict):
+            return 0
+        total = 1 + sum(map(size, part.values()))
+        if (own := part.get("__id__")) is None:
+            return total
+        sizes[own] = max(total, sizes.get(own, 0))
+        return sizes[own]
+
+    for _ in range(_ROUNDS):
+        before = dict(sizes)
+        if size(schema) > _MOST_NODES:
+            break
+        if sizes == before:
+            return
+    raise ValueError("its parts refer to each other without end")
 
 
 def _strange(found: Sequence[str], trusted: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ traceback, and one with a flipped bit in wrong numbers. Here whatever cannot be 
 written only costs the time to compile.
 """
 
+# mypy: allow-untyped-calls
 import contextlib
 import hashlib
 import os
@@ -20,7 +21,7 @@ from numba.core.serialize import dumps
 _DIGEST = hashlib.sha256().digest_size
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """What Numba asks for a kernel before it compiles, and hands the result to.
 
     Raises:
@@ -29,10 +30,8 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _Files(
-            Path(self._cache_path), self._impl.filename_base, locator.get_source_stamp()
-        )
+        name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
+        self._cache_file: Any = _Files(Path(self._cache_path), name, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types, or ``None`` if it has to be compiled."""

@@ -173,7 +173,7 @@ def parse_folds(text: str) -> list[int]:
             pairs = [(int(first), int(last if dash else first)) for first, dash, last in parts]
     except ValueError:
         pairs = []
-    there = all(0 <= first and last < FOLDS for first, last in pairs)  # before they are listed
+    there = all(first >= 0 and last < FOLDS for first, last in pairs)  # before they are listed
     folds = [fold for first, last in pairs for fold in range(first, last + 1)] if there else []
     if not folds:
         raise LLPError(

@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_a_run_is_refused(fit_survey, tmp_path, out, mor
 
 
 @pytest.mark.parametrize("device", ["mps", "cpu:7", "cuda:99", "meta", "abc", "", "cuda:-1", "xpu"])
-def test_a_device_that_is_notthere(fit_survey, llpkit, fitted, device):
+def test_a_device_that_is_not_there(fit_survey, llpkit, fitted, device):
     for done in (
         fit_survey("--out", "run", "--device", device),
         llpkit("evaluate", fitted, "--device", device),
@@ -163,6 +163,12 @@ def test_an_argument_that_is_not_utf_8(llpkit, fitted):
     done = llpkit("predict", fitted, "--out", "p.csv", "--prefix", "\udcff")
     assert done.code == 2
     assert not Path("p.csv").exists()
+
+
+@pytest.mark.parametrize("folds", ["9" * 30, "0-" + "9" * 30, "-1", "0-99999999999", "11", ""])
+def test_folds_that_are_not_there(llpkit, folds):
+    words = ("--dataset", "digits", "--folds", folds, "--dry-run")
+    assert llpkit("reproduce", "convergence", *words).code == 2
 
 
 def _tiny():

@@ -167,15 +167,15 @@ def parse_folds(text: str) -> list[int]:
     """
     try:
         if text.strip().isdecimal():
-            folds = list(range(int(text)))
+            pairs = [(0, int(text) - 1)]
         else:
-            folds = []
-            for part in filter(None, text.split(",")):
-                first, dash, last = part.partition("-")
-                folds += range(int(first), int(last if dash else first) + 1)
+            parts = [part.partition("-") for part in filter(None, text.split(","))]
+            pairs = [(int(first), int(last if dash else first)) for first, dash, last in parts]
     except ValueError:
-        folds = []
-    if not folds or not set(folds) <= set(range(FOLDS)):
+        pairs = []
+    there = all(first >= 0 and last < FOLDS for first, last in pairs)  # before they are listed
+    folds = [fold for first, last in pairs for fold in range(first, last + 1)] if there else []
+    if not folds:
         raise LLPError(
             f"folds = {text!r}; give a count such as 5, a range such as 0-4 or a list such as "
             f"0,3,7 of the folds 0 to {FOLDS - 1}"

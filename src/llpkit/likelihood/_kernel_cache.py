@@ -6,7 +6,6 @@ written only costs the time to compile.
 """
 
 # mypy: allow-untyped-calls
-
 import contextlib
 import hashlib
 import os
@@ -31,10 +30,8 @@ class KernelCache(FunctionCache):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _Files(  # type: ignore[assignment]
-            Path(self._cache_path), self._impl.filename_base, locator.get_source_stamp()
-        )
+        name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
+        self._cache_file: Any = _Files(Path(self._cache_path), name, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types, or ``None`` if it has to be compiled."""

@@ -560,8 +560,9 @@ def test_write_refusals(write, tmp_path):
     table = Table.read(write("t.csv", BASIC))
     message = refusal(table.write, tmp_path / "out.csv", {"n": np.zeros(5)})
     assert "has a column 'n' already; rename it" in message
+    (tmp_path / "no").touch()
     message = refusal(table.write, tmp_path / "no" / "out.csv", {"m": np.zeros(5)})
-    assert "out.csv cannot be written" in message
+    assert "cannot be written" in message
 
 
 hostile = st.one_of(

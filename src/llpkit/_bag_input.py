@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
-from llpkit.likelihood._evidence import NO_BOUND
-from llpkit.likelihood._ragged import segment_sum
+from llpkit.evidence import NO_BOUND, Evidence
+from llpkit.ragged import segment_sum
 
 Array = NDArray[Any]
 Seed = torch.Generator | int

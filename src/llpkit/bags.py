@@ -33,8 +33,8 @@ from llpkit._bag_input import (
     proportion_counts,
 )
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
-from llpkit.likelihood._ragged import bag_index, ranges, to_offsets
+from llpkit.evidence import Evidence
+from llpkit.ragged import bag_index, ranges, to_offsets
 
 
 class Bag(NamedTuple):

@@ -16,7 +16,7 @@ from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.likelihood._best import Reach, best, best_log_prob, cost, even_sample, reach
 from llpkit.likelihood._check import check_logits, check_numbers
-from llpkit.likelihood._ragged import segment_sum
+from llpkit.ragged import segment_sum
 
 _ROUNDING = 0.02
 """How far probabilities of all classes may be from one in sum; bfloat16 is off by up to 0.004."""

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit.likelihood import Evidence, log_prob
-from llpkit.likelihood._ragged import bag_index, segment_sum
+from llpkit.evidence import Evidence
+from llpkit.likelihood import log_prob
+from llpkit.ragged import bag_index, segment_sum
 
 ROUNDING = 1 / 12
 """Variance of a number rounded to whole units (Sheppard's correction)."""

@@ -12,7 +12,7 @@ from llpkit.bags import Bags
 from llpkit.datasets._table import Table
 from llpkit.datasets._words import several
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 
 Array = NDArray[Any]
 _DIGITS = 12  # decimals that a share can be told to have

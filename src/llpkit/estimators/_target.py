@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 from llpkit.likelihood._problem import _of_second
 
 Array = NDArray[Any]

@@ -6,6 +6,7 @@ for counts that are not known exactly. The modules below are private: bags of un
 stability, precision, devices and derivatives are their business.
 """
 
+from llpkit.evidence import Evidence
 from llpkit.likelihood._api import (
     CountDistribution,
     log_prob,
@@ -15,7 +16,6 @@ from llpkit.likelihood._api import (
     posterior,
     sample,
 )
-from llpkit.likelihood._evidence import Evidence
 
 __all__ = [
     "CountDistribution",

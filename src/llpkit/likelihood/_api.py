@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
 from llpkit.likelihood import _binary, _multiclass
 from llpkit.likelihood._check import check_logits, check_numbers, check_offsets
-from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._multiclass import MAX_STATES
 from llpkit.likelihood._problem import (
     METHODS,

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from llpkit.evidence import Evidence
 from llpkit.likelihood._api import log_prob, log_prob_and_posterior
-from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._multiclass import MAX_STATES, count_states
-from llpkit.likelihood._ragged import ranges, to_offsets
+from llpkit.ragged import ranges, to_offsets
 
 
 class Reach(NamedTuple):

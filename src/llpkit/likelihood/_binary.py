@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.likelihood._pieces import Pieces
-from llpkit.likelihood._ragged import (
+from llpkit.ragged import (
     bag_index,
     descending,
     ranges,

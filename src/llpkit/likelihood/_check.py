@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
+from llpkit.evidence import NO_BOUND, Evidence, whole_numbers
 from llpkit.likelihood._binary import without_known
-from llpkit.likelihood._evidence import NO_BOUND, Evidence, whole_numbers
 from llpkit.likelihood._pieces import Pieces
 
 LARGEST = 1e6

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from llpkit.likelihood._binary import Tilted, evaluate, tilt, tilted_log_weight, without_known
 from llpkit.likelihood._pieces import Pieces
-from llpkit.likelihood._ragged import (
+from llpkit.ragged import (
     bag_index,
     descending,
     ranges,

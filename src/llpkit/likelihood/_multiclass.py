@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError, TooManyStates
-from llpkit.likelihood._evidence import Evidence
-from llpkit.likelihood._ragged import (
+from llpkit.evidence import Evidence
+from llpkit.ragged import (
     bag_index,
     ranges,
     segment_logsumexp,

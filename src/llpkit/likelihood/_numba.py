@@ -28,7 +28,7 @@ from torch import Tensor
 from llpkit.likelihood._binary import NEGLIGIBLE
 from llpkit.likelihood._kernel_cache import KernelCache
 from llpkit.likelihood._pieces import Pieces
-from llpkit.likelihood._ragged import to_offsets
+from llpkit.ragged import to_offsets
 
 SMALL = 128
 """Largest bag for the recursions; beyond it the Fourier sum is faster (measured)."""

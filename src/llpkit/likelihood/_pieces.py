@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from llpkit.likelihood._evidence import Evidence
-from llpkit.likelihood._ragged import bag_index, to_offsets
+from llpkit.evidence import Evidence
+from llpkit.ragged import bag_index, to_offsets
 
 _ROUNDING = 8 * torch.finfo(torch.float64).eps
 """A rise of the slope up to this, relative to the log-weights, is rounding and not a break."""

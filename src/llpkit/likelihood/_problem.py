@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
 from llpkit.likelihood import _binary, _draw, _multiclass, _sinkhorn
 from llpkit.likelihood._check import (
     all_finite,
@@ -19,9 +20,8 @@ from llpkit.likelihood._check import (
     check_possible,
     impossible_bag,
 )
-from llpkit.likelihood._evidence import Evidence
 from llpkit.likelihood._pieces import Pieces, cut
-from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
 PATHS = ("auto", "torch", "numba", "triton")
 METHODS = ("exact", "sinkhorn")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood._ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
 _SWEEPS = 20
 _STEPS = 30

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 
 
 @dataclass(frozen=True)

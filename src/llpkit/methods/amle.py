@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 from llpkit.losses import normal_loss
 from llpkit.methods._base import BagMethod
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 from llpkit.losses import count_loss
 from llpkit.methods._base import BagMethod, Task
 from llpkit.methods._likelihood import check_reach, known

@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood._ragged import bag_index
 from llpkit.losses import proportion_loss
 from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits, weighted_mean
 from llpkit.networks import generator_for
+from llpkit.ragged import bag_index
 
 
 class LLPGAN(Method):

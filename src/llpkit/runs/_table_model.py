@@ -16,7 +16,7 @@ from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
 from llpkit.likelihood._best import best_log_prob
-from llpkit.likelihood._ragged import segment_sum
+from llpkit.ragged import segment_sum
 from llpkit.runs._measure import probability_of
 from llpkit.training import Fitted
 from llpkit.training._feed import Preprocess

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
-from llpkit.likelihood._ragged import ranges, to_offsets
+from llpkit.ragged import ranges, to_offsets
 
 
 def instance_batches(num_instances: int, batch_size: int) -> list[Tensor]:

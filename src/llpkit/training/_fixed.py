@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 from llpkit.methods import Batch
 from llpkit.training._batches import bag_batches
 

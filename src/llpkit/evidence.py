@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.likelihood._ragged import ranges, to_offsets
+from llpkit.ragged import ranges, to_offsets
 
 NO_BOUND = 2**62
 """An upper end that no bag reaches."""

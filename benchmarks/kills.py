@@ -387,8 +387,8 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import _page as page
 
-    names = "cli runs demo experiments._progress likelihood._numba training._fit runs._table_page"
-    for name in names.split():
+    names = "cli runs demo experiments._progress training._fit runs._table_page"
+    for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):
         importlib.import_module(name)

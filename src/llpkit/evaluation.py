@@ -14,8 +14,8 @@ from torch import Tensor
 from llpkit._bag_input import checked_labels, integer, numbers
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
-from llpkit.likelihood._best import Reach, best, best_log_prob, cost, even_sample, reach
-from llpkit.likelihood._check import check_logits, check_numbers
+from llpkit.likelihood.budget import Reach, best, best_log_prob, cost, even_sample, reach
+from llpkit.likelihood.checks import check_logits, check_numbers
 from llpkit.ragged import segment_sum
 
 _ROUNDING = 0.02

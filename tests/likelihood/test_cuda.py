@@ -52,12 +52,12 @@ def test_one_large_bag(dtype):
 
 
 def test_auto_takes_the_kernels(monkeypatch):
-    from llpkit.likelihood import _triton
+    from llpkit.likelihood.kernels import triton_binary
 
     z, counts, offsets = draw([3, 4, 40])
     likelihood.posterior(z, counts, offsets)  # the first call also tries whether kernels launch
-    called, evaluate = [], _triton.evaluate
-    monkeypatch.setattr(_triton, "evaluate", lambda *a: called.append(1) or evaluate(*a))
+    called, evaluate = [], triton_binary.evaluate
+    monkeypatch.setattr(triton_binary, "evaluate", lambda *a: called.append(1) or evaluate(*a))
     likelihood.posterior(z, counts, offsets)
     assert called == [1]
     some = Evidence.at_least([1, 1, 1])

@@ -12,7 +12,7 @@ pytest.importorskip("numba")
 
 COMPUTE = """
 import os, pathlib, shutil, sys, torch
-import llpkit.likelihood._numba
+import llpkit.likelihood.kernels.numba_binary
 if len(sys.argv) > 1:  # what was a folder when the kernels were declared is one no longer
     folder = pathlib.Path(os.environ["NUMBA_CACHE_DIR"])
     shutil.rmtree(folder)

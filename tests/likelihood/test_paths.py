@@ -15,7 +15,7 @@ from llpkit.likelihood import Evidence
 from oracle import assert_close
 from strategies import batch
 
-_numba = pytest.importorskip("llpkit.likelihood._numba")
+numba_binary = pytest.importorskip("llpkit.likelihood.kernels.numba_binary")
 
 
 def assert_paths_agree(data, tolerance=1e-11):
@@ -108,11 +108,11 @@ def mixed_bags():
 
 # A kernel -> where its posteriors are: in the last argument, which it fills, or in what it returns.
 KERNELS = {
-    ("_numba", "evaluate"): "returned",
-    ("_numba", "run_small"): "filled",
-    ("_numba", "run_rest"): "filled",
-    ("_binary", "evaluate"): "returned",
-    ("_binary", "_fourier"): "returned",
+    ("kernels.numba_binary", "evaluate"): "returned",
+    ("kernels.numba_binary", "run_small"): "filled",
+    ("kernels.numba_binary", "run_rest"): "filled",
+    ("binary", "evaluate"): "returned",
+    ("binary", "_fourier"): "returned",
 }
 
 
@@ -143,12 +143,12 @@ def test_the_comparison_notices_a_broken_kernel(module, name, monkeypatch):
 
 def test_the_comparison_notices_a_missing_factor(monkeypatch):
     """A wrong log-probability with right posteriors."""
-    evaluate = _numba.evaluate
+    evaluate = numba_binary.evaluate
 
     def broken(*args):
         log_prob, phi = evaluate(*args)
         return log_prob + 1e-9, phi
 
-    monkeypatch.setattr(_numba, "evaluate", broken)
+    monkeypatch.setattr(numba_binary, "evaluate", broken)
     with pytest.raises(AssertionError, match="scaled error"):
         assert_paths_agree(many_small_bags())

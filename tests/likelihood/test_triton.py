@@ -9,12 +9,12 @@ import torch
 
 from llpkit import likelihood
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence, _problem
+from llpkit.likelihood import Evidence, dispatch
 from oracle import Enumeration, assert_close
 from strategies import rounded
 
 pytest.importorskip("triton", reason="the kernels need the package triton")
-_triton = pytest.importorskip("llpkit.likelihood._triton")
+triton_binary = pytest.importorskip("llpkit.likelihood.kernels.triton_binary")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF, NAN = float("inf"), float("nan")
@@ -66,7 +66,7 @@ def every_count(style, most=10):
 
 @each_dtype
 @pytest.mark.parametrize("style", [0, 1, 5, 50, 300, "ties"])
-@pytest.mark.parametrize("most", [2, _triton.FEW, _triton.FEW + 1, 10])
+@pytest.mark.parametrize("most", [2, triton_binary.FEW, triton_binary.FEW + 1, 10])
 def test_every_count(style, most, dtype):
     bags, counts, expected = every_count(style, most)
     log_prob, phi = both(tensors(bags, counts, dtype))
@@ -148,7 +148,7 @@ def test_impossible_bags_have_their_prior(n, dtype):
     bags, counts = [z, sure, -sure, z, z], [n + 1, 1, n - 1, -1, 1]
     logits, y, offsets = tensors(bags, counts, dtype)
     # No negative count gets past the public functions on the CPU, but one on a card may.
-    log_prob, phi = _triton.evaluate(logits, offsets, y)
+    log_prob, phi = triton_binary.evaluate(logits, offsets, y)
     assert log_prob.isinf().tolist() == [True] * 4 + [False]
     torch.testing.assert_close(phi[: 4 * n], logits[: 4 * n].sigmoid())
 
@@ -183,7 +183,7 @@ def mixed(rng):
 def test_few_instances_beside_many(dtype):
     """Programs whose bags all have few instances take another way than their neighbours."""
     rng = np.random.default_rng(11)
-    lanes = _triton.LANES
+    lanes = triton_binary.LANES
     sizes = np.r_[rng.integers(0, 5, size=lanes), rng.integers(0, 13, size=lanes), 1, 4]
     bags = [rng.normal(size=n) * 3 for n in sizes]
     assert_as_torch(bags, rng.integers(0, sizes + 1), dtype)
@@ -191,8 +191,8 @@ def test_few_instances_beside_many(dtype):
 
 @each_dtype
 def test_mixed_sizes_in_many_programs(dtype, monkeypatch):
-    monkeypatch.setattr(_triton, "LANES", 16)
-    monkeypatch.setattr(_triton, "_programs", lambda _: 2)
+    monkeypatch.setattr(triton_binary, "LANES", 16)
+    monkeypatch.setattr(triton_binary, "_programs", lambda _: 2)
     assert_as_torch(*mixed(np.random.default_rng(8)), dtype)
 
 
@@ -263,10 +263,10 @@ def test_what_the_kernels_do_not_take():
 
 
 def test_without_a_card_or_the_package(monkeypatch):
-    monkeypatch.setattr(_problem, "_interpreted", lambda: False)
+    monkeypatch.setattr(dispatch, "_interpreted", lambda: False)
     with pytest.raises(LLPError, match=r"needs CUDA tensors \(these are on cpu\)"):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
-    monkeypatch.setattr(_problem, "_installed", lambda _: False)
+    monkeypatch.setattr(dispatch, "_installed", lambda _: False)
     with pytest.raises(LLPError, match=r'installed: False\); use path = "auto"'):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
 
@@ -274,7 +274,7 @@ def test_without_a_card_or_the_package(monkeypatch):
 @pytest.mark.parametrize("wrong", ["count", "logit", "log_prob"])
 def test_the_comparison_notices_a_broken_kernel(wrong, monkeypatch):
     bags, counts = mixed(np.random.default_rng(13))
-    evaluate = _triton.evaluate
+    evaluate = triton_binary.evaluate
 
     def broken(z, offsets, counts):
         if wrong == "count":
@@ -288,7 +288,7 @@ def test_the_comparison_notices_a_broken_kernel(wrong, monkeypatch):
         return log_prob + (1e-4 if wrong == "log_prob" else 0), phi
 
     assert_as_torch(bags, counts, torch.float32)
-    monkeypatch.setattr(_triton, "evaluate", broken)
+    monkeypatch.setattr(triton_binary, "evaluate", broken)
     with pytest.raises(AssertionError, match="scaled error"):
         assert_as_torch(bags, counts, torch.float32)
 
@@ -308,16 +308,16 @@ def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
         def __getitem__(self, _):
             raise RuntimeError("no compiler\nand more")
 
-    monkeypatch.setattr(_triton, kernel, Fails())
-    _problem._launches.cache_clear()
+    monkeypatch.setattr(triton_binary, kernel, Fails())
+    dispatch._launches.cache_clear()
     with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
-        assert not _problem._launches(torch.device(DEVICE), torch.float32)
-    assert not _problem._launches(torch.device(DEVICE), torch.float32)  # and no second warning
-    _problem._launches.cache_clear()
+        assert not dispatch._launches(torch.device(DEVICE), torch.float32)
+    assert not dispatch._launches(torch.device(DEVICE), torch.float32)  # and no second warning
+    dispatch._launches.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_all_kernels_can_be_launched(dtype):
-    _problem._launches.cache_clear()
-    assert _problem._launches(torch.device(DEVICE), dtype)
-    _problem._launches.cache_clear()
+    dispatch._launches.cache_clear()
+    assert dispatch._launches(torch.device(DEVICE), dtype)
+    dispatch._launches.cache_clear()

@@ -120,18 +120,18 @@ class Engine:
     """Counts the states that the exact recursion is asked for."""
 
     def __init__(self, monkeypatch):
-        from llpkit.likelihood import _best
+        from llpkit.likelihood import budget
 
         self.states, self.bags = 0.0, []
-        inner = _best.log_prob_and_posterior
+        inner = budget.log_prob_and_posterior
 
         def counting(logits, evidence, offsets, **options):
             if options.get("method", "exact") == "exact":
-                self.states += float(_best.count_states(evidence, offsets.diff()).sum())
+                self.states += float(budget.count_states(evidence, offsets.diff()).sum())
                 self.bags.append(len(evidence))
             return inner(logits, evidence, offsets, **options)
 
-        monkeypatch.setattr(_best, "log_prob_and_posterior", counting)
+        monkeypatch.setattr(budget, "log_prob_and_posterior", counting)
 
 
 @pytest.mark.parametrize("method", ["dllp", "amle", "supervised"])

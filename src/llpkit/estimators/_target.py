@@ -18,7 +18,7 @@ from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood._problem import _of_second
+from llpkit.likelihood.dispatch import _of_second
 
 Array = NDArray[Any]
 

@@ -1,13 +1,18 @@
 """The exact likelihood of label counts in bags, with posteriors.
 
 Six functions on flat logits and offsets: :func:`log_prob`, :func:`posterior`,
-:func:`log_prob_and_posterior`, :func:`pmf`, :func:`sample` and :func:`mode`; and :class:`Evidence`
-for counts that are not known exactly. The modules below are private: bags of unequal size,
-stability, precision, devices and derivatives are their business.
+:func:`log_prob_and_posterior`, :func:`pmf`, :func:`sample` and :func:`mode`. Counts that are not
+known exactly are an :class:`~llpkit.Evidence`.
+
+In the order of a call: ``api`` has the functions, ``checks`` their arguments, ``dispatch`` chooses
+who answers and attaches derivatives. ``binary`` and ``classes`` are the exact likelihood in torch
+(``pieces`` is the form in which ``binary`` takes evidence), ``approximations`` what stands in for
+it, ``sampling`` draws labels, ``kernels`` has the compiled backends. ``budget`` is for measures of
+models: what a bag's likelihood costs, and the best that can be had for that.
 """
 
 from llpkit.evidence import Evidence
-from llpkit.likelihood._api import (
+from llpkit.likelihood.api import (
     CountDistribution,
     log_prob,
     log_prob_and_posterior,

@@ -3,8 +3,8 @@
 from typing import Literal, cast
 
 from llpkit.errors import LLPError, TooManyStates
-from llpkit.likelihood._multiclass import MAX_STATES, check_budget
-from llpkit.likelihood._problem import METHODS, check_choice
+from llpkit.likelihood.classes import MAX_STATES, check_budget
+from llpkit.likelihood.dispatch import METHODS, check_choice
 from llpkit.methods._base import Task
 
 Likelihood = Literal["exact", "sinkhorn"]

@@ -10,7 +10,7 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Settings
 from llpkit.datasets import Inputs
-from llpkit.likelihood._best import best, cost, even_sample, reach
+from llpkit.likelihood.budget import best, cost, even_sample, reach
 from llpkit.runs._data import take
 from llpkit.training import Fitted
 from llpkit.training._loop import MEASURE_BUDGET

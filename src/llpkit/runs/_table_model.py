@@ -15,7 +15,7 @@ from llpkit._files import Checksums, add_checksums, write_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
-from llpkit.likelihood._best import best_log_prob
+from llpkit.likelihood.budget import best_log_prob
 from llpkit.ragged import segment_sum
 from llpkit.runs._measure import probability_of
 from llpkit.training import Fitted

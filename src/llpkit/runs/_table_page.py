@@ -16,7 +16,7 @@ from llpkit.bags import Bags
 from llpkit.config import Config
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.datasets._features import NumberColumn
-from llpkit.likelihood._best import reach
+from llpkit.likelihood.budget import reach
 from llpkit.report import (
     Calibration,
     Page,

@@ -20,7 +20,7 @@ from llpkit._files import locked
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.evaluation import Gain, baseline_note, gain, measurable, warn_of_approximation
-from llpkit.likelihood._best import best_log_prob, cost, even_sample
+from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
 from llpkit.training._callbacks import Callback, Progress

@@ -22,7 +22,7 @@ from llpkit.evaluation import (
     measurable,
     proportion_error,
 )
-from llpkit.likelihood._best import cost, even_sample
+from llpkit.likelihood.budget import cost, even_sample
 from llpkit.methods import Batch, LargeBag, Method, Task, Trainer, as_logits
 from llpkit.methods._base import BagMethod
 from llpkit.training._batches import bag_batches, epoch_seed, instance_batches, positions_of
@@ -38,7 +38,7 @@ Augmentation = Callable[[Tensor], Tensor]
 MEASURES = ("auto", "all", "off")
 MEASURE_BUDGET = 2**22
 """States of the exact recursion that a measure of the training bags may cost in an epoch: with K
-classes, about a tenth of a second on one core. See :func:`llpkit.likelihood._best.cost`."""
+classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
 
 AT_ONCE = 2**24
 """Values of inputs that a CUDA device prepares at once: enough to fill it, few enough to hold."""

@@ -12,7 +12,7 @@ from llpkit._files import Checksums, add_checksums, write_bytes, write_text
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of, warn_of_approximation
-from llpkit.likelihood._best import best
+from llpkit.likelihood.budget import best
 from llpkit.training._check import check_finite, check_table
 from llpkit.training._checkpoint import load_weights
 from llpkit.training._feed import Feed, Preprocess, as_inputs

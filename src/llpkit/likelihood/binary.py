@@ -1,6 +1,6 @@
 r"""The exact count likelihood of binary bags in plain torch: the truth on every device.
 
-Every piece of evidence (see :mod:`._pieces`) is looked at from the tilted measure in which its most
+Every piece of evidence (see :mod:`.pieces`) is looked at from the tilted measure in which its most
 probable count ``c`` is the expected one, :math:`\sum_i \sigma(z_i + t) = c`. There the probability
 of ``c`` is about :math:`1/\sqrt{2\pi\sigma^2}`, never small, so a Fourier sum of products of
 characteristic functions gives the likelihood and all posteriors to rounding error:
@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit.likelihood._pieces import Pieces
+from llpkit.likelihood.pieces import Pieces
 from llpkit.ragged import (
     bag_index,
     descending,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from llpkit.evidence import Evidence
-from llpkit.likelihood._api import log_prob, log_prob_and_posterior
-from llpkit.likelihood._multiclass import MAX_STATES, count_states
+from llpkit.likelihood.api import log_prob, log_prob_and_posterior
+from llpkit.likelihood.classes import MAX_STATES, count_states
 from llpkit.ragged import ranges, to_offsets
 
 

@@ -25,7 +25,7 @@ _TOLERANCE = 1e-9
 _COOLING = 4.0
 
 
-def evaluate(
+def sinkhorn(
     log_p: Tensor,
     counts: Tensor,
     offsets: Tensor,
@@ -42,7 +42,7 @@ def evaluate(
     t = _solve(log_p, y, offsets)
     bound, phi, total = _tilt(log_p, y, offsets, t)
     if strict:
-        _check(total, y)
+        _check_totals(total, y)
     enough = segment_sum((log_p > -torch.inf).to(y.dtype), offsets) >= y
     bound = torch.where(enough.all(1), bound, -torch.inf)
     if direction is None:
@@ -154,7 +154,7 @@ def _cooled(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
     return torch.where((better | t.isnan().any(1))[:, None], warm, t)
 
 
-def _check(total: Tensor, y: Tensor) -> None:
+def _check_totals(total: Tensor, y: Tensor) -> None:
     """Refuse a bag whose tilted totals miss its counts."""
     off = (total - y).abs().amax(1)
     failed = ~(off <= 1e-6 * y.sum(1).clamp(min=1))

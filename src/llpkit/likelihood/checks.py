@@ -8,8 +8,8 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import NO_BOUND, Evidence, whole_numbers
-from llpkit.likelihood._binary import without_known
-from llpkit.likelihood._pieces import Pieces
+from llpkit.likelihood.binary import without_known
+from llpkit.likelihood.pieces import Pieces
 
 LARGEST = 1e6
 """Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""

@@ -1,5 +1,6 @@
-r"""Triton kernel for larger bags: the tilted Fourier sum of :mod:`._binary`, a program a bag.
+r"""Triton kernel for larger bags: the tilted Fourier sum, one program per bag.
 
+The sum is that of :mod:`llpkit.likelihood.binary`.
 The order statistics beside the count bracket the tilt; they are found bit by bit, which needs no
 sorting and is exact for any logits. Newton's iteration then finds the tilt in float32, where being
 near is enough. One pass in float64 multiplies the characteristic functions, one factor an instance,

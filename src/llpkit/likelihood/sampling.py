@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from llpkit.likelihood._binary import Tilted, evaluate, tilt, tilted_log_weight, without_known
-from llpkit.likelihood._pieces import Pieces
+from llpkit.likelihood.binary import Tilted, evaluate, tilt, tilted_log_weight, without_known
+from llpkit.likelihood.pieces import Pieces
 from llpkit.ragged import (
     bag_index,
     descending,

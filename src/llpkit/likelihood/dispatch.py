@@ -10,8 +10,8 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood import _binary, _draw, _multiclass, _sinkhorn
-from llpkit.likelihood._check import (
+from llpkit.likelihood import approximations, binary, classes, sampling
+from llpkit.likelihood.checks import (
     all_finite,
     check_evidence,
     check_logits,
@@ -20,7 +20,7 @@ from llpkit.likelihood._check import (
     check_possible,
     impossible_bag,
 )
-from llpkit.likelihood._pieces import Pieces, cut
+from llpkit.likelihood.pieces import Pieces, cut
 from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
 PATHS = ("auto", "torch", "numba", "triton")
@@ -84,7 +84,7 @@ def state(
         return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), kernel)
     if path == "numba" and not evidence.is_exact:
         raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
-    _multiclass.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
+    classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
     return z, ClassProblem(ends, evidence, kernel == "numba" and evidence.is_exact)
 
 
@@ -160,14 +160,15 @@ def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
 @cache
 def _launches(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether every kernel can be launched: Triton is there, but may lack a compiler or headers."""
-    from llpkit.likelihood import _triton
+    from llpkit.likelihood.kernels import triton_binary
 
     try:
         offsets = torch.tensor([0, 1, 14, 47], device=device)  # a bag of each kernel
         z = torch.zeros(47, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
         z = z.to(device)
-        log_p, phi = _triton.evaluate(z, offsets, torch.ones(3, dtype=torch.int64, device=device))
-        _triton.pull_back(log_p, z, phi, offsets)
+        counts = torch.ones(3, dtype=torch.int64, device=device)
+        log_p, phi = triton_binary.evaluate(z, offsets, counts)
+        triton_binary.pull_back(log_p, z, phi, offsets)
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
@@ -180,9 +181,9 @@ def _launches(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def _interpreted() -> bool:
-    from llpkit.likelihood import _triton
+    from llpkit.likelihood.kernels import triton_binary
 
-    return _triton.INTERPRETED
+    return triton_binary.INTERPRETED
 
 
 def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
@@ -192,7 +193,7 @@ def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
         second = ranges(torch.zeros_like(n), n + 1)
         bag = bag_index(to_offsets(n + 1))
         both = torch.stack([n[bag] - second, second], 1)
-        log_w = _multiclass.log_weight(evidence, bag, both).sum(1)
+        log_w = classes.log_weight(evidence, bag, both).sum(1)
         return Evidence(torch.zeros_like(n), n, log_w, to_offsets(n + 1))
     low = torch.maximum(evidence.low[:, 1], n - evidence.high[:, 0])
     high = torch.minimum(evidence.high[:, 1], n - evidence.low[:, 0])
@@ -210,26 +211,27 @@ class BinaryProblem(ExactProblem):
 
     @cached_property
     def pieces(self) -> Pieces:
+        """The evidence as all backends but Triton take it."""
         return cut(self.evidence)
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         if direction is None and self.kernel == "triton":
-            from llpkit.likelihood import _triton
+            from llpkit.likelihood.kernels import triton_binary
 
-            return (*_triton.evaluate(z, self.offsets, self.evidence.counts), None)
+            return (*triton_binary.evaluate(z, self.offsets, self.evidence.counts), None)
         if direction is None and self.kernel == "numba":
-            from llpkit.likelihood import _numba
+            from llpkit.likelihood.kernels import numba_binary
 
-            return (*_numba.evaluate(z, self.offsets, self.pieces), None)
-        return _binary.evaluate(z, self.offsets, self.pieces, direction)
+            return (*numba_binary.evaluate(z, self.offsets, self.pieces), None)
+        return binary.evaluate(z, self.offsets, self.pieces, direction)
 
     def pull_back(self, grad: Tensor, z: Tensor, phi: Tensor) -> Tensor:
         if self.kernel == "triton" and not torch.is_grad_enabled():
-            from llpkit.likelihood import _triton
+            from llpkit.likelihood.kernels import triton_binary
 
-            return _triton.pull_back(grad, z, phi, self.offsets)
+            return triton_binary.pull_back(grad, z, phi, self.offsets)
         return super().pull_back(grad, z, phi)  # can itself be differentiated
 
     def prior(self, z: Tensor) -> Tensor:
@@ -239,10 +241,10 @@ class BinaryProblem(ExactProblem):
         check_possible(z, self.offsets, self.pieces)
 
     def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
-        return _draw.sample(z, self.offsets, self.pieces, generator, copies)
+        return sampling.sample(z, self.offsets, self.pieces, generator, copies)
 
     def mode(self, z: Tensor) -> Tensor:
-        return _draw.mode(z, self.offsets, self.pieces)
+        return sampling.mode(z, self.offsets, self.pieces)
 
 
 class ClassProblem(ExactProblem):
@@ -256,23 +258,23 @@ class ClassProblem(ExactProblem):
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        log_p = _multiclass.log_prior(z)
+        log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
-            return _multiclass.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood import _numba_classes
+            return classes.evaluate(log_p, self.offsets, self.evidence, direction)
+        from llpkit.likelihood.kernels import numba_classes
 
-        log_prob, phi = _numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
         left = log_prob.isnan().nonzero()[:, 0]
         if len(left):
             sizes = self.offsets.diff()[left]
             rows = ranges(self.offsets[left], sizes)
             some = self.evidence[left]
-            part = _multiclass.evaluate(log_p[rows], to_offsets(sizes), some)
+            part = classes.evaluate(log_p[rows], to_offsets(sizes), some)
             log_prob[left], phi[rows] = part[0], part[1]
         return log_prob, phi, None
 
     def prior(self, z: Tensor) -> Tensor:
-        return _multiclass.log_prior(z).exp()
+        return classes.log_prior(z).exp()
 
     def refuse_impossible(self, z: Tensor) -> None:
         if bool(self.prior(z).gt(0).all()) and len(self.evidence.table) == 0:
@@ -282,12 +284,12 @@ class ClassProblem(ExactProblem):
             raise impossible_bag(int((log_p == -torch.inf).nonzero()[0]))
 
     def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
-        log_p = _multiclass.log_prior(z)
-        return _multiclass.draw(log_p, self.offsets, self.evidence, generator, copies)
+        log_p = classes.log_prior(z)
+        return classes.draw(log_p, self.offsets, self.evidence, generator, copies)
 
     def mode(self, z: Tensor) -> Tensor:
-        log_p = _multiclass.log_prior(z)
-        return _multiclass.draw(log_p, self.offsets, self.evidence, None, None)[0]
+        log_p = classes.log_prior(z)
+        return classes.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
 class SinkhornProblem(Problem):
@@ -303,11 +305,13 @@ class SinkhornProblem(Problem):
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        log_p = _multiclass.log_prior(z)
-        return _sinkhorn.evaluate(log_p, self.counts, self.offsets, direction, strict=self.strict)
+        log_p = classes.log_prior(z)
+        return approximations.sinkhorn(
+            log_p, self.counts, self.offsets, direction, strict=self.strict
+        )
 
     def prior(self, z: Tensor) -> Tensor:
-        return _multiclass.log_prior(z).exp()
+        return classes.log_prior(z).exp()
 
     def refuse_impossible(self, z: Tensor) -> None:
         """The solver itself raises."""

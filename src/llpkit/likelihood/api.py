@@ -8,10 +8,10 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood import _binary, _multiclass
-from llpkit.likelihood._check import check_logits, check_numbers, check_offsets
-from llpkit.likelihood._multiclass import MAX_STATES
-from llpkit.likelihood._problem import (
+from llpkit.likelihood import binary, classes
+from llpkit.likelihood.checks import check_logits, check_numbers, check_offsets
+from llpkit.likelihood.classes import MAX_STATES
+from llpkit.likelihood.dispatch import (
     METHODS,
     PATHS,
     Problem,
@@ -148,11 +148,11 @@ def pmf(
         check_numbers(logits)
     z = logits.to(torch.float64)
     if z.dim() == 1:
-        probability, counts, out = _binary.pmf(z, ends)
+        probability, counts, out = binary.pmf(z, ends)
     else:
         anything = Evidence.unknown(len(ends) - 1, z.shape[1]).to(z.device)
-        _multiclass.check_budget(anything, ends.diff(), max_states, approximation=False)
-        probability, counts, out = _multiclass.pmf(_multiclass.log_prior(z), ends)
+        classes.check_budget(anything, ends.diff(), max_states, approximation=False)
+        probability, counts, out = classes.pmf(classes.log_prior(z), ends)
     return CountDistribution(probability.to(logits.dtype), counts, out)
 
 

@@ -8,7 +8,8 @@ symmetric polynomials of :math:`u_i = e^{z_i}`,
 
 each :math:`e_{y-1}(u_{\setminus i})` put together from a prefix and a suffix. All terms are
 positive, so nothing cancels. Everything else is seen from the tilted measure, as in
-:mod:`._binary`: a forward-backward recursion for small bags, the Fourier sum for large ones.
+:mod:`llpkit.likelihood.binary`: a forward-backward recursion for small bags, the Fourier sum for
+large ones.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from llpkit.likelihood._binary import NEGLIGIBLE
-from llpkit.likelihood._kernel_cache import KernelCache
-from llpkit.likelihood._pieces import Pieces
+from llpkit.likelihood.binary import NEGLIGIBLE
+from llpkit.likelihood.kernels.cache import KernelCache
+from llpkit.likelihood.pieces import Pieces
 from llpkit.ragged import to_offsets
 
 SMALL = 128
@@ -93,7 +94,7 @@ def _pool(pid: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="llpkit")
 
 
-def _jit(**options: Any) -> Callable[[F], F]:
+def jit(**options: Any) -> Callable[[F], F]:
     """Compile without the interpreter lock, and keep the result for the next process."""
 
     def wrap(function: F) -> F:
@@ -105,7 +106,7 @@ def _jit(**options: Any) -> Callable[[F], F]:
     return wrap
 
 
-@_jit()
+@jit()
 def run_small(
     first: int,
     last: int,
@@ -145,7 +146,7 @@ def run_small(
     return left
 
 
-@_jit()
+@jit()
 def run_rest(
     first: int,
     last: int,
@@ -203,7 +204,7 @@ def run_rest(
     return 0
 
 
-@_jit()
+@jit()
 def _sigmoid(x: float) -> float:
     if x >= 0:
         return 1.0 / (1.0 + math.exp(-x))
@@ -211,12 +212,12 @@ def _sigmoid(x: float) -> float:
     return e / (1.0 + e)
 
 
-@_jit()
+@jit()
 def _log_sigmoid(x: float) -> float:
     return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
 
 
-@_jit()
+@jit()
 def _symmetric(
     exp_z: Array,
     begin: int,
@@ -257,7 +258,7 @@ def _symmetric(
     return float(total / scale)
 
 
-@_jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"reassoc", "contract"})
 def _symmetric_narrow(
     exp_z: Array,
     begin: int,
@@ -301,12 +302,12 @@ def _symmetric_narrow(
     return float(total / scale)
 
 
-@_jit()
+@jit()
 def _log_weight(tabled: bool, base: int, table: Array, k: int) -> float:
     return table[base + k] if tabled else 0.0
 
 
-@_jit()
+@jit()
 def _mean_at(z: Array, t: float) -> float:
     mean = 0.0
     for i in range(len(z)):
@@ -314,7 +315,7 @@ def _mean_at(z: Array, t: float) -> float:
     return mean
 
 
-@_jit()
+@jit()
 def _piece(
     z: Array,
     low: int,
@@ -337,7 +338,7 @@ def _piece(
             phi[i] = 1.0 if low > 0 else 0.0
         return value
 
-    # The most probable count: see _binary._anchor.
+    # The most probable count: see binary._anchor.
     c, end = low, high
     while c < end:
         middle = (c + end) // 2
@@ -392,7 +393,7 @@ def _piece(
     return scale + math.log(_fourier(p, q, variance, reach, c, first, weight, phi))
 
 
-@_jit()
+@jit()
 def _smallest(x: Array, n: int, k: int) -> float:
     """The ``k``-th smallest of ``x[:n]``, which is reordered (Hoare's selection)."""
     left, right = 0, n - 1
@@ -417,9 +418,9 @@ def _smallest(x: Array, n: int, k: int) -> float:
     return float(x[k])
 
 
-@_jit()
+@jit()
 def _tilt(z: Array, centre: float, target: float, half: float) -> float:
-    """See _binary._solve."""
+    """See binary._solve."""
     n = len(z)
     tau, left, right = 0.0, -half, half
     for _ in range(200):
@@ -441,7 +442,7 @@ def _tilt(z: Array, centre: float, target: float, half: float) -> float:
     return tau
 
 
-@_jit()
+@jit()
 def _recursion(
     p: Array, q: Array, first: int, weight: Array, phi: Array, beta: Array, alpha: Array
 ) -> float:
@@ -467,7 +468,7 @@ def _recursion(
     return float(total)
 
 
-@_jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"reassoc", "contract"})
 def _fourier(
     p: Array,
     q: Array,

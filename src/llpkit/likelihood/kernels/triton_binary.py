@@ -1,8 +1,8 @@
 """The path for CUDA tensors: binary bags with exact counts, by Triton kernels.
 
 Three kernels look at all bags, and each solves those of its size: up to 12 instances, one lane a
-bag; up to 32, four lanes a bag (both in :mod:`._triton_small`); and larger ones, one program a bag
-(:mod:`._triton_large`). The sizes are known on the device only, and to choose by them on the host
+bag; up to 32, four lanes a bag (both in :mod:`.triton_small`); and larger ones, one program a bag
+(:mod:`.triton_large`). The sizes are known on the device only, and to choose by them on the host
 would be to wait for the device. So the first kernel, whose bags are the usual ones, has a program
 for every few of them; the others divide all bags among as many programs as the device runs at once,
 which look for their sizes in long stretches and have next to nothing to do where there are none.
@@ -21,8 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from llpkit.likelihood._triton_large import large
-from llpkit.likelihood._triton_small import small
+from llpkit.likelihood.kernels.triton_large import large
+from llpkit.likelihood.kernels.triton_small import small
 
 INTERPRETED = not isinstance(large, triton.runtime.JITFunction)
 """Whether the kernels run on the CPU, in Triton's interpreter (``TRITON_INTERPRET=1``)."""

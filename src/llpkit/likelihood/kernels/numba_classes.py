@@ -1,8 +1,8 @@
 r"""The compiled CPU path for exact counts of K classes.
 
-The recursion of :mod:`._multiclass`, but in linear space and in the tilted measure: a few of
-Sinkhorn's sweeps choose ``t`` so that the classes' expected counts are about the known ones. There
-the probability of the counts is not small and every term is positive, so nothing cancels or
+The recursion of :mod:`llpkit.likelihood.classes`, but in linear space and in the tilted measure: a
+few of Sinkhorn's sweeps choose ``t`` so that the classes' expected counts are about the known ones.
+There the probability of the counts is not small and every term is positive, so nothing cancels or
 underflows. A bag for which that fails (its logits are too far apart) is left to the torch path.
 """
 
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from torch import Tensor
 
-from llpkit.likelihood._numba import Array, _jit, in_threads
+from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
 
 _SWEEPS = 12
 _LEAST = 1e-140
@@ -27,7 +27,7 @@ def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Te
     return log_prob, phi
 
 
-@_jit()
+@jit()
 def run_classes(
     first: int,
     last: int,
@@ -59,7 +59,7 @@ def run_classes(
     return 0
 
 
-@_jit()
+@jit()
 def _tilt(log_p: Array, y: Array, t: Array, move: Array) -> float:
     """Tilted class probabilities into ``move``; ``log P(y) - log P_t(y)``."""
     n, classes = log_p.shape
@@ -90,7 +90,7 @@ def _tilt(log_p: Array, y: Array, t: Array, move: Array) -> float:
     return scale
 
 
-@_jit(fastmath={"reassoc", "contract"})
+@jit(fastmath={"reassoc", "contract"})
 def _recursion(
     move: Array, y: Array, left_out: int, stride: Array, states: int, phi: Array
 ) -> float:

@@ -14,7 +14,14 @@ from torch import Tensor
 from llpkit._bag_input import checked_labels, integer, numbers
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
-from llpkit.likelihood.budget import Reach, best, best_log_prob, cost, even_sample, reach
+from llpkit.likelihood.budget import (
+    Tractability,
+    best_log_prob,
+    best_posterior,
+    cost,
+    even_sample,
+    tractability,
+)
 from llpkit.likelihood.checks import check_logits, check_numbers
 from llpkit.ragged import segment_sum
 
@@ -144,13 +151,13 @@ def mean_log_likelihood(logits: Any, bags: Bags) -> float:
 
 def measurable(bags: Bags) -> Tensor:
     """Which bags have a log-likelihood, exact or approximate, ``(B,)`` bool."""
-    exact, bound = _reach(bags)
+    exact, bound = _tractability(bags)
     return exact | bound
 
 
 def number_approximated(bags: Bags) -> int:
     """How many bags have no exact log-likelihood, since they are too large for their classes."""
-    return int((~_reach(bags).exact).sum())
+    return int((~_tractability(bags).exact).sum())
 
 
 def approximation_note(*parts: Bags) -> str | None:
@@ -158,7 +165,7 @@ def approximation_note(*parts: Bags) -> str | None:
     far = sum(number_approximated(bags) for bags in parts)
     if not far:
         return None
-    bound = sum(int(_reach(bags).bound.sum()) for bags in parts)
+    bound = sum(int(_tractability(bags).bound.sum()) for bags in parts)
     text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is out of reach: "
     if bound:
         text += "their log-likelihood is measured by an upper bound and posteriors are approximate"
@@ -197,7 +204,7 @@ def constant_rate(bags: Bags) -> Tensor:
         return rate
     for _ in range(_RATE_STEPS):
         before = rate
-        phi = best(_constant_logits(rate, bags), bags.evidence, bags.offsets)[1]
+        phi = best_posterior(_constant_logits(rate, bags), bags.evidence, bags.offsets)
         rate = phi.mean(0)
         if float((rate - before).abs().max()) < 1e-7:
             break
@@ -304,7 +311,7 @@ def gain(
             a sample.
         parameters: How many the model has, where that is known.
     """
-    exact = reach(bags.evidence, bags.sizes).exact.cpu()
+    exact = tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
     log_p = log_p.detach().double().cpu()
     used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
@@ -474,9 +481,9 @@ def _check_bags(bags: Any) -> None:
         raise LLPError(f"bags is a {type(bags).__name__}; pass llpkit.Bags")
 
 
-def _reach(bags: Any) -> Reach:
+def _tractability(bags: Any) -> Tractability:
     _check_bags(bags)
-    return reach(bags.evidence, bags.sizes)
+    return tractability(bags.evidence, bags.sizes)
 
 
 def _of_truth(probability: Tensor, truth: Tensor) -> Tensor:

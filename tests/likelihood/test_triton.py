@@ -263,10 +263,10 @@ def test_what_the_kernels_do_not_take():
 
 
 def test_without_a_card_or_the_package(monkeypatch):
-    monkeypatch.setattr(dispatch, "_interpreted", lambda: False)
+    monkeypatch.setattr(dispatch, "triton_interpreted", lambda: False)
     with pytest.raises(LLPError, match=r"needs CUDA tensors \(these are on cpu\)"):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
-    monkeypatch.setattr(dispatch, "_installed", lambda _: False)
+    monkeypatch.setattr(dispatch, "installed", lambda _: False)
     with pytest.raises(LLPError, match=r'installed: False\); use path = "auto"'):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
 
@@ -309,15 +309,16 @@ def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
             raise RuntimeError("no compiler\nand more")
 
     monkeypatch.setattr(triton_binary, kernel, Fails())
-    dispatch._launches.cache_clear()
+    dispatch.triton_launches.cache_clear()
     with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
-        assert not dispatch._launches(torch.device(DEVICE), torch.float32)
-    assert not dispatch._launches(torch.device(DEVICE), torch.float32)  # and no second warning
-    dispatch._launches.cache_clear()
+        assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)
+    # And no second warning.
+    assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)
+    dispatch.triton_launches.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_all_kernels_can_be_launched(dtype):
-    dispatch._launches.cache_clear()
-    assert dispatch._launches(torch.device(DEVICE), dtype)
-    dispatch._launches.cache_clear()
+    dispatch.triton_launches.cache_clear()
+    assert dispatch.triton_launches(torch.device(DEVICE), dtype)
+    dispatch.triton_launches.cache_clear()

@@ -18,7 +18,7 @@ from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood.dispatch import _of_second
+from llpkit.likelihood.classes import as_binary
 
 Array = NDArray[Any]
 
@@ -90,7 +90,7 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
             return _labelled(X, y, classes)
     bags = _grouped(X, y, np.arange(_num_samples(X)) if groups is None else groups)
     if bags.num_classes == 2:
-        evidence = _of_second(bags.evidence, bags.offsets)
+        evidence = as_binary(bags.evidence, bags.offsets)
         bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
     number = bags.num_classes or 2
     if classes is not None and len(classes) != number:

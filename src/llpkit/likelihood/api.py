@@ -14,11 +14,11 @@ from llpkit.likelihood.classes import MAX_STATES
 from llpkit.likelihood.dispatch import (
     METHODS,
     PATHS,
-    Problem,
+    Solver,
     check_choice,
+    exact_solver,
+    sinkhorn_solver,
     solve,
-    state,
-    state_bound,
 )
 
 Path = Literal["auto", "torch", "numba", "triton"]
@@ -183,9 +183,9 @@ def sample(
         raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
     source = _generator(generator, check_logits(logits).device)
     del validate
-    z, problem = state(logits, counts, offsets, "torch", max_states, validate=True)
-    problem.refuse_impossible(z.detach())
-    labels = problem.sample(z.detach(), source, int(num_samples or 1))
+    z, solver = exact_solver(logits, counts, offsets, "torch", max_states, validate=True)
+    solver.refuse_impossible(z.detach())
+    labels = solver.sample(z.detach(), source, int(num_samples or 1))
     return labels[0] if num_samples is None else labels
 
 
@@ -206,9 +206,9 @@ def mode(
     tensor([1, 0, 1])
     """
     del validate
-    z, problem = state(logits, counts, offsets, "torch", max_states, validate=True)
-    problem.refuse_impossible(z.detach())
-    return problem.mode(z.detach())
+    z, solver = exact_solver(logits, counts, offsets, "torch", max_states, validate=True)
+    solver.refuse_impossible(z.detach())
+    return solver.mode(z.detach())
 
 
 def _generator(generator: Any, device: torch.device) -> torch.Generator | None:
@@ -240,14 +240,14 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     check_choice("method", method, METHODS)
     check_choice("path", path, PATHS)
-    problem: Problem
+    solver: Solver
     if method == "sinkhorn":
-        z, problem = state_bound(logits, counts, offsets, validate)
+        z, solver = sinkhorn_solver(logits, counts, offsets, validate)
     else:
-        z, problem = state(logits, counts, offsets, path, max_states, validate)
+        z, solver = exact_solver(logits, counts, offsets, path, max_states, validate)
     if validate:
-        problem.refuse_impossible(z.detach())
-    log_p, phi = solve(z, problem)
+        solver.refuse_impossible(z.detach())
+    log_p, phi = solve(z, solver)
     if z.dim() < logits.dim():  # two classes, solved as binary
         phi = torch.stack([1 - phi, phi], 1)
     return log_p.to(logits.dtype), phi.to(logits.dtype)

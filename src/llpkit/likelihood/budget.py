@@ -1,4 +1,4 @@
-"""The likelihood for measures: exact where that is within reach, else the tilted bound."""
+"""What the likelihood of a bag costs; for measures, exact within the budget, else the bound."""
 
 from typing import NamedTuple
 
@@ -11,23 +11,23 @@ from llpkit.likelihood.classes import MAX_STATES, count_states
 from llpkit.ragged import ranges, to_offsets
 
 
-class Reach(NamedTuple):
-    """How the likelihood of each bag can be had, ``(B,)`` bool each."""
+class Tractability(NamedTuple):
+    """By which computation the likelihood of each bag can be had, ``(B,)`` bool each."""
 
     exact: Tensor
     bound: Tensor
     """Not exactly, but its counts are exact, so the tilted bound serves."""
 
 
-def reach(evidence: Evidence, sizes: Tensor) -> Reach:
+def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
     """Whether the states of a bag are within the budget, and whether the bound serves if not."""
     everyone = torch.ones_like(sizes, dtype=torch.bool)
     if evidence.num_classes in (None, 2):
-        return Reach(everyone, ~everyone)
+        return Tractability(everyone, ~everyone)
     exact = count_states(evidence, sizes) <= MAX_STATES
     sure = (evidence.low == evidence.high).all(1)
     sure &= (evidence.table_offsets.diff().reshape(evidence.low.shape) == 0).all(1)
-    return Reach(exact, ~exact & sure)
+    return Tractability(exact, ~exact & sure)
 
 
 def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
     linear = (sizes + 1).to(torch.float64)
     if evidence.num_classes in (None, 2):
         return linear
-    return torch.where(reach(evidence, sizes).exact, count_states(evidence, sizes), linear)
+    return torch.where(tractability(evidence, sizes).exact, count_states(evidence, sizes), linear)
 
 
 def even_sample(cost: Tensor, budget: float) -> Tensor:
@@ -65,22 +65,30 @@ def even_sample(cost: Tensor, budget: float) -> Tensor:
 
 
 def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-    """Log-likelihood of every bag ``(B,)``, as well as it can be had; see :func:`best`."""
+    """Log-likelihood of every bag ``(B,)``: exact within the budget, else the bound.
+
+    It is NaN for a bag beyond the budget whose counts are not exact, which has no bound either.
+    """
     if evidence.num_classes in (None, 2):
         return log_prob(logits, evidence, offsets, validate=False)
-    return best(logits, evidence, offsets)[0]
+    return _best(logits, evidence, offsets, validate=False)[0]
 
 
-def best(
+def best_posterior(
     logits: Tensor, evidence: Evidence, offsets: Tensor, *, validate: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Log-likelihood ``(B,)`` and posterior of every bag, each as well as it can be had.
+) -> Tensor:
+    """Posterior of every instance, ``(N,)`` or ``(N, K)``: exact within the budget, else tilted.
 
-    A bag of many classes whose counts are not exact may have neither: its log-likelihood is NaN,
-    and its posterior is what the logits alone say.
+    In a bag that has neither it is what the logits alone say.
     """
+    return _best(logits, evidence, offsets, validate)[1]
+
+
+def _best(
+    logits: Tensor, evidence: Evidence, offsets: Tensor, validate: bool
+) -> tuple[Tensor, Tensor]:
     sizes = offsets.diff()
-    exact, bound = reach(evidence, sizes)
+    exact, bound = tractability(evidence, sizes)
     if evidence.num_classes in (None, 2) or bool(exact.all()):
         return log_prob_and_posterior(logits, evidence, offsets, validate=validate)
     log_p = logits.new_full((len(sizes),), torch.nan)

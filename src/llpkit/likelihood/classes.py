@@ -125,6 +125,26 @@ def log_weight(evidence: Evidence, bag: Tensor, counts: Tensor) -> Tensor:
     return torch.where(inside, evidence.table[index], log_w)
 
 
+def as_binary(evidence: Evidence, offsets: Tensor) -> Evidence:
+    r"""What is known of two class counts ``(B, 2)`` as what is known of the second one, ``(B,)``.
+
+    .. math:: w(y) = w_0(n - y)\, w_1(y)
+
+    >>> as_binary(Evidence.exact([[1, 2]]), torch.tensor([0, 3])).counts
+    tensor([2])
+    """
+    n = offsets.diff()
+    if len(evidence.table):
+        second = ranges(torch.zeros_like(n), n + 1)
+        bag = bag_index(to_offsets(n + 1))
+        both = torch.stack([n[bag] - second, second], 1)
+        log_w = log_weight(evidence, bag, both).sum(1)
+        return Evidence(torch.zeros_like(n), n, log_w, to_offsets(n + 1))
+    low = torch.maximum(evidence.low[:, 1], n - evidence.high[:, 0])
+    high = torch.minimum(evidence.high[:, 1], n - evidence.low[:, 0])
+    return Evidence(low, high, evidence.table, low.new_zeros(len(low) + 1))
+
+
 def _positions(offsets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """For each position: which bags reach it ``(B,)`` bool, and the row of that instance."""
     sizes = offsets.diff()

@@ -1,4 +1,4 @@
-"""A call made ready: what is known, the path that solves it, and its derivatives."""
+"""Who answers a call: a solver by the kind of counts and the backend, and its derivatives."""
 
 import importlib
 import warnings
@@ -27,8 +27,8 @@ PATHS = ("auto", "torch", "numba", "triton")
 METHODS = ("exact", "sinkhorn")
 
 
-class Problem(Protocol):
-    """Bags with evidence: everything but the logits."""
+class Solver(Protocol):
+    """Knows the bags and their evidence, and answers for any logits."""
 
     offsets: Tensor
     takes_nan: bool = False
@@ -54,8 +54,8 @@ class Problem(Protocol):
         ...
 
 
-class ExactProblem(Problem, Protocol):
-    """A problem whose label combinations can be drawn."""
+class ExactSolver(Solver, Protocol):
+    """A solver that can also draw label combinations."""
 
     def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
         """Labels drawn from the posterior, ``(copies, N)``."""
@@ -66,36 +66,36 @@ class ExactProblem(Problem, Protocol):
         ...
 
 
-def state(
+def exact_solver(
     logits: Any, counts: Any, offsets: Any, path: str, max_states: int, validate: bool
-) -> tuple[Tensor, ExactProblem]:
-    """Check the arguments; the logits as the problem wants them, and the problem."""
+) -> tuple[Tensor, ExactSolver]:
+    """Check the arguments; the logits as the solver wants them, and the solver."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     check_choice("path", path, PATHS)
-    if _on_card(path, logits, evidence):
+    if _use_triton(path, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
-        return logits.float() if half else logits, BinaryProblem(ends, evidence, "triton")
-    kernel = "numba" if _compiled(path, logits.device) else "torch"
+        return logits.float() if half else logits, BinarySolver(ends, evidence, "triton")
+    kernel = "numba" if _use_numba(path, logits.device) else "torch"
     z = logits.to(torch.float64)
     if z.dim() == 1:
-        return z, BinaryProblem(ends, evidence, kernel)
+        return z, BinarySolver(ends, evidence, kernel)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
     if z.shape[1] == 2 and sound:
-        return z[:, 1] - z[:, 0], BinaryProblem(ends, _of_second(evidence, ends), kernel)
+        return z[:, 1] - z[:, 0], BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
     if path == "numba" and not evidence.is_exact:
         raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassProblem(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
 
 
-def state_bound(
+def sinkhorn_solver(
     logits: Any, counts: Any, offsets: Any, validate: bool
-) -> tuple[Tensor, "SinkhornProblem"]:
+) -> tuple[Tensor, "SinkhornSolver"]:
     """The same for the tilted bound."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if logits.dim() == 1:
         raise LLPError('method = "sinkhorn" is for K classes; binary counts are always exact')
-    return logits.to(torch.float64), SinkhornProblem(ends, evidence, validate)
+    return logits.to(torch.float64), SinkhornSolver(ends, evidence, validate)
 
 
 def _checked(
@@ -116,7 +116,8 @@ def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 @cache
-def _installed(package: str) -> bool:
+def installed(package: str) -> bool:
+    """Whether a package can be imported."""
     try:
         importlib.import_module(package)
     except ImportError:
@@ -124,23 +125,23 @@ def _installed(package: str) -> bool:
     return True
 
 
-def _compiled(path: str, device: torch.device) -> bool:
-    if path == "numba" and (device.type != "cpu" or not _installed("numba")):
+def _use_numba(path: str, device: torch.device) -> bool:
+    if path == "numba" and (device.type != "cpu" or not installed("numba")):
         raise LLPError(
             f'path = "numba" needs CPU tensors (these are on {device}) and the package numba '
-            f'(installed: {_installed("numba")}); use path = "torch"'
+            f'(installed: {installed("numba")}); use path = "torch"'
         )
-    return path != "torch" and device.type == "cpu" and _installed("numba")
+    return path != "torch" and device.type == "cpu" and installed("numba")
 
 
-def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
+def _use_triton(path: str, logits: Tensor, evidence: Evidence) -> bool:
     """Whether the Triton kernels are to be used; on the CPU they run in the interpreter only."""
     if path == "triton":
-        fits = logits.is_cuda or (_installed("triton") and _interpreted())
-        if not (fits and _installed("triton")):
+        fits = logits.is_cuda or (installed("triton") and triton_interpreted())
+        if not (fits and installed("triton")):
             raise LLPError(
                 f'path = "triton" needs CUDA tensors (these are on {logits.device}) and the '
-                f'package triton (installed: {_installed("triton")}); use path = "auto"'
+                f'package triton (installed: {installed("triton")}); use path = "auto"'
             )
         if logits.dim() != 1 or not evidence.is_exact:
             raise LLPError(
@@ -151,14 +152,14 @@ def _on_card(path: str, logits: Tensor, evidence: Evidence) -> bool:
         path == "auto"
         and logits.is_cuda
         and logits.dim() == 1
-        and _installed("triton")
+        and installed("triton")
         and evidence.is_exact
-        and _launches(logits.device, logits.dtype)
+        and triton_launches(logits.device, logits.dtype)
     )
 
 
 @cache
-def _launches(device: torch.device, dtype: torch.dtype) -> bool:
+def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether every kernel can be launched: Triton is there, but may lack a compiler or headers."""
     from llpkit.likelihood.kernels import triton_binary
 
@@ -180,27 +181,14 @@ def _launches(device: torch.device, dtype: torch.dtype) -> bool:
     return True
 
 
-def _interpreted() -> bool:
+def triton_interpreted() -> bool:
+    """Whether the Triton kernels run on the CPU, in Triton's interpreter."""
     from llpkit.likelihood.kernels import triton_binary
 
     return triton_binary.INTERPRETED
 
 
-def _of_second(evidence: Evidence, offsets: Tensor) -> Evidence:
-    """What is known of two class counts, said of the second one."""
-    n = offsets.diff()
-    if len(evidence.table):
-        second = ranges(torch.zeros_like(n), n + 1)
-        bag = bag_index(to_offsets(n + 1))
-        both = torch.stack([n[bag] - second, second], 1)
-        log_w = classes.log_weight(evidence, bag, both).sum(1)
-        return Evidence(torch.zeros_like(n), n, log_w, to_offsets(n + 1))
-    low = torch.maximum(evidence.low[:, 1], n - evidence.high[:, 0])
-    high = torch.minimum(evidence.high[:, 1], n - evidence.low[:, 0])
-    return Evidence(low, high, evidence.table, low.new_zeros(len(low) + 1))
-
-
-class BinaryProblem(ExactProblem):
+class BinarySolver(ExactSolver):
     """Binary labels: the tilted Fourier sum in torch, or a compiled path."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence, kernel: str) -> None:
@@ -247,7 +235,7 @@ class BinaryProblem(ExactProblem):
         return sampling.mode(z, self.offsets, self.pieces)
 
 
-class ClassProblem(ExactProblem):
+class ClassSolver(ExactSolver):
     """K classes: the exact recursion."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence, compiled: bool) -> None:
@@ -292,7 +280,7 @@ class ClassProblem(ExactProblem):
         return classes.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
-class SinkhornProblem(Problem):
+class SinkhornSolver(Solver):
     """K classes: the tilted bound, for exact counts."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
@@ -317,9 +305,9 @@ class SinkhornProblem(Problem):
         """The solver itself raises."""
 
 
-def solve(z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
+def solve(z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)`` and posterior, both differentiable in the logits."""
-    log_p, phi = _Solve.apply(z, problem)  # type: ignore[no-untyped-call]
+    log_p, phi = _Solve.apply(z, solver)  # type: ignore[no-untyped-call]
     return log_p, phi
 
 
@@ -327,16 +315,16 @@ class _Solve(torch.autograd.Function):
     """Fisher's identity: the gradient of the log-probability is posterior minus prior."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
-        sick = None if problem.takes_nan or all_finite(z) else z.isnan()
-        log_p, phi, _ = problem.evaluate(z if sick is None else torch.where(sick, 0.0, z))
+    def forward(ctx: Any, z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
+        sick = None if solver.takes_nan or all_finite(z) else z.isnan()
+        log_p, phi, _ = solver.evaluate(z if sick is None else torch.where(sick, 0.0, z))
         if sick is not None:  # unchecked: NaN comes out for the bags it went into
             of_row = sick if z.dim() == 1 else sick.any(1)
-            bad = segment_sum(of_row.to(z.dtype), problem.offsets) > 0
+            bad = segment_sum(of_row.to(z.dtype), solver.offsets) > 0
             log_p = torch.where(bad, torch.nan, log_p)
-            bad = bad[bag_index(problem.offsets)]
+            bad = bad[bag_index(solver.offsets)]
             phi = torch.where(bad if z.dim() == 1 else bad[:, None], torch.nan, phi)
-        ctx.problem = problem
+        ctx.solver = solver
         ctx.set_materialize_grads(False)
         # The posterior is saved as an output, so a second derivative finds its way through it.
         ctx.save_for_backward(z, phi)
@@ -347,9 +335,9 @@ class _Solve(torch.autograd.Function):
         z, phi = ctx.saved_tensors
         total = None
         if grad is not None:
-            total = ctx.problem.pull_back(grad, z, phi)
+            total = ctx.solver.pull_back(grad, z, phi)
         if grad_phi is not None:
-            product = _Product.apply(z, grad_phi, ctx.problem)  # type: ignore[no-untyped-call]
+            product = _Product.apply(z, grad_phi, ctx.solver)  # type: ignore[no-untyped-call]
             total = product if total is None else total + product
         return total, None
 
@@ -358,8 +346,8 @@ class _Product(torch.autograd.Function):
     """The posterior's derivative along a direction: a product with the labels' covariance."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, direction: Tensor, problem: Problem) -> Tensor:  # noqa: ARG004
-        product = problem.evaluate(z.double(), direction.double())[2]
+    def forward(ctx: Any, z: Tensor, direction: Tensor, solver: Solver) -> Tensor:  # noqa: ARG004
+        product = solver.evaluate(z.double(), direction.double())[2]
         assert product is not None
         return product.to(z.dtype)
 

@@ -18,7 +18,7 @@ def known(likelihood: str) -> Likelihood:
     return cast(Likelihood, likelihood)
 
 
-def check_reach(likelihood: Likelihood, task: Task) -> None:
+def check_tractable(likelihood: Likelihood, task: Task) -> None:
     """Refuse, before any training, bags whose likelihood cannot be had in this way."""
     bags, classes = task.bags, task.num_classes
     if likelihood == "exact":

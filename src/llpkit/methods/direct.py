@@ -5,7 +5,7 @@ from torch import Tensor
 from llpkit.evidence import Evidence
 from llpkit.losses import count_loss
 from llpkit.methods._base import BagMethod, Task
-from llpkit.methods._likelihood import check_reach, known
+from llpkit.methods._likelihood import check_tractable, known
 
 
 class Direct(BagMethod):
@@ -25,7 +25,7 @@ class Direct(BagMethod):
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        check_reach(self.likelihood, task)
+        check_tractable(self.likelihood, task)
         # The recursion over the counts of K classes looks at their number on the host.
         self.replayable = task.num_classes is None
 

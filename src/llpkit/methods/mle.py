@@ -15,7 +15,7 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.methods._base import Batch, Method, Task, weighted_mean
-from llpkit.methods._likelihood import check_reach, known
+from llpkit.methods._likelihood import check_tractable, known
 
 REFRESHES = ("running", "pass")
 
@@ -52,7 +52,7 @@ class MLE(Method):
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        check_reach(self.likelihood, task)
+        check_tractable(self.likelihood, task)
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)

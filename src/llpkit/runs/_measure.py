@@ -10,7 +10,7 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Settings
 from llpkit.datasets import Inputs
-from llpkit.likelihood.budget import best, cost, even_sample, reach
+from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
 from llpkit.runs._data import take
 from llpkit.training import Fitted
 from llpkit.training._loop import MEASURE_BUDGET
@@ -72,7 +72,7 @@ def how_measured(bags: Bags, sampled: bool = False) -> str:
     every = len(bags)
     if sampled:
         bags = bags[even_sample(cost(bags.evidence, bags.sizes), MEASURE_BUDGET)]
-    exact, bound = (int(x.sum()) for x in reach(bags.evidence, bags.sizes))
+    exact, bound = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
     parts = [f"exact for {exact:,}", f"an upper bound for {bound:,}"]
     parts.append(f"not known for {len(bags) - exact - bound:,}")
     shown = [text for text in parts if not text.endswith(" 0")]
@@ -88,5 +88,5 @@ def probability_of(logits: Tensor) -> Tensor:
 def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
     """Label probabilities given the counts, one row a row of the table."""
     phi = probability_of(logits)
-    phi[bags.rows] = best(logits[bags.rows], bags.evidence, bags.offsets, validate=True)[1]
+    phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
     return phi

@@ -16,7 +16,7 @@ from llpkit.bags import Bags
 from llpkit.config import Config
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.datasets._features import NumberColumn
-from llpkit.likelihood.budget import reach
+from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Calibration,
     Page,
@@ -206,7 +206,7 @@ def _listed(
     classes = class_names if bags.num_classes else class_names[1:]
     heads = ["bag", "size", *(f"low_{c}" for c in classes), *(f"high_{c}" for c in classes)]
     heads += [*(f"expected_{c}" for c in classes), "standard_deviations", "log_likelihood"]
-    exact, bound = reach(bags.evidence, bags.sizes)
+    exact, bound = tractability(bags.evidence, bags.sizes)
     kinds = [] if bool(exact.all()) else ["log_likelihood_is"]  # said where it is not always exact
     heads += kinds
     n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]

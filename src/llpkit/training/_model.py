@@ -12,7 +12,7 @@ from llpkit._files import Checksums, add_checksums, write_bytes, write_text
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of, warn_of_approximation
-from llpkit.likelihood.budget import best
+from llpkit.likelihood.budget import best_posterior
 from llpkit.training._check import check_finite, check_table
 from llpkit.training._checkpoint import load_weights
 from llpkit.training._feed import Feed, Preprocess, as_inputs
@@ -75,7 +75,9 @@ class Fitted:
         result = probabilities(logits)
         bags = bags.to("cpu")
         warn_of_approximation(bags)
-        result[bags.rows] = best(logits[bags.rows], bags.evidence, bags.offsets, validate=True)[1]
+        result[bags.rows] = best_posterior(
+            logits[bags.rows], bags.evidence, bags.offsets, validate=True
+        )
         return result
 
     def save(self, directory: str | Path) -> Path:

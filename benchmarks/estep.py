@@ -216,13 +216,15 @@ def memory(field: Literal["VmHWM", "VmRSS"]) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def one_bag(path: Literal["torch", "numba"], n: int) -> None:
+def one_bag(backend: Literal["torch", "numba"], n: int) -> None:
     """Time and memory of one bag, for a process of its own; prints JSON."""
     z = torch.from_numpy(np.random.default_rng(n).normal(0, 1.5, n))
-    posterior(z[:1000], [500], [0, 1000], path=path)
+    posterior(z[:1000], [500], [0, 1000], backend=backend)
     before = memory("VmRSS")
-    times = race({path: lambda: posterior(z, [n // 2], [0, n], path=path).numpy()}, Pace(3, 0))
-    spent, peak = min(times[path]), memory("VmHWM")
+    times = race(
+        {backend: lambda: posterior(z, [n // 2], [0, n], backend=backend).numpy()}, Pace(3, 0)
+    )
+    spent, peak = min(times[backend]), memory("VmHWM")
     print(json.dumps({"time": spent, "added": peak - before, "whole": peak}))
 
 

@@ -71,12 +71,12 @@ def draw(
     return Sample(z, counts.long(), offsets)
 
 
-def engine(path: str, dtype: torch.dtype, sample: Sample, sets: int) -> tuple[Run, Run]:
+def engine(backend: str, dtype: torch.dtype, sample: Sample, sets: int) -> tuple[Run, Run]:
     """The call to be checked, on the sample; and that to be timed, on logits that take turns."""
     evidence = Evidence.exact(sample.y)
 
     def call(z: Tensor) -> tuple[Tensor, Tensor]:
-        options: Any = {"path": path, "validate": False}
+        options: Any = {"backend": backend, "validate": False}
         return log_prob_and_posterior(z, evidence, sample.offsets, **options)
 
     turns: Iterator[Tensor] = cycle([sample.z.to(dtype).roll(i) for i in range(sets)])
@@ -122,7 +122,7 @@ def paces(sample: Sample, scale: Scale, few: int) -> dict[str, float]:
     check_part = parts[0].first(max(1, int(2**18 / mean)))
     evidence = Evidence.exact(check_part.y)
     truth = log_prob_and_posterior(
-        check_part.z.double(), evidence, check_part.offsets, path="torch"
+        check_part.z.double(), evidence, check_part.offsets, backend="torch"
     )
     rows = len(check_part.z)
     runs: list[tuple[str, Run, int]] = []
@@ -131,8 +131,8 @@ def paces(sample: Sample, scale: Scale, few: int) -> dict[str, float]:
     if on_card:
         kinds.append((TRITON32, "triton", torch.float32, sample))
         kinds.append((TRITON64, "triton", torch.float64, sample))
-    for name, path, dtype, some in kinds:
-        checked, timed = engine(path, dtype, some, scale.sets)
+    for name, backend, dtype, some in kinds:
+        checked, timed = engine(backend, dtype, some, scale.sets)
         log_p, phi = checked()
         tolerant = TRITON32 if dtype == torch.float32 else name  # rounded to float32 at the end
         check(tolerant, log_p[: len(check_part.y)], truth[0], n)
@@ -167,9 +167,9 @@ def step_times(device: torch.device, generator: torch.Generator, calls: int) -> 
     z.requires_grad_()
     evidence = Evidence.exact(counts)
 
-    def step(path: Any) -> Run:
+    def step(backend: Any) -> Run:
         def run() -> Tensor:
-            loss = -log_prob(z, evidence, offsets, path=path, validate=False).mean()
+            loss = -log_prob(z, evidence, offsets, backend=backend, validate=False).mean()
             return torch.autograd.grad(loss, z)[0]
 
         return run

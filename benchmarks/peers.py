@@ -114,8 +114,8 @@ def padded_recursion(z: Tensor, y: Tensor, offsets: Tensor) -> Callable[[], Tens
     return run
 
 
-def engine(path: Literal["torch", "numba"]) -> Callable[[Sample], Run]:
-    return lambda sample: lambda: posterior(*sample, path=path).numpy()
+def engine(backend: Literal["torch", "numba"]) -> Callable[[Sample], Run]:
+    return lambda sample: lambda: posterior(*sample, backend=backend).numpy()
 
 
 PUBLISHED, VECTORISED = "enumeration, as published", "enumeration, vectorised"

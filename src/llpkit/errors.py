@@ -27,7 +27,7 @@ class TooManyStates(LLPError):
 
     def choosing(self, option: str) -> "TooManyStates":
         """The same for a user who asks for the approximation with ``option``."""
-        remedy = f"ask for the approximation with {option}"
+        remedy = f"approximate it with {option}"
         if not self.approximable:
             remedy = "there is no approximation for counts that are not exact; make bags smaller"
         rest = f"for its exact likelihood, which are too many; {remedy}"

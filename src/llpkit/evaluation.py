@@ -134,7 +134,7 @@ def bag_log_likelihood(logits: Any, bags: Bags) -> Tensor:
 
     The one measure of fit that needs no instance label: use it to select and to stop. With many
     classes the exact likelihood of a large bag may be out of reach. A warning then says so, and the
-    bag has the upper bound of ``method="sinkhorn"``, or NaN if its counts are not exact.
+    bag has the upper bound of ``approximation="sinkhorn"``, or NaN if its counts are not exact.
     """
     z = _logits(logits, bags)
     warn_of_approximation(bags)

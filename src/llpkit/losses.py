@@ -19,17 +19,17 @@ def count_loss(
     logits: Tensor,
     evidence: Evidence,
     offsets: Tensor,
-    method: Literal["exact", "sinkhorn"] = "exact",
+    approximation: Literal["sinkhorn"] | None = None,
 ) -> Tensor:
     r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
 
-    With many classes in large bags, ``method="sinkhorn"`` gives a lower bound of it; see
+    With many classes in large bags, ``approximation="sinkhorn"`` gives a lower bound of it; see
     :func:`llpkit.likelihood.log_prob`.
 
     >>> count_loss(torch.zeros(2), Evidence.exact([1]), torch.tensor([0, 2])).exp()
     tensor([2.])
     """
-    return -log_prob(logits, evidence, offsets, method=method, validate=False)
+    return -log_prob(logits, evidence, offsets, approximation=approximation, validate=False)
 
 
 def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:

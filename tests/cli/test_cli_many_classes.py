@@ -32,9 +32,9 @@ def table(tmp_path):
 @pytest.mark.parametrize(
     "how",
     [
-        ("--estimator", "logistic", "--estimator-option", "method=sinkhorn"),
+        ("--estimator", "logistic", "--estimator-option", "approximation=sinkhorn"),
         ("--estimator", "dllp"),
-        ("--network", "linear", "--epochs", 2, "--method-option", "likelihood=sinkhorn"),
+        ("--network", "linear", "--epochs", 2, "--method-option", "approximation=sinkhorn"),
         ("--network", "linear", "--epochs", 2, "--method", "dllp"),
     ],
     ids=["logistic", "dllp-estimator", "mle", "dllp"],
@@ -70,14 +70,14 @@ def test_fit_predict_and_evaluate(llpkit, table, tmp_path, how):
 @pytest.mark.parametrize(
     ("how", "option"),
     [
-        (("--network", "linear"), "--method-option likelihood=sinkhorn"),
-        (("--network", "linear", "--method", "direct"), "--method-option likelihood=sinkhorn"),
-        (("--estimator", "logistic"), "--estimator-option method=sinkhorn"),
-        (("--estimator", "naive-bayes"), "--estimator-option method=sinkhorn"),
+        (("--network", "linear"), "--method-option approximation=sinkhorn"),
+        (("--network", "linear", "--method", "direct"), "--method-option approximation=sinkhorn"),
+        (("--estimator", "logistic"), "--estimator-option approximation=sinkhorn"),
+        (("--estimator", "naive-bayes"), "--estimator-option approximation=sinkhorn"),
     ],
 )
 def test_the_remedy_is_an_option_of_the_command(llpkit, table, tmp_path, how, option):
     done = llpkit("fit", table, *COLUMNS, *how, "--out", "run")
     assert done.code != 0
-    assert f"ask for the approximation with {option}" in " ".join(done.err.split())
+    assert f"approximate it with {option}" in " ".join(done.err.split())
     assert not (tmp_path / ".run.llpkit").exists()

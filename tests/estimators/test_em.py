@@ -367,9 +367,9 @@ def test_the_start_reads_numbers_categories_and_what_is_missing():
 def test_the_start_of_many_rows_takes_some_bags(monkeypatch):
     data = gaussians(3000, 5)
     bags, _ = bags_of(data.X, data.y, data.groups)
-    whole = additive_start(data.X, bags, "exact", np.random.RandomState(0))
+    whole = additive_start(data.X, bags, None, np.random.RandomState(0))
     monkeypatch.setattr("llpkit.estimators._base.ENOUGH", 1500)
-    half = additive_start(data.X, bags, "exact", np.random.RandomState(0))
+    half = additive_start(data.X, bags, None, np.random.RandomState(0))
     assert half.shape == whole.shape
     assert 1e-6 < np.abs(half - whole).mean() < 0.1
     np.testing.assert_allclose(np.bincount(data.groups, half)[data.groups], data.y, atol=1e-9)

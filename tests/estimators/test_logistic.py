@@ -111,7 +111,7 @@ def test_not_converging_is_said():
         ({"C": "much"}, "C = 'much'; give a number above 0"),
         ({"tol": -1}, "tol = -1"),
         ({"max_iter": 0.5}, "max_iter = 0.5; give a whole number from 1 on"),
-        ({"method": "guess"}, "method = 'guess'; known are exact, sinkhorn"),
+        ({"approximation": "guess"}, "approximation = 'guess'; .* known are sinkhorn"),
     ],
 )
 def test_bad_parameters_are_refused_in_fit(parameters, message):
@@ -155,7 +155,7 @@ def test_sinkhorn_for_many_classes():
     data = in_bags(X, labels, 30, num_classes=6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LLPLogisticRegression(method="sinkhorn").fit(data.X, data.y, data.groups)
+        model = LLPLogisticRegression(approximation="sinkhorn").fit(data.X, data.y, data.groups)
     assert (model.predict(data.X) == labels).mean() > 0.8
     assert np.isfinite(model.score(data.X, data.y, data.groups))
 

@@ -1,4 +1,4 @@
-"""The engine against brute force: every kind of evidence, function, path and precision.
+"""The engine against brute force: every kind of evidence, function, backend and precision.
 
 A round draws some forty bags and asks every function for all of them. One case is one bag checked
 through one function, or one call with junk arguments.
@@ -314,25 +314,25 @@ def check(
             )
         _unchecked(batch, arguments, expected, score)
         return
-    paths = ["auto", "torch", "numba"]
+    backends = ["auto", "torch", "numba"]
     if batch.classes > 2 and not batch.evidence.is_exact:
-        must_refuse(lambda: likelihood.log_prob(*arguments, path="numba"), score, batch=batch)
-        paths.remove("numba")
-    for path in paths:
-        told = {"function": "log_prob_and_posterior", "path": path, "batch": batch}
+        must_refuse(lambda: likelihood.log_prob(*arguments, backend="numba"), score, batch=batch)
+        backends.remove("numba")
+    for backend in backends:
+        told = {"function": "log_prob_and_posterior", "backend": backend, "batch": batch}
         log_p, phi = answer(
-            lambda p=path: likelihood.log_prob_and_posterior(*arguments, path=p), **told
+            lambda b=backend: likelihood.log_prob_and_posterior(*arguments, backend=b), **told
         )
         _compare_log_prob(log_p, expected, batch, told)
         _compare_posterior(phi, expected, batch, told)
         score.confirm(2 * len(batch.bags))
-    path = str(rng.choice(paths))
-    told = {"path": path, "batch": batch}
-    log_p = answer(lambda: likelihood.log_prob(*arguments, path=path), **told)
+    backend = str(rng.choice(backends))
+    told = {"backend": backend, "batch": batch}
+    log_p = answer(lambda: likelihood.log_prob(*arguments, backend=backend), **told)
     _compare_log_prob(log_p, expected, batch, {**told, "function": "log_prob"})
-    phi = answer(lambda: likelihood.posterior(*arguments, path=path), **told)
+    phi = answer(lambda: likelihood.posterior(*arguments, backend=backend), **told)
     _compare_posterior(phi, expected, batch, {**told, "function": "posterior"})
-    _gradient(batch, arguments, expected, rng, path)
+    _gradient(batch, arguments, expected, rng, backend)
     score.confirm(3 * len(batch.bags))
     _distribution(batch, found, offsets)
     _labels(batch, arguments, found, expected, rng)
@@ -394,10 +394,16 @@ def _unchecked(batch: Batch, arguments: Any, expected: Expected, score: Score) -
     has_table = len(batch.evidence.table) > 0
     if has_table and (low.ndim == 2 or (high != n).any()):
         return  # tables must fit the bags
-    for path in ("torch", "auto"):
-        told = {"function": "log_prob_and_posterior, validate=False", "path": path, "batch": batch}
+    for backend in ("torch", "auto"):
+        told = {
+            "function": "log_prob_and_posterior, validate=False",
+            "backend": backend,
+            "batch": batch,
+        }
         log_p, phi = answer(
-            lambda p=path: likelihood.log_prob_and_posterior(*arguments, path=p, validate=False),
+            lambda b=backend: likelihood.log_prob_and_posterior(
+                *arguments, backend=b, validate=False
+            ),
             **told,
         )
         _compare_log_prob(log_p, expected, batch, told)
@@ -411,13 +417,13 @@ def _unchecked(batch: Batch, arguments: Any, expected: Expected, score: Score) -
 
 
 def _gradient(
-    batch: Batch, arguments: Any, expected: Expected, rng: np.random.Generator, path: str
+    batch: Batch, arguments: Any, expected: Expected, rng: np.random.Generator, backend: str
 ) -> None:
     """The gradient of the log-probability is posterior minus prior."""
     _, counts, offsets = arguments
     z = batch.logits.detach().double().requires_grad_()
-    told = {"function": "gradient", "path": path, "batch": batch}
-    log_p = answer(lambda: likelihood.log_prob(z, counts, offsets, path=path), **told)
+    told = {"function": "gradient", "backend": backend, "batch": batch}
+    log_p = answer(lambda: likelihood.log_prob(z, counts, offsets, backend=backend), **told)
     scale = torch.from_numpy(rng.normal(size=len(log_p)))
     (gradient,) = torch.autograd.grad(log_p @ scale, z)
     weight = scale.numpy()[expected.bag]
@@ -534,7 +540,7 @@ def _bound(batch: Batch, arguments: Any, expected: Expected, score: Score) -> No
     """The tilted bound is never below the exact log-probability, and its posterior fits."""
     told = {"function": "sinkhorn", "batch": batch}
     found, refusal = attempt(
-        lambda: likelihood.log_prob_and_posterior(*arguments, method="sinkhorn"), **told
+        lambda: likelihood.log_prob_and_posterior(*arguments, approximation="sinkhorn"), **told
     )
     if refusal is not None:
         # It may give up on extreme logits, never on ordinary ones.
@@ -663,8 +669,10 @@ def _junk_call(rng: np.random.Generator, batch: Batch, expected: Expected, score
         arguments["offsets"] = wrong[rng.integers(len(wrong))]
     elif which == "option":
         odd = [thing, -1, 1.5, "many", float("nan"), [2], Stranger()]
-        option = str(rng.choice(["path", "method", "max_states", "num_samples", "generator"]))
-        if name in ("sample", "mode") and option in ("path", "method"):
+        option = str(
+            rng.choice(["backend", "approximation", "max_states", "num_samples", "generator"])
+        )
+        if name in ("sample", "mode") and option in ("backend", "approximation"):
             option = "max_states"
         if name != "sample" and option in ("num_samples", "generator"):
             option = "max_states"

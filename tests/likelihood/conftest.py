@@ -3,13 +3,13 @@ import pytest
 
 # Session scope, so that hypothesis may use it too.
 @pytest.fixture(scope="session", params=["torch", "numba"])
-def path(request):
+def backend(request):
     if request.param == "numba":
         pytest.importorskip("numba")
     return request.param
 
 
-# For classes and for mixed cases: "auto" takes the compiled path where there is one.
+# For classes and for mixed cases: "auto" takes the compiled backend where there is one.
 @pytest.fixture(scope="session", params=["torch", "auto"])
-def either_path(request):
+def either_backend(request):
     return request.param

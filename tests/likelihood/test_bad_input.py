@@ -23,7 +23,7 @@ WITH_COUNTS = {
     "sample": likelihood.sample,
     "mode": likelihood.mode,
 }
-PATHS = ("log_prob", "posterior", "log_prob_and_posterior")
+WITH_BACKENDS = ("log_prob", "posterior", "log_prob_and_posterior")
 
 every_function = pytest.mark.parametrize("function", WITH_COUNTS.values(), ids=WITH_COUNTS)
 
@@ -134,18 +134,19 @@ def test_class_mistakes(mistake, function):
         function(logits, counts, offsets)
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", WITH_BACKENDS)
 def test_unknown_names_list_the_known_ones(name):
     function = WITH_COUNTS[name]
     with pytest.raises(LLPError, match=r"(?s)cuda.*auto.*torch.*numba"):
-        function(Z, [1, 1], OFFSETS, path="cuda")
+        function(Z, [1, 1], OFFSETS, backend="cuda")
     with pytest.raises(LLPError, match=r"(?s)fast.*exact.*sinkhorn"):
-        function(Z, [1, 1], OFFSETS, method="fast")
+        function(Z, [1, 1], OFFSETS, approximation="fast")
     for wrong in (None, 3, ["torch"]):
         with pytest.raises(LLPError):
-            function(Z, [1, 1], OFFSETS, path=wrong)
-        with pytest.raises(LLPError):
-            function(Z, [1, 1], OFFSETS, method=wrong)
+            function(Z, [1, 1], OFFSETS, backend=wrong)
+    for wrong in ("exact", 3, ["sinkhorn"]):
+        with pytest.raises(LLPError, match=r"approximation = .*sinkhorn"):
+            function(Z, [1, 1], OFFSETS, approximation=wrong)
 
 
 @every_function
@@ -156,7 +157,7 @@ def test_too_many_states_names_the_way_out(function):
     assert "20" in str(error.value)
     if function in (likelihood.sample, likelihood.mode):
         return
-    assert 'method="sinkhorn"' in str(error.value)
+    assert 'approximation="sinkhorn"' in str(error.value)
 
 
 @every_function
@@ -216,20 +217,20 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_unchecked_impossible_bags_have_log_prob_minus_infinity(case, either_path):
+def test_unchecked_impossible_bags_have_log_prob_minus_infinity(case, either_backend):
     logits, counts = IMPOSSIBLE[case]
     with pytest.raises(LLPError, match="bag 1"):
-        likelihood.log_prob_and_posterior(logits, counts, OFFSETS, path=either_path)
+        likelihood.log_prob_and_posterior(logits, counts, OFFSETS, backend=either_backend)
     z = logits.clone().requires_grad_()
     log_prob, phi = likelihood.log_prob_and_posterior(
-        z, counts, OFFSETS, path=either_path, validate=False
+        z, counts, OFFSETS, backend=either_backend, validate=False
     )
     assert log_prob[1] == -INF
     assert torch.isfinite(log_prob[0])
     prior = torch.sigmoid(logits) if logits.ndim == 1 else torch.softmax(logits, 1)
     assert_close(phi[2:].detach().numpy(), prior[2:].numpy(), 1e-12)
     first = [counts[0]] if isinstance(counts, list) else counts[[0]]
-    alone = likelihood.posterior(logits[:2], first, OFFSETS[:2], path=either_path)
+    alone = likelihood.posterior(logits[:2], first, OFFSETS[:2], backend=either_backend)
     assert_close(phi[:2].detach().numpy(), alone.numpy(), 1e-12)
     for output in (log_prob[0], phi.sum()):
         (gradient,) = torch.autograd.grad(output, z, retain_graph=True)
@@ -239,19 +240,19 @@ def test_unchecked_impossible_bags_have_log_prob_minus_infinity(case, either_pat
 
 
 @pytest.mark.parametrize("n", [20, 100, 1000])
-def test_large_impossible_bags(n, path):
+def test_large_impossible_bags(n, backend):
     z = torch.zeros(n, dtype=torch.float64)
     z[: n // 2] = INF
     offsets = torch.tensor([0, n])
     with pytest.raises(LLPError, match="bag 0"):
-        likelihood.log_prob(z, [n // 2 - 1], offsets, path=path)
+        likelihood.log_prob(z, [n // 2 - 1], offsets, backend=backend)
     for counts in (
         [n // 2 - 1],
         Evidence.interval([1], [3]),
         Evidence.weights([0.0] + [-INF] * n, [0, n + 1]),
     ):
         log_prob, phi = likelihood.log_prob_and_posterior(
-            z, counts, offsets, path=path, validate=False
+            z, counts, offsets, backend=backend, validate=False
         )
         assert log_prob.item() == -INF
         assert_close(phi.numpy(), torch.sigmoid(z).numpy(), 1e-12)
@@ -423,14 +424,14 @@ def nearly_right(draw):
 
 
 @given(args=nearly_right())
-def test_odd_values_in_the_right_shapes(args, either_path):
-    result = answer_or_refuse(likelihood.log_prob_and_posterior, *args, path=either_path)
+def test_odd_values_in_the_right_shapes(args, either_backend):
+    result = answer_or_refuse(likelihood.log_prob_and_posterior, *args, backend=either_backend)
     if result is not None:
         log_prob, phi = result
         assert ((phi >= 0) & (phi <= 1)).all()
         assert (log_prob <= 1e-6).all()
         z = args[0].clone().requires_grad_()
-        one, both = likelihood.log_prob_and_posterior(z, *args[1:], path=either_path)
+        one, both = likelihood.log_prob_and_posterior(z, *args[1:], backend=either_backend)
         (gradient,) = torch.autograd.grad(one.sum(), z, retain_graph=True)
         assert not gradient.isnan().any()
         (gradient,) = torch.autograd.grad(both.sum(), z)
@@ -438,12 +439,17 @@ def test_odd_values_in_the_right_shapes(args, either_path):
 
 
 @given(args=nearly_right())
-def test_odd_values_in_the_right_shapes_unchecked(args, either_path):
+def test_odd_values_in_the_right_shapes_unchecked(args, either_backend):
     logits, counts, offsets = args
     # Neither NaN nor certainty of several classes is a distribution; the check is there for these.
     logits = logits.nan_to_num(nan=0.0, posinf=INF if logits.ndim == 1 else 1.0, neginf=-INF)
     answer_or_refuse(
-        likelihood.log_prob_and_posterior, logits, counts, offsets, path=either_path, validate=False
+        likelihood.log_prob_and_posterior,
+        logits,
+        counts,
+        offsets,
+        backend=either_backend,
+        validate=False,
     )
 
 
@@ -463,7 +469,7 @@ def test_odd_values_for_pmf(args):
 
 @given(args=nearly_right())
 def test_odd_values_for_sinkhorn(args):
-    answer_or_refuse(likelihood.log_prob_and_posterior, *args, method="sinkhorn")
+    answer_or_refuse(likelihood.log_prob_and_posterior, *args, approximation="sinkhorn")
 
 
 def any_table(observed, count):
@@ -508,16 +514,16 @@ def test_anything_at_all_for_noisy_evidence(observed, sizes):
 @pytest.mark.slow
 @strategies.thorough
 @given(args=nearly_right())
-def test_many_odd_values(args, either_path):
-    answer_or_refuse(likelihood.log_prob_and_posterior, *args, path=either_path)
+def test_many_odd_values(args, either_backend):
+    answer_or_refuse(likelihood.log_prob_and_posterior, *args, backend=either_backend)
 
 
-def test_huge_logits_in_large_bags(path):
+def test_huge_logits_in_large_bags(backend):
     rng = np.random.default_rng(0)
     for scale in (1e10, 1e150, 1e300):
         z = rng.normal(size=100) * scale
         log_prob, phi = likelihood.log_prob_and_posterior(
-            *batch([z], Evidence.exact([40])), path=path
+            *batch([z], Evidence.exact([40])), backend=backend
         )
         top = np.argsort(-z)[:40]
         expected = np.zeros(100)
@@ -528,16 +534,16 @@ def test_huge_logits_in_large_bags(path):
 
 
 @pytest.mark.parametrize("size", [1e7, -1e7, 1e18, -1e300])
-@pytest.mark.parametrize("method", ["exact", "sinkhorn"])
+@pytest.mark.parametrize("approximation", [None, "sinkhorn"])
 @pytest.mark.parametrize("classes", [2, 3])
-def test_logits_of_several_classes_that_sums_cannot_hold(classes, method, size):
+def test_logits_of_several_classes_that_sums_cannot_hold(classes, approximation, size):
     """They gave NaN posteriors; up to the bound, the largest class is all but certain."""
     z = torch.zeros(4, classes, dtype=torch.float64)
     z[1, 1] = size
     offsets, counts = [0, 4], [[2, 2, 0][:classes]]
     with pytest.raises(LLPError, match=r"logits\[1, 1\] = .*up to 1e\+06 in size"):
-        likelihood.posterior(z, counts, offsets, method=method)
+        likelihood.posterior(z, counts, offsets, approximation=approximation)
     z[1, 1] = 1e6
-    phi = likelihood.posterior(z, counts, offsets, method=method)
+    phi = likelihood.posterior(z, counts, offsets, approximation=approximation)
     assert_close(phi.sum(0).numpy(), counts[0], 1e-6)
     assert phi[1, 1] > 1 - 1e-6

@@ -1,4 +1,4 @@
-"""On a card: the paths agree, nothing waits for the device, and a graph can be captured."""
+"""On a card: the backends agree, nothing waits for the device, and a graph can be captured."""
 
 import warnings
 
@@ -26,9 +26,9 @@ def draw(sizes, sd=1.5, dtype=torch.float32, seed=0):
     return z, counts, offsets
 
 
-def assert_paths_agree(z, counts, offsets):
-    by_triton = likelihood.log_prob_and_posterior(z, counts, offsets, path="triton")
-    by_torch = likelihood.log_prob_and_posterior(z.double(), counts, offsets, path="torch")
+def assert_backends_agree(z, counts, offsets):
+    by_triton = likelihood.log_prob_and_posterior(z, counts, offsets, backend="triton")
+    by_torch = likelihood.log_prob_and_posterior(z.double(), counts, offsets, backend="torch")
     for one, other in zip(by_triton, by_torch, strict=True):
         assert_close(one.cpu().numpy(), other.cpu().numpy(), TOLERANCE[z.dtype])
 
@@ -37,18 +37,18 @@ def assert_paths_agree(z, counts, offsets):
 @pytest.mark.parametrize("sd", [0, 1.5, 30, 300])
 def test_many_bags_of_all_sizes(sd, dtype):
     sizes = torch.randint(0, 45, (20_000,), generator=torch.Generator().manual_seed(1)).tolist()
-    assert_paths_agree(*draw(sizes, sd, dtype))
+    assert_backends_agree(*draw(sizes, sd, dtype))
 
 
 @each_dtype
 @pytest.mark.parametrize("sd", [0, 1.5, 300])
 def test_powers_of_two(sd, dtype):
-    assert_paths_agree(*draw([2**k for k in range(15)] * 3, sd, dtype))
+    assert_backends_agree(*draw([2**k for k in range(15)] * 3, sd, dtype))
 
 
 @each_dtype
 def test_one_large_bag(dtype):
-    assert_paths_agree(*draw([300_000], dtype=dtype))
+    assert_backends_agree(*draw([300_000], dtype=dtype))
 
 
 def test_auto_takes_the_kernels(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_training_step_does_not_wait(dtype, as_evidence):
         log_prob = likelihood.log_prob(z, known, offsets, validate=False)
         return torch.autograd.grad(log_prob.sum(), z)[0]
 
-    expected = likelihood.posterior(z, known, offsets, path="torch") - z.sigmoid()
+    expected = likelihood.posterior(z, known, offsets, backend="torch") - z.sigmoid()
     torch.testing.assert_close(without_waiting(step), expected, rtol=2e-2, atol=1e-2)
     without_waiting(lambda: likelihood.posterior(z.detach(), known, offsets, validate=False))
 
@@ -116,7 +116,7 @@ def test_losses_do_not_wait(loss, classes):
 def test_waiting_would_be_noticed():
     z, counts, offsets = draw([3, 4])
     with pytest.raises(RuntimeError, match="synchroniz"):
-        without_waiting(lambda: likelihood.posterior(z, counts, offsets, path="torch"))
+        without_waiting(lambda: likelihood.posterior(z, counts, offsets, backend="torch"))
 
 
 def test_a_captured_graph_follows_its_inputs():

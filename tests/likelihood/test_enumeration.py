@@ -18,9 +18,9 @@ from strategies import batch, exact, pieces, rounded
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 EVERY_SIZE = range(11)
 
-# Two classes are a binary bag, for which the automatic path is the compiled one.
+# Two classes are a binary bag, for which the automatic backend is the compiled one.
 class_cases = pytest.mark.parametrize(
-    ("num_classes", "path"), [(k, path) for k in (2, 3, 4) for path in ("torch", "auto")]
+    ("num_classes", "backend"), [(k, backend) for k in (2, 3, 4) for backend in ("torch", "auto")]
 )
 each_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
@@ -58,9 +58,9 @@ def binary_exact_case(style, seed):
 
 @each_dtype
 @pytest.mark.parametrize("style", [0, 1, 5, 50, "ties"])
-def test_binary_every_count(style, dtype, path):
+def test_binary_every_count(style, dtype, backend):
     for seed in range(4):
-        check(*binary_exact_case(style, seed), dtype, path=path)
+        check(*binary_exact_case(style, seed), dtype, backend=backend)
 
 
 @functools.lru_cache
@@ -79,25 +79,25 @@ def binary_evidence_case(style, seed):
 
 @each_dtype
 @pytest.mark.parametrize("style", [0, 1, 5, 50, "ties"])
-def test_binary_all_evidence_in_one_call(style, dtype, path):
+def test_binary_all_evidence_in_one_call(style, dtype, backend):
     for seed in range(4):
-        check(*binary_evidence_case(style, seed), dtype, path=path)
+        check(*binary_evidence_case(style, seed), dtype, backend=backend)
 
 
 @pytest.mark.parametrize("kind", strategies.evidence_kinds(3, np.random.default_rng(0)))
-def test_binary_one_evidence_kind_alone(kind, path):
+def test_binary_one_evidence_kind_alone(kind, backend):
     rng = np.random.default_rng(5)
     bags = [draw_logits(2, n, rng) for n in EVERY_SIZE]
     known = [strategies.evidence_kinds(n, rng)[kind] for n in EVERY_SIZE]
     expected = [
         Enumeration.binary(z).answer(k.log_weight) for z, k in zip(bags, known, strict=True)
     ]
-    check(bags, known, expected, torch.float64, path=path)
+    check(bags, known, expected, torch.float64, backend=backend)
 
 
 @each_dtype
 @pytest.mark.parametrize("scale", [0, 1, 50])
-def test_binary_known_labels(scale, dtype, path):
+def test_binary_known_labels(scale, dtype, backend):
     rng = np.random.default_rng(6)
     bags, known, expected = [], [], []
     for n in EVERY_SIZE:
@@ -113,7 +113,7 @@ def test_binary_known_labels(scale, dtype, path):
                     bags.append(z)
                     known.append(kind)
                     expected.append(answer)
-    check(bags, known, expected, dtype, path=path)
+    check(bags, known, expected, dtype, backend=backend)
 
 
 @functools.lru_cache
@@ -131,12 +131,12 @@ def class_exact_case(num_classes, style):
 
 @pytest.mark.parametrize("style", [0, 1, 5, 50, "ties"])
 @class_cases
-def test_classes_every_count(num_classes, style, path):
+def test_classes_every_count(num_classes, style, backend):
     bags, counts, expected = class_exact_case(num_classes, style)
     for dtype, tolerance in TOLERANCE.items():
         data = batch(bags, Evidence.exact(counts), dtype)
         log_prob, phi = likelihood.log_prob_and_posterior(
-            data.logits, counts, data.offsets, path=path
+            data.logits, counts, data.offsets, backend=backend
         )
         assert log_prob.dtype == phi.dtype == dtype
         assert_close(log_prob.numpy(), [e.log_prob for e in expected], tolerance)
@@ -160,8 +160,8 @@ def class_evidence_case(num_classes, style):
 @each_dtype
 @pytest.mark.parametrize("style", [0, 1, 5, 50, "ties"])
 @class_cases
-def test_classes_all_evidence_in_one_call(num_classes, style, dtype, path):
-    check(*class_evidence_case(num_classes, style), dtype, path=path)
+def test_classes_all_evidence_in_one_call(num_classes, style, dtype, backend):
+    check(*class_evidence_case(num_classes, style), dtype, backend=backend)
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_four_classes_all_evidence_at_the_largest_sizes(n):
 
 
 @class_cases
-def test_classes_forbidden(num_classes, path):
+def test_classes_forbidden(num_classes, backend):
     rng = np.random.default_rng(7)
     bags, known, expected = [], [], []
     for n in range(1, 7):
@@ -195,7 +195,7 @@ def test_classes_forbidden(num_classes, path):
                     bags.append(z)
                     known.append(kind)
                     expected.append(answer)
-    check(bags, known, expected, torch.float64, path=path)
+    check(bags, known, expected, torch.float64, backend=backend)
 
 
 def precision(dtype):
@@ -205,7 +205,7 @@ def precision(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_only_rounding(dtype, path):
+def test_half_precision_is_only_rounding(dtype, backend):
     rng = np.random.default_rng(8)
     bags, known = [], []
     for n in EVERY_SIZE:
@@ -213,8 +213,8 @@ def test_half_precision_is_only_rounding(dtype, path):
             bags.append(rounded(rng.normal(size=n) * 3, dtype))
             known.append(kind.evidence)
     for half, full in zip(
-        likelihood.log_prob_and_posterior(*batch(bags, known, dtype), path=path),
-        likelihood.log_prob_and_posterior(*batch(bags, known), path=path),
+        likelihood.log_prob_and_posterior(*batch(bags, known, dtype), backend=backend),
+        likelihood.log_prob_and_posterior(*batch(bags, known), backend=backend),
         strict=True,
     ):
         assert half.dtype == dtype
@@ -222,7 +222,7 @@ def test_half_precision_is_only_rounding(dtype, path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_with_classes_is_only_rounding(dtype, either_path):
+def test_half_precision_with_classes_is_only_rounding(dtype, either_backend):
     rng = np.random.default_rng(9)
     bags, known = [], []
     for n in range(7):
@@ -230,8 +230,8 @@ def test_half_precision_with_classes_is_only_rounding(dtype, either_path):
             bags.append(rounded(rng.normal(size=(n, 3)) * 3, dtype))
             known.append(kind.evidence)
     for half, full in zip(
-        likelihood.log_prob_and_posterior(*batch(bags, known, dtype), path=either_path),
-        likelihood.log_prob_and_posterior(*batch(bags, known), path=either_path),
+        likelihood.log_prob_and_posterior(*batch(bags, known, dtype), backend=either_backend),
+        likelihood.log_prob_and_posterior(*batch(bags, known), backend=either_backend),
         strict=True,
     ):
         assert half.dtype == dtype
@@ -239,40 +239,40 @@ def test_half_precision_with_classes_is_only_rounding(dtype, either_path):
 
 
 @given(bags=strategies.ragged_batches(sizes=st.integers(0, 8)))
-def test_any_binary_batch(bags, path):
+def test_any_binary_batch(bags, backend):
     expected = [Enumeration.binary(z).answer(k.log_weight) for z, k in bags]
     logits, known = zip(*bags, strict=True)
-    check(logits, known, expected, torch.float64, path=path)
+    check(logits, known, expected, torch.float64, backend=backend)
 
 
 @given(data=st.data(), num_classes=st.integers(2, 4))
-def test_any_batch_of_classes(data, num_classes, either_path):
+def test_any_batch_of_classes(data, num_classes, either_backend):
     one = strategies.class_bags_with_evidence(num_classes, st.integers(0, 5))
     bags = data.draw(st.lists(one, min_size=1, max_size=4))
     expected = [Enumeration.softmax(z).answer(k.log_weight) for z, k in bags]
     logits, known = zip(*bags, strict=True)
-    check(logits, known, expected, torch.float64, path=either_path)
+    check(logits, known, expected, torch.float64, backend=either_backend)
 
 
-def test_no_bags_at_all(either_path):
+def test_no_bags_at_all(either_backend):
     nothing = torch.zeros(0, dtype=torch.float64)
     log_prob, phi = likelihood.log_prob_and_posterior(
-        nothing, [], torch.tensor([0]), path=either_path
+        nothing, [], torch.tensor([0]), backend=either_backend
     )
     assert log_prob.shape == phi.shape == (0,)
     wide = torch.zeros(0, 3, dtype=torch.float64)
     counts = torch.zeros(0, 3, dtype=torch.int64)
     log_prob, phi = likelihood.log_prob_and_posterior(
-        wide, counts, torch.tensor([0]), path=either_path
+        wide, counts, torch.tensor([0]), backend=either_backend
     )
     assert log_prob.shape == (0,)
     assert phi.shape == (0, 3)
 
 
-def test_counts_may_be_arrays_lists_or_whole_floats(path):
+def test_counts_may_be_arrays_lists_or_whole_floats(backend):
     z = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
     offsets = torch.tensor([0, 3, 4])
-    expected = likelihood.posterior(z, torch.tensor([2, 1]), offsets, path=path)
+    expected = likelihood.posterior(z, torch.tensor([2, 1]), offsets, backend=backend)
     for counts in (
         [2, 1],
         np.array([2, 1]),
@@ -281,23 +281,23 @@ def test_counts_may_be_arrays_lists_or_whole_floats(path):
         torch.tensor([2, 1], dtype=torch.int32),
         Evidence.exact([2, 1]),
     ):
-        assert torch.equal(likelihood.posterior(z, counts, offsets, path=path), expected)
+        assert torch.equal(likelihood.posterior(z, counts, offsets, backend=backend), expected)
 
 
-def test_logits_may_be_a_view_with_strides(path):
+def test_logits_may_be_a_view_with_strides(backend):
     wide = torch.randn(12, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     offsets = torch.tensor([0, 5, 12])
-    strided = likelihood.posterior(wide[:, 1], [2, 3], offsets, path=path)
+    strided = likelihood.posterior(wide[:, 1], [2, 3], offsets, backend=backend)
     assert torch.equal(
-        strided, likelihood.posterior(wide[:, 1].clone(), [2, 3], offsets, path=path)
+        strided, likelihood.posterior(wide[:, 1].clone(), [2, 3], offsets, backend=backend)
     )
 
 
-def test_path_auto_is_the_default_and_gives_the_same():
+def test_backend_auto_is_the_default_and_gives_the_same():
     z = torch.randn(50, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     offsets = torch.tensor([0, 10, 50])
     auto = likelihood.posterior(z, [4, 11], offsets)
-    assert torch.equal(auto, likelihood.posterior(z, [4, 11], offsets, path="auto"))
+    assert torch.equal(auto, likelihood.posterior(z, [4, 11], offsets, backend="auto"))
     assert_close(
-        auto.numpy(), likelihood.posterior(z, [4, 11], offsets, path="torch").numpy(), 1e-12
+        auto.numpy(), likelihood.posterior(z, [4, 11], offsets, backend="torch").numpy(), 1e-12
     )

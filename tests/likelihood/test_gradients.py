@@ -58,47 +58,49 @@ def class_batch(seed, num_classes, dtype=torch.float64, sizes=range(6)):
 
 
 @each_dtype
-def test_identity_for_all_evidence(dtype, path):
-    check_identity(binary_batch(0, dtype), TOLERANCE[dtype], path=path)
+def test_identity_for_all_evidence(dtype, backend):
+    check_identity(binary_batch(0, dtype), TOLERANCE[dtype], backend=backend)
 
 
 @each_dtype
-def test_identity_for_large_bags(dtype, path):
+def test_identity_for_large_bags(dtype, backend):
     rng = np.random.default_rng(1)
     bags = [strategies.rounded(rng.normal(size=n) * 2, dtype) for n in (13, 64, 65, 700)]
-    check_identity(batch(bags, Evidence.exact([3, 30, 2, 350]), dtype), TOLERANCE[dtype], path=path)
+    check_identity(
+        batch(bags, Evidence.exact([3, 30, 2, 350]), dtype), TOLERANCE[dtype], backend=backend
+    )
 
 
 @each_dtype
 @pytest.mark.parametrize(
-    ("num_classes", "path"), [(k, path) for k in (2, 3, 4) for path in ("torch", "auto")]
+    ("num_classes", "backend"), [(k, backend) for k in (2, 3, 4) for backend in ("torch", "auto")]
 )
-def test_identity_for_classes(num_classes, path, dtype):
-    check_identity(class_batch(2, num_classes, dtype), TOLERANCE[dtype], path=path)
+def test_identity_for_classes(num_classes, backend, dtype):
+    check_identity(class_batch(2, num_classes, dtype), TOLERANCE[dtype], backend=backend)
 
 
 def test_identity_for_sinkhorn():
     rng = np.random.default_rng(3)
     data = batch([rng.normal(size=(n, 3)) for n in (6, 12)], Evidence.exact([[1, 2, 3], [4, 4, 4]]))
-    check_identity(data, 1e-8, method="sinkhorn")
+    check_identity(data, 1e-8, approximation="sinkhorn")
 
 
 @given(bags=strategies.ragged_batches())
-def test_identity_for_any_batch(bags, path):
+def test_identity_for_any_batch(bags, backend):
     logits, known = zip(*bags, strict=True)
-    check_identity(batch(logits, [k.evidence for k in known]), 1e-12, path=path)
+    check_identity(batch(logits, [k.evidence for k in known]), 1e-12, backend=backend)
 
 
-def test_each_bag_has_its_own_gradient(path):
+def test_each_bag_has_its_own_gradient(backend):
     data = binary_batch(4)
     logits = data.logits.clone().requires_grad_()
     scale = torch.randn(
         len(data.evidence), dtype=torch.float64, generator=torch.Generator().manual_seed(0)
     )
-    log_prob = likelihood.log_prob(logits, data.evidence, data.offsets, path=path)
+    log_prob = likelihood.log_prob(logits, data.evidence, data.offsets, backend=backend)
     (result,) = torch.autograd.grad((scale * log_prob).sum(), logits)
     per_row = scale.repeat_interleave(data.offsets.diff())
-    assert_close(result.numpy(), (per_row * gradient(data, path=path)).numpy(), 1e-12)
+    assert_close(result.numpy(), (per_row * gradient(data, backend=backend)).numpy(), 1e-12)
 
 
 # One ragged batch a kind of evidence, with an empty bag and a bag of one.
@@ -139,44 +141,46 @@ def offsets_of(sizes):
 
 
 @pytest.mark.parametrize("kind", BINARY)
-def test_gradcheck_binary(kind, path):
+def test_gradcheck_binary(kind, backend):
     evidence, offsets = BINARY[kind], offsets_of(SIZES)
     z = leaf(sum(SIZES))
     assert torch.autograd.gradcheck(
-        lambda z: likelihood.log_prob(z, evidence, offsets, path=path), z
+        lambda z: likelihood.log_prob(z, evidence, offsets, backend=backend), z
     )
     assert torch.autograd.gradgradcheck(
-        lambda z: likelihood.log_prob(z, evidence, offsets, path=path), z
+        lambda z: likelihood.log_prob(z, evidence, offsets, backend=backend), z
     )
     assert torch.autograd.gradcheck(
-        lambda z: likelihood.posterior(z, evidence, offsets, path=path), z
+        lambda z: likelihood.posterior(z, evidence, offsets, backend=backend), z
     )
     assert torch.autograd.gradcheck(
-        lambda z: likelihood.log_prob_and_posterior(z, evidence, offsets, path=path), z
+        lambda z: likelihood.log_prob_and_posterior(z, evidence, offsets, backend=backend), z
     )
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_gradcheck_classes(kind, either_path):
+def test_gradcheck_classes(kind, either_backend):
     evidence, offsets = CLASSES[kind], offsets_of(SIZES)
     z = leaf(sum(SIZES), 3)
     check, check_twice = torch.autograd.gradcheck, torch.autograd.gradgradcheck
     for function in (likelihood.log_prob, likelihood.posterior, likelihood.log_prob_and_posterior):
-        assert check(lambda z, f=function: f(z, evidence, offsets, path=either_path), z)
-    assert check_twice(lambda z: likelihood.log_prob(z, evidence, offsets, path=either_path), z)
+        assert check(lambda z, f=function: f(z, evidence, offsets, backend=either_backend), z)
+    assert check_twice(
+        lambda z: likelihood.log_prob(z, evidence, offsets, backend=either_backend), z
+    )
 
 
 @pytest.mark.parametrize("n", [20, 70, 200])
-def test_gradcheck_larger_bags(n, path):
+def test_gradcheck_larger_bags(n, backend):
     z = leaf(n + 14)
     offsets = torch.tensor([0, 14, n + 14])
     for evidence in (Evidence.exact([5, n // 3]), Evidence.interval([3, n // 4], [5, n // 3])):
 
         def log_prob(z, evidence=evidence):
-            return likelihood.log_prob(z, evidence, offsets, path=path)
+            return likelihood.log_prob(z, evidence, offsets, backend=backend)
 
         def posterior(z, evidence=evidence):
-            return likelihood.posterior(z, evidence, offsets, path=path)
+            return likelihood.posterior(z, evidence, offsets, backend=backend)
 
         assert torch.autograd.gradcheck(log_prob, z, fast_mode=True)
         assert torch.autograd.gradgradcheck(log_prob, z, fast_mode=True)
@@ -188,12 +192,12 @@ def test_gradcheck_sinkhorn():
     counts, offsets = [[1, 2, 1], [2, 0, 3]], torch.tensor([0, 4, 9])
 
     def log_prob(z):
-        return likelihood.log_prob(z, counts, offsets, method="sinkhorn")
+        return likelihood.log_prob(z, counts, offsets, approximation="sinkhorn")
 
     assert torch.autograd.gradcheck(log_prob, z)
     assert torch.autograd.gradgradcheck(log_prob, z)
     assert torch.autograd.gradcheck(
-        lambda z: likelihood.posterior(z, counts, offsets, method="sinkhorn"), z
+        lambda z: likelihood.posterior(z, counts, offsets, approximation="sinkhorn"), z
     )
 
 
@@ -204,13 +208,13 @@ def jacobian(data, **options):
 
 
 @pytest.mark.parametrize("kind", strategies.evidence_kinds(3, np.random.default_rng(0)))
-def test_derivative_of_the_posterior_is_its_covariance(kind, path):
+def test_derivative_of_the_posterior_is_its_covariance(kind, backend):
     rng = np.random.default_rng(12)
     for n in (1, 2, 5, 8):
         z = rng.normal(size=n) * 2
         known = strategies.evidence_kinds(n, rng)[kind]
         expected = Enumeration.binary(z).covariance(known.log_weight)
-        assert_close(jacobian(batch([z], known.evidence), path=path), expected, 1e-11)
+        assert_close(jacobian(batch([z], known.evidence), backend=backend), expected, 1e-11)
 
 
 @pytest.mark.parametrize("kind", strategies.class_evidence_kinds(3, 3, np.random.default_rng(0)))
@@ -223,25 +227,26 @@ def test_derivative_of_class_posteriors_is_their_covariance(kind):
         assert_close(jacobian(batch([z], known.evidence)), expected, 1e-11)
 
 
-def test_second_derivative_is_covariance_less_prior_variance(path):
+def test_second_derivative_is_covariance_less_prior_variance(backend):
     z = np.random.default_rng(14).normal(size=6)
     data = batch([z], Evidence.exact([2]))
     hessian = torch.autograd.functional.hessian(
-        lambda z: likelihood.log_prob(z, data.evidence, data.offsets, path=path).sum(), data.logits
+        lambda z: likelihood.log_prob(z, data.evidence, data.offsets, backend=backend).sum(),
+        data.logits,
     )
     p = 1 / (1 + np.exp(-z))
     expected = Enumeration.binary(z).covariance(strategies.within(2, 2)) - np.diag(p * (1 - p))
     assert_close(hessian.numpy(), expected, 1e-11)
 
 
-def test_known_labels_have_no_gradient(path):
+def test_known_labels_have_no_gradient(backend):
     z = torch.tensor([np.inf, 0.3, -np.inf, -1.0, 0.2], dtype=torch.float64)
     data = strategies.Batch(z, Evidence.exact([2]), torch.tensor([0, 5]))
-    result = gradient(data, path=path)
+    result = gradient(data, backend=backend)
     assert_close(result[[0, 2]].numpy(), np.zeros(2), 0)
     free = strategies.Batch(z[[1, 3, 4]], Evidence.exact([1]), torch.tensor([0, 3]))
-    assert_close(result[[1, 3, 4]].numpy(), gradient(free, path=path).numpy(), 1e-12)
-    second = jacobian(data, path=path)
+    assert_close(result[[1, 3, 4]].numpy(), gradient(free, backend=backend).numpy(), 1e-12)
+    second = jacobian(data, backend=backend)
     assert_close(second[[0, 2]], np.zeros((2, 5)), 0)
     assert_close(second[:, [0, 2]], np.zeros((5, 2)), 0)
 
@@ -257,18 +262,20 @@ def test_forbidden_classes_have_no_gradient():
     assert np.isfinite(jacobian(data)).all()
 
 
-def test_no_gradient_is_kept_when_none_is_asked_for(path):
+def test_no_gradient_is_kept_when_none_is_asked_for(backend):
     z = torch.zeros(3, dtype=torch.float64)
-    assert not likelihood.log_prob(z, [1], torch.tensor([0, 3]), path=path).requires_grad
+    assert not likelihood.log_prob(z, [1], torch.tensor([0, 3]), backend=backend).requires_grad
     asked = z.requires_grad_()
-    assert likelihood.log_prob(asked, [1], torch.tensor([0, 3]), path=path).requires_grad
+    assert likelihood.log_prob(asked, [1], torch.tensor([0, 3]), backend=backend).requires_grad
     with torch.no_grad():
-        assert not likelihood.posterior(asked, [1], torch.tensor([0, 3]), path=path).requires_grad
+        assert not likelihood.posterior(
+            asked, [1], torch.tensor([0, 3]), backend=backend
+        ).requires_grad
 
 
 @pytest.mark.slow
 @strategies.thorough
 @given(bags=strategies.ragged_batches(sizes=st.integers(0, 200)))
-def test_identity_for_many_batches(bags, path):
+def test_identity_for_many_batches(bags, backend):
     logits, known = zip(*bags, strict=True)
-    check_identity(batch(logits, [k.evidence for k in known]), 1e-12, path=path)
+    check_identity(batch(logits, [k.evidence for k in known]), 1e-12, backend=backend)

@@ -20,7 +20,7 @@ if len(sys.argv) > 1:  # what was a folder when the kernels were declared is one
 z = torch.tensor([0.5, -1.0, 2.0, 0.1, 0.3], dtype=torch.float64)
 offsets, counts = torch.tensor([0, 3, 5]), torch.tensor([2, 1])
 from llpkit.likelihood import Evidence, log_prob
-print(log_prob(z, Evidence.exact(counts), offsets, path="numba").tolist())
+print(log_prob(z, Evidence.exact(counts), offsets, backend="numba").tolist())
 """
 
 

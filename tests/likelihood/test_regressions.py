@@ -10,36 +10,36 @@ from llpkit.likelihood import Evidence
 NAN = float("nan")
 
 
-def test_confident_classes_keep_their_second_derivative(either_path):
+def test_confident_classes_keep_their_second_derivative(either_backend):
     """log_softmax rounds to zero there, which is not the same as a known label."""
     z = torch.tensor([[0.0, -40.0, -40.0]] * 2, dtype=torch.float64, requires_grad=True)
 
     def log_prob(z):
-        return likelihood.log_prob(z, [[1, 1, 0]], [0, 2], path=either_path)
+        return likelihood.log_prob(z, [[1, 1, 0]], [0, 2], backend=either_backend)
 
     assert torch.autograd.gradgradcheck(log_prob, z)
     jacobian = torch.autograd.functional.jacobian(
-        lambda z: likelihood.posterior(z, [[1, 1, 0]], [0, 2], path=either_path), z
+        lambda z: likelihood.posterior(z, [[1, 1, 0]], [0, 2], backend=either_backend), z
     )
     assert float(jacobian[0, 0, 0, 0]) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("n", [3, 300])
-def test_nan_unchecked_comes_out_for_its_own_bag_only(n, path):
+def test_nan_unchecked_comes_out_for_its_own_bag_only(n, backend):
     z = torch.zeros(n + 2)
     z[0] = NAN
     log_p, phi = likelihood.log_prob_and_posterior(
-        z, [1, 1], [0, n, n + 2], path=path, validate=False
+        z, [1, 1], [0, n, n + 2], backend=backend, validate=False
     )
     assert log_p.isnan().tolist() == [True, False]
     assert phi.isnan().tolist() == [True] * n + [False] * 2
 
 
-def test_nan_classes_unchecked(either_path):
+def test_nan_classes_unchecked(either_backend):
     z = torch.zeros(5, 3)
     z[1, 2] = NAN
     log_p, phi = likelihood.log_prob_and_posterior(
-        z, [[1, 1, 1], [1, 1, 0]], [0, 3, 5], path=either_path, validate=False
+        z, [[1, 1, 1], [1, 1, 0]], [0, 3, 5], backend=either_backend, validate=False
     )
     assert log_p.isnan().tolist() == [True, False]
     assert phi.isnan().any(1).tolist() == [True] * 3 + [False] * 2
@@ -48,12 +48,14 @@ def test_nan_classes_unchecked(either_path):
 @pytest.mark.parametrize(
     ("z", "y"), [([-25.0, 13, 22, 13, -8], 3), ([-9.0, 31, 19, -16], 2), ([40.0, -40, 0.1], 2)]
 )
-def test_posteriors_do_not_leave_the_unit_interval(z, y, path):
-    phi = likelihood.posterior(torch.tensor(z, dtype=torch.float64), [y], [0, len(z)], path=path)
+def test_posteriors_do_not_leave_the_unit_interval(z, y, backend):
+    phi = likelihood.posterior(
+        torch.tensor(z, dtype=torch.float64), [y], [0, len(z)], backend=backend
+    )
     assert ((phi >= 0) & (phi <= 1)).all()
 
 
-def test_a_steep_convex_table_is_not_taken_for_a_straight_one(path):
+def test_a_steep_convex_table_is_not_taken_for_a_straight_one(backend):
     n = 400
     k = torch.arange(n + 1, dtype=torch.float64)
     table = 2.0**24 * k + 0.05 * (k - n / 2) ** 2 / 2
@@ -62,9 +64,9 @@ def test_a_steep_convex_table_is_not_taken_for_a_straight_one(path):
         torch.zeros(n, dtype=torch.float64),
         Evidence.weights(0.05 * (k - n / 2) ** 2 / 2, [0, n + 1]),
         [0, n],
-        path=path,
+        backend=backend,
     )
-    value = likelihood.log_prob(z, Evidence.weights(table, [0, n + 1]), [0, n], path=path)
+    value = likelihood.log_prob(z, Evidence.weights(table, [0, n + 1]), [0, n], backend=backend)
     # e^(2^24 k) against e^(-2^24 k): what is left are the binomial coefficients and the bend.
     assert float(value) == pytest.approx(
         float(flat) + n * np.log(2), abs=1e-3
@@ -72,10 +74,10 @@ def test_a_steep_convex_table_is_not_taken_for_a_straight_one(path):
 
 
 @pytest.mark.parametrize("offsets", [[0, 100], [0, 2], [1, 3], [0, 5, 3]])
-def test_offsets_are_checked_even_when_values_are_not(offsets, path):
+def test_offsets_are_checked_even_when_values_are_not(offsets, backend):
     counts = [0] * (len(offsets) - 1)
     with pytest.raises(LLPError, match="offsets"):
-        likelihood.posterior(torch.zeros(3), counts, offsets, path=path, validate=False)
+        likelihood.posterior(torch.zeros(3), counts, offsets, backend=backend, validate=False)
 
 
 def test_evidence_keeps_a_copy():

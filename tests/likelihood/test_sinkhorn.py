@@ -13,7 +13,7 @@ from strategies import batch
 
 def sinkhorn(bags, counts, **options):
     data = batch(bags, Evidence.exact(counts))
-    log_prob, phi = likelihood.log_prob_and_posterior(*data, method="sinkhorn", **options)
+    log_prob, phi = likelihood.log_prob_and_posterior(*data, approximation="sinkhorn", **options)
     assert torch.isfinite(log_prob).all()
     return log_prob.numpy(), phi.numpy()
 
@@ -74,7 +74,7 @@ def test_it_serves_where_the_exact_sum_does_not():
     counts = [[100] * 10]
     data = batch([z], Evidence.exact(counts))
     for function in (likelihood.log_prob, likelihood.posterior, likelihood.log_prob_and_posterior):
-        with pytest.raises(LLPError, match='method="sinkhorn"'):
+        with pytest.raises(LLPError, match='approximation="sinkhorn"'):
             function(*data)
     _, phi = sinkhorn([z], counts)
     assert_close(phi.sum(axis=0), counts[0], 1e-6)
@@ -82,7 +82,7 @@ def test_it_serves_where_the_exact_sum_does_not():
 
 def test_it_is_for_classes_only():
     with pytest.raises(LLPError, match="sinkhorn"):
-        likelihood.posterior(torch.zeros(3), [1], torch.tensor([0, 3]), method="sinkhorn")
+        likelihood.posterior(torch.zeros(3), [1], torch.tensor([0, 3]), approximation="sinkhorn")
 
 
 @pytest.mark.parametrize("sd", [100, 1000])
@@ -98,5 +98,5 @@ def test_an_impossible_bag_is_refused_or_has_no_probability():
     known = torch.tensor([[0.0, 1.0, -torch.inf]]).repeat(4, 1)
     data = known, [[1, 1, 2]], torch.tensor([0, 4])
     with pytest.raises(LLPError, match="forbid what the counts ask for"):
-        likelihood.log_prob(*data, method="sinkhorn")
-    assert likelihood.log_prob(*data, method="sinkhorn", validate=False) == -torch.inf
+        likelihood.log_prob(*data, approximation="sinkhorn")
+    assert likelihood.log_prob(*data, approximation="sinkhorn", validate=False) == -torch.inf

@@ -1,4 +1,4 @@
-"""The Triton kernels against enumeration and the torch path; without a card, in the interpreter."""
+"""The Triton kernels against enumeration and torch; without a card, in the interpreter."""
 
 import functools
 import math
@@ -35,8 +35,8 @@ def tensors(bags, counts, dtype=torch.float64):
     return logits, torch.tensor(np.asarray(counts), device=DEVICE), offsets
 
 
-def both(data, path="triton"):
-    return likelihood.log_prob_and_posterior(*data, path=path, validate=False)
+def both(data, backend="triton"):
+    return likelihood.log_prob_and_posterior(*data, backend=backend, validate=False)
 
 
 def assert_as_torch(bags, counts, dtype):
@@ -227,21 +227,21 @@ def test_derivatives():
     logits.requires_grad_()
 
     def log_prob(z):
-        return likelihood.log_prob(z, counts, offsets, path="triton")
+        return likelihood.log_prob(z, counts, offsets, backend="triton")
 
     assert torch.autograd.gradcheck(log_prob, logits, fast_mode=True)
     assert torch.autograd.gradgradcheck(log_prob, logits, fast_mode=True)
     assert torch.autograd.gradcheck(
-        lambda z: likelihood.posterior(z, counts, offsets, path="triton"), logits, fast_mode=True
+        lambda z: likelihood.posterior(z, counts, offsets, backend="triton"), logits, fast_mode=True
     )
 
 
 def test_second_derivative_of_single_precision():
     bag, results = np.random.default_rng(12).normal(size=5), []
-    for path, dtype in (("triton", torch.float32), ("torch", torch.float64)):
+    for backend, dtype in (("triton", torch.float32), ("torch", torch.float64)):
         logits, counts, offsets = tensors([bag], [2], dtype)
         logits.requires_grad_()
-        log_prob = likelihood.log_prob(logits, counts, offsets, path=path)
+        log_prob = likelihood.log_prob(logits, counts, offsets, backend=backend)
         (grad,) = torch.autograd.grad(log_prob.sum(), logits, create_graph=True)
         (second,) = torch.autograd.grad(grad.square().sum(), logits)
         results.append(second.double().cpu())
@@ -256,19 +256,19 @@ def test_logits_that_are_not_contiguous():
 
 def test_what_the_kernels_do_not_take():
     z, offsets = torch.zeros(3, device=DEVICE), torch.tensor([0, 3], device=DEVICE)
-    with pytest.raises(LLPError, match='exact counts of binary labels; use path = "torch"'):
-        likelihood.log_prob(z, Evidence.at_least([1]), offsets, path="triton")
-    with pytest.raises(LLPError, match='exact counts of binary labels; use path = "torch"'):
-        likelihood.log_prob(z[:, None].expand(3, 3), [[1, 1, 1]], offsets, path="triton")
+    with pytest.raises(LLPError, match='exact counts of binary labels; use backend = "torch"'):
+        likelihood.log_prob(z, Evidence.at_least([1]), offsets, backend="triton")
+    with pytest.raises(LLPError, match='exact counts of binary labels; use backend = "torch"'):
+        likelihood.log_prob(z[:, None].expand(3, 3), [[1, 1, 1]], offsets, backend="triton")
 
 
 def test_without_a_card_or_the_package(monkeypatch):
     monkeypatch.setattr(dispatch, "triton_interpreted", lambda: False)
     with pytest.raises(LLPError, match=r"needs CUDA tensors \(these are on cpu\)"):
-        likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
+        likelihood.log_prob(torch.zeros(2), [1], [0, 2], backend="triton")
     monkeypatch.setattr(dispatch, "installed", lambda _: False)
-    with pytest.raises(LLPError, match=r'installed: False\); use path = "auto"'):
-        likelihood.log_prob(torch.zeros(2), [1], [0, 2], path="triton")
+    with pytest.raises(LLPError, match=r'installed: False\); use backend = "auto"'):
+        likelihood.log_prob(torch.zeros(2), [1], [0, 2], backend="triton")
 
 
 @pytest.mark.parametrize("wrong", ["count", "logit", "log_prob"])
@@ -310,7 +310,7 @@ def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
 
     monkeypatch.setattr(triton_binary, kernel, Fails())
     dispatch.triton_launches.cache_clear()
-    with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch path"):
+    with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch"):
         assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)
     # And no second warning.
     assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)

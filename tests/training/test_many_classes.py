@@ -16,7 +16,7 @@ from llpkit.losses import count_loss
 from llpkit.methods import METHODS
 
 K = 10
-APPROXIMATELY = {"mle": {"likelihood": "sinkhorn"}, "direct": {"likelihood": "sinkhorn"}}
+APPROXIMATELY = {"mle": {"approximation": "sinkhorn"}, "direct": {"approximation": "sinkhorn"}}
 
 
 def toy(rows=600, size=60, classes=K, seed=0):
@@ -80,7 +80,7 @@ def test_the_remedy_is_named_before_training_in_the_words_of_fit(key):
             raise AssertionError("training has begun")
 
     x, _, bags = toy()
-    says = r'bag 0 \(60 inst.* states .*method_options=\{"likelihood": "sinkhorn"\}$'
+    says = r'bag 0 \(60 inst.* states .*method_options=\{"approximation": "sinkhorn"\}$'
     with pytest.raises(LLPError, match=says):
         llpkit.fit(Never(K, K), bags, x, key, progress=False)
 
@@ -88,8 +88,8 @@ def test_the_remedy_is_named_before_training_in_the_words_of_fit(key):
 @pytest.mark.parametrize("key", ["mle", "direct"])
 def test_what_the_option_takes(key):
     x, truth, bags = toy(120, 4, classes=3)
-    with pytest.raises(LLPError, match="likelihood = 'guess'; known are exact, sinkhorn"):
-        llpkit.fit("linear", bags, x, key, method_options={"likelihood": "guess"})
+    with pytest.raises(LLPError, match=r"approximation = 'guess'; .* known are sinkhorn"):
+        llpkit.fit("linear", bags, x, key, method_options={"approximation": "guess"})
     binary = llpkit.random_bags((truth > 0).long(), 4, generator=0)
     with pytest.raises(LLPError, match="binary counts are always exact: leave it out"):
         llpkit.fit("linear", binary, x, key, method_options=APPROXIMATELY[key])
@@ -128,11 +128,11 @@ def test_a_bag_is_approximated_only_where_it_must_be():
     z = torch.randn(68, K, generator=generator)
     parts = [bags[[0]], bags[[1]], bags[[2]]]
     starts = [z[:4], z[4:64], z[64:]]
-    methods = ["exact", "sinkhorn", "exact"]
+    approximations = [None, "sinkhorn", None]
     with pytest.warns(ApproximationWarning, match="of 1 of 3 bags"):
         found = evaluation.bag_log_likelihood(z, bags)
-    for value, part, own, method in zip(found, parts, starts, methods, strict=True):
-        wanted = likelihood.log_prob(own, part.counts, part.offsets, method=method)
+    for value, part, own, how in zip(found, parts, starts, approximations, strict=True):
+        wanted = likelihood.log_prob(own, part.counts, part.offsets, approximation=how)
         torch.testing.assert_close(value, wanted[0], rtol=0, atol=0)
 
 
@@ -161,17 +161,19 @@ def test_the_loss_takes_the_approximation():
     _, _, bags = toy()
     z = torch.randn(600, K, generator=torch.Generator().manual_seed(0))
     loss = count_loss(z, bags.evidence, bags.offsets, "sinkhorn")
-    assert torch.equal(loss, -likelihood.log_prob(z, bags.counts, bags.offsets, method="sinkhorn"))
+    assert torch.equal(
+        loss, -likelihood.log_prob(z, bags.counts, bags.offsets, approximation="sinkhorn")
+    )
 
 
 def test_estimators_name_their_own_option_and_the_scorer_measures():
     x, _, bags = toy(240)
     rows, counts = x[bags.rows].numpy(), bags.counts.numpy()
     groups = bags.bag_index.numpy()
-    with pytest.raises(LLPError, match=r'approximation with method="sinkhorn"$') as error:
+    with pytest.raises(LLPError, match=r'approximate it with approximation="sinkhorn"$') as error:
         LLPLogisticRegression().fit(rows, counts[groups], groups)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
-    model = LLPLogisticRegression(method="sinkhorn", max_iter=5, tol=1e3)
+    model = LLPLogisticRegression(approximation="sinkhorn", max_iter=5, tol=1e3)
     model.fit(rows, counts[groups], groups)
     with pytest.warns(ApproximationWarning):
         value = bag_log_likelihood(model, rows, counts[groups], groups)

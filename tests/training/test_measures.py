@@ -126,7 +126,7 @@ class Engine:
         inner = budget.log_prob_and_posterior
 
         def counting(logits, evidence, offsets, **options):
-            if options.get("method", "exact") == "exact":
+            if options.get("approximation") is None:
                 self.states += float(budget.count_states(evidence, offsets.diff()).sum())
                 self.bags.append(len(evidence))
             return inner(logits, evidence, offsets, **options)

@@ -102,7 +102,7 @@ SETTINGS = [
     Setting("method", "mle, direct, amle, dllp, llp-gan or supervised (mle).", "NAME", TRAINING),
     Setting(
         "method_options",
-        "An option of the method: refresh=pass, likelihood=sinkhorn (many classes), …; repeat.",
+        "An option of the method: refresh=pass, approximation=sinkhorn (many classes), …; repeat.",
         "KEY=VALUE",
         TRAINING,
         True,

@@ -105,7 +105,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _solve(self, X: Any, y: Any, groups: Any) -> tuple[Array, Array]:
         z = self.decision_function(X)
         bags = self._bags(X, y, groups, reset=False)
-        return solve(z, bags, getattr(self, "method", "exact"))
+        return solve(z, bags, getattr(self, "approximation", None))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -146,15 +146,15 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bags
 
 
-def solve(z: Array, bags: Bags, method: Any = "exact") -> tuple[Array, Array]:
+def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array]:
     """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
     logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
     try:
         log_p, phi = log_prob_and_posterior(
-            logits, bags.evidence, bags.offsets, method=method, validate=False
+            logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
         )
     except TooManyStates as error:
-        raise error.choosing('method="sinkhorn"') from error
+        raise error.choosing('approximation="sinkhorn"') from error
     back = torch.empty_like(phi)
     back[bags.rows] = phi
     return log_p.numpy(), back.numpy()

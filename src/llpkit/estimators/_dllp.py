@@ -44,8 +44,8 @@ class DLLPClassifier(BaseLLP):
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        method: Of ``score`` and ``posterior``: ``"exact"``, or ``"sinkhorn"`` for many classes in
-            bags too large for that.
+        approximation: Of ``score`` and ``posterior``. ``None``: exact. ``"sinkhorn"``, for many
+            classes in bags too large for that: an upper bound.
         random_state: Seed, generator or ``None``, for the first weights of hidden layers.
 
     Attributes:
@@ -69,14 +69,14 @@ class DLLPClassifier(BaseLLP):
         hidden_layer_sizes: Sequence[int] = (),
         max_iter: int = 1000,
         tol: float = 1e-4,
-        method: Literal["exact", "sinkhorn"] = "exact",
+        approximation: Literal["sinkhorn"] | None = None,
         random_state: Any = None,
     ) -> None:
         self.C = C
         self.hidden_layer_sizes = hidden_layer_sizes
         self.max_iter = max_iter
         self.tol = tol
-        self.method = method
+        self.approximation = approximation
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:

@@ -60,7 +60,8 @@ class LLPClassifier(BaseLLP):
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
             at least two bags a fold.
         n_folds: Parts that the bags are divided into for that.
-        method: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that.
+        approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
+            large for that: an upper bound.
         random_state: For folds and restarts, and for what the classifier leaves open.
 
     Attributes:
@@ -94,7 +95,7 @@ class LLPClassifier(BaseLLP):
         annealing: float = 1.0,
         out_of_fold: bool | Literal["auto"] = "auto",
         n_folds: int = 3,
-        method: Literal["exact", "sinkhorn"] = "exact",
+        approximation: Literal["sinkhorn"] | None = None,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -105,7 +106,7 @@ class LLPClassifier(BaseLLP):
         self.annealing = annealing
         self.out_of_fold = out_of_fold
         self.n_folds = n_folds
-        self.method = method
+        self.approximation = approximation
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
@@ -121,7 +122,7 @@ class LLPClassifier(BaseLLP):
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
         shape = (bags.num_rows,) if classes == 2 else (bags.num_rows, classes)
-        proportion = solve(np.zeros(shape), bags, self.method)[1]
+        proportion = solve(np.zeros(shape), bags, self.approximation)[1]
         known = bool(((proportion == 0) | (proportion == 1)).all())
         if known and hasattr(base, "predict_proba"):  # labels, not counts: an ordinary fit
             model = WeightedFits(base, X, classes, None, random).fit(proportion)
@@ -141,9 +142,9 @@ class LLPClassifier(BaseLLP):
         runs = []
         for i in range(self.n_init):
             if i:
-                first = solve(random.normal(size=shape), bags, self.method)[1]
+                first = solve(random.normal(size=shape), bags, self.approximation)[1]
             elif self.start == "additive" and is_table(X):
-                first = additive_start(X, bags, self.method, random)
+                first = additive_start(X, bags, self.approximation, random)
             else:
                 first = proportion
             fits = WeightedFits(base, X, classes, folds, random)
@@ -180,14 +181,16 @@ class LLPClassifier(BaseLLP):
         cold, begin = float(self.annealing), 0
         for _ in range(self.max_iter):
             score, model = fits.scores(phi, floor)
-            scale = calibrate(score[few.rows.numpy()], judge, self.method) if scaled else None
+            scale = (
+                calibrate(score[few.rows.numpy()], judge, self.approximation) if scaled else None
+            )
             z = score if scale is None else scale(score)
-            log_p, phi = solve(z, bags, self.method)
+            log_p, phi = solve(z, bags, self.approximation)
             history.append(float(log_p.mean()))
             if exact or history[-1] == max(history):
                 best = _Run(history, phi, model, scale, history[-1], tol)
             if cold < 1:
-                phi = solve(cold * z, bags, self.method)[1]
+                phi = solve(cold * z, bags, self.approximation)[1]
                 cold, begin = min(1.0, _WARMING * cold), len(history)
                 continue
             settled = history[begin:]

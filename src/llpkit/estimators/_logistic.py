@@ -32,7 +32,8 @@ class LLPLogisticRegression(BaseLLP):
         tol: Stop when no entry of the gradient, per instance, is larger.
         max_iter: The most L-BFGS iterations.
         warm_start: Begin at the last solution.
-        method: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that.
+        approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
+            large for that: an upper bound.
         random_state: For the step from a saddle point.
 
     Attributes:
@@ -60,7 +61,7 @@ class LLPLogisticRegression(BaseLLP):
         tol: float = 1e-5,
         max_iter: int = 1000,
         warm_start: bool = False,
-        method: Literal["exact", "sinkhorn"] = "exact",
+        approximation: Literal["sinkhorn"] | None = None,
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -68,7 +69,7 @@ class LLPLogisticRegression(BaseLLP):
         self.tol = tol
         self.max_iter = max_iter
         self.warm_start = warm_start
-        self.method = method
+        self.approximation = approximation
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
@@ -88,7 +89,7 @@ class LLPLogisticRegression(BaseLLP):
             tol=self.tol,
             max_iter=self.max_iter,
             start=start,
-            method=self.method,
+            approximation=self.approximation,
             random_state=self.random_state,
         )
         if not found.converged:
@@ -123,7 +124,7 @@ def fit_logistic(
     tol: float = 1e-5,
     max_iter: int = 1000,
     start: Array | None = None,
-    method: str = "exact",
+    approximation: str | None = None,
     random_state: Any = None,
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
@@ -138,7 +139,7 @@ def fit_logistic(
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(-1, width)
         z = X @ w[:-1] + w[-1]  # (N, width)
-        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, bags, method)
+        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, bags, approximation)
         residual = residual.reshape(z.shape)
         slope = np.vstack([transposed @ residual, residual.sum(0)])
         slope[:-1] += strength * w[:-1]
@@ -168,7 +169,7 @@ class Scale(NamedTuple):
         return np.asarray(self.slope * score + self.shift)
 
 
-def calibrate(score: Array, bags: Bags, method: str = "exact") -> Scale:
+def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
     """The scale that makes scores likely logits: Platt's, by the exact likelihood of the counts.
 
     Scores are ``(N,)`` of two classes or ``(N, K)`` of more, in row order. A weak penalty keeps the
@@ -181,7 +182,7 @@ def calibrate(score: Array, bags: Bags, method: str = "exact") -> Scale:
 
     def objective(w: Array) -> tuple[float, Array]:
         z = w[0] * unit + (w[1] if unit.ndim == 1 else w[1:])
-        total, residual = _fit_and_slope(z, bags, method)
+        total, residual = _fit_and_slope(z, bags, approximation)
         shift = np.atleast_1d(residual.sum(0)) + 1e-9 * w[1:]
         slope = float((residual * unit).sum()) + strength * w[0]
         total += 0.5 * (strength * w[0] ** 2 + 1e-9 * float(w[1:] @ w[1:]))
@@ -198,9 +199,9 @@ def calibrate(score: Array, bags: Bags, method: str = "exact") -> Scale:
     return Scale(float(slope / spread), np.asarray(bias))
 
 
-def _fit_and_slope(z: Array, bags: Bags, method: str) -> tuple[float, Array]:
+def _fit_and_slope(z: Array, bags: Bags, approximation: str | None) -> tuple[float, Array]:
     """Negative mean log-likelihood per instance, and its derivative in the logits."""
-    log_p, phi = solve(z, bags, method)
+    log_p, phi = solve(z, bags, approximation)
     p = probabilities(z)
     n = bags.num_instances
     return -float(log_p.sum()) / n, ((p[:, 1] if z.ndim == 1 else p) - phi) / n

@@ -53,8 +53,8 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: To how many nearest bags a bag is tied, where ``laplacian`` is given.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
-        method: Of ``score`` and ``posterior``: ``"exact"``, or ``"sinkhorn"`` for many classes in
-            bags too large for that.
+        approximation: Of ``score`` and ``posterior``. ``None``: exact. ``"sinkhorn"``, for many
+            classes in bags too large for that: an upper bound.
 
     Attributes:
         coef_: Weights of the logit ``(1, D)``, or ``(K, D)`` of the logits.
@@ -80,14 +80,14 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: int = 10,
         max_iter: int = 1000,
         tol: float = 1e-4,
-        method: Literal["exact", "sinkhorn"] = "exact",
+        approximation: Literal["sinkhorn"] | None = None,
     ) -> None:
         self.C = C
         self.laplacian = laplacian
         self.n_neighbors = n_neighbors
         self.max_iter = max_iter
         self.tol = tol
-        self.method = method
+        self.approximation = approximation
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         C = positive("C", self.C)

@@ -24,7 +24,9 @@ _WIDE = 512
 _C = 0.3
 
 
-def additive_start(X: Any, bags: Bags, method: str, random_state: np.random.RandomState) -> Array:
+def additive_start(
+    X: Any, bags: Bags, approximation: str | None, random_state: np.random.RandomState
+) -> Array:
     """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
     chosen = some_bags(bags, random_state)
     part = _safe_indexing(X, chosen.rows.numpy())
@@ -35,7 +37,7 @@ def additive_start(X: Any, bags: Bags, method: str, random_state: np.random.Rand
         C=_C,
         tol=1e-4,
         max_iter=200,
-        method=method,
+        approximation=approximation,
         random_state=random_state,
     )
     if sparse.issparse(X):
@@ -47,7 +49,7 @@ def additive_start(X: Any, bags: Bags, method: str, random_state: np.random.Rand
             column.add(z, _values(X, j), found.weights[place : place + column.width])
             place += column.width
     z += found.weights[-1]
-    return solve(z[:, 0] if z.shape[1] == 1 else z, bags, method)[1]
+    return solve(z[:, 0] if z.shape[1] == 1 else z, bags, approximation)[1]
 
 
 def is_table(X: Any) -> bool:

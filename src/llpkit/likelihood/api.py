@@ -1,7 +1,7 @@
-"""The public functions: arguments checked, a path chosen, derivatives attached."""
+"""The public functions: arguments checked, a solver chosen, derivatives attached."""
 
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,20 +9,17 @@ from torch import Tensor
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import binary, classes
-from llpkit.likelihood.checks import check_logits, check_numbers, check_offsets
-from llpkit.likelihood.classes import MAX_STATES
-from llpkit.likelihood.dispatch import (
-    METHODS,
-    PATHS,
-    Solver,
-    check_choice,
-    exact_solver,
-    sinkhorn_solver,
-    solve,
+from llpkit.likelihood.checks import (
+    Approximation,
+    Backend,
+    check_approximation,
+    check_backend,
+    check_logits,
+    check_numbers,
+    check_offsets,
 )
-
-Path = Literal["auto", "torch", "numba", "triton"]
-Method = Literal["exact", "sinkhorn"]
+from llpkit.likelihood.classes import MAX_STATES
+from llpkit.likelihood.dispatch import Solver, exact_solver, sinkhorn_solver, solve
 
 
 class CountDistribution(NamedTuple):
@@ -44,8 +41,8 @@ def log_prob(
     counts: Any,
     offsets: Any,
     *,
-    method: Method = "exact",
-    path: Path = "auto",
+    approximation: Approximation = None,
+    backend: Backend = "auto",
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
@@ -64,24 +61,25 @@ def log_prob(
             classes. An infinite logit is a known label.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
-        method: ``"exact"``, or for K classes ``"sinkhorn"``, an upper bound that costs little.
-        path: ``"auto"`` takes a compiled path where there is one: ``"numba"`` for CPU tensors,
-            ``"triton"`` for exact counts of binary labels on a CUDA device; else ``"torch"``. Or
-            name one.
+        approximation: ``None``: exact. ``"sinkhorn"``, for K classes: an upper bound, cheap in bags
+            of any size.
+        backend: ``"auto"`` takes a compiled backend where there is one: ``"numba"`` for CPU
+            tensors, ``"triton"`` for exact counts of binary labels on a CUDA device; else
+            ``"torch"``. Or name one.
         max_states: K classes: the largest recursion allowed for one bag, in states.
         validate: Check the values. Without it an impossible bag gives ``-inf``, and the Triton
-            path, given tensors on the device, does not wait for it.
+            backend, given tensors on the device, does not wait for it.
 
     Returns:
-        ``(B,)`` in the dtype of the logits; computed in float64, except that the Triton path takes
-        float32 logits with an error below 2e-5.
+        ``(B,)`` in the dtype of the logits; computed in float64, except that the Triton
+        backend takes float32 logits with an error below 2e-5.
 
     >>> import torch
     >>> z = torch.tensor([0.0, 0.0, 1.0, -1.0, 2.0])
     >>> log_prob(z, counts=[1, 2], offsets=[0, 2, 5]).exp()
     tensor([0.5000, 0.5579])
     """
-    return _solve(logits, counts, offsets, method, path, max_states, validate)[0]
+    return _solve(logits, counts, offsets, approximation, backend, max_states, validate)[0]
 
 
 def posterior(
@@ -89,8 +87,8 @@ def posterior(
     counts: Any,
     offsets: Any,
     *,
-    method: Method = "exact",
-    path: Path = "auto",
+    approximation: Approximation = None,
+    backend: Backend = "auto",
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
@@ -107,7 +105,7 @@ def posterior(
     >>> posterior(torch.tensor([0.0, 2.0]), counts=[1], offsets=[0, 2])
     tensor([0.1192, 0.8808])
     """
-    return _solve(logits, counts, offsets, method, path, max_states, validate)[1]
+    return _solve(logits, counts, offsets, approximation, backend, max_states, validate)[1]
 
 
 def log_prob_and_posterior(
@@ -115,8 +113,8 @@ def log_prob_and_posterior(
     counts: Any,
     offsets: Any,
     *,
-    method: Method = "exact",
-    path: Path = "auto",
+    approximation: Approximation = None,
+    backend: Backend = "auto",
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> tuple[Tensor, Tensor]:
@@ -127,7 +125,7 @@ def log_prob_and_posterior(
     >>> log_p.exp(), phi
     (tensor([0.2500]), tensor([0.2500, 0.2500, 0.2500, 0.2500]))
     """
-    return _solve(logits, counts, offsets, method, path, max_states, validate)
+    return _solve(logits, counts, offsets, approximation, backend, max_states, validate)
 
 
 def pmf(
@@ -151,7 +149,7 @@ def pmf(
         probability, counts, out = binary.pmf(z, ends)
     else:
         anything = Evidence.unknown(len(ends) - 1, z.shape[1]).to(z.device)
-        classes.check_budget(anything, ends.diff(), max_states, approximation=False)
+        classes.check_budget(anything, ends.diff(), max_states, approximable=False)
         probability, counts, out = classes.pmf(classes.log_prior(z), ends)
     return CountDistribution(probability.to(logits.dtype), counts, out)
 
@@ -233,18 +231,18 @@ def _solve(
     logits: Tensor,
     counts: Any,
     offsets: Any,
-    method: Method,
-    path: Path,
+    approximation: Approximation,
+    backend: Backend,
     max_states: int,
     validate: bool,
 ) -> tuple[Tensor, Tensor]:
-    check_choice("method", method, METHODS)
-    check_choice("path", path, PATHS)
+    check_approximation(approximation)
+    check_backend(backend)
     solver: Solver
-    if method == "sinkhorn":
+    if approximation == "sinkhorn":
         z, solver = sinkhorn_solver(logits, counts, offsets, validate)
     else:
-        z, solver = exact_solver(logits, counts, offsets, path, max_states, validate)
+        z, solver = exact_solver(logits, counts, offsets, backend, max_states, validate)
     if validate:
         solver.refuse_impossible(z.detach())
     log_p, phi = solve(z, solver)

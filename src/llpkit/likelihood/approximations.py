@@ -162,6 +162,6 @@ def _check_totals(total: Tensor, y: Tensor) -> None:
         b = int(failed.nonzero()[0])
         raise LLPError(
             f"bag {b}: the tilted class totals miss the counts by {float(off[b]):.3g}; its logits "
-            'are too far apart for method="sinkhorn", or forbid what the counts ask for: use '
-            'method="exact" or scale the logits down'
+            'are too far apart for approximation="sinkhorn", or forbid what the counts ask for; '
+            "leave it out or scale the logits down"
         )

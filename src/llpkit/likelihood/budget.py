@@ -93,13 +93,13 @@ def _best(
         return log_prob_and_posterior(logits, evidence, offsets, validate=validate)
     log_p = logits.new_full((len(sizes),), torch.nan)
     phi = logits.softmax(1)
-    for chosen, method in ((exact, "exact"), (bound, "sinkhorn")):
+    for chosen, approximation in ((exact, None), (bound, "sinkhorn")):
         rows = ranges(offsets[:-1][chosen], sizes[chosen])
         log_p[chosen], phi[rows] = log_prob_and_posterior(
             logits[rows],
             evidence[chosen],
             to_offsets(sizes[chosen]),
-            method=method,  # type: ignore[arg-type]
-            validate=validate and method == "exact",
+            approximation=approximation,  # type: ignore[arg-type]
+            validate=validate and approximation is None,
         )
     return log_p, phi

@@ -1,7 +1,7 @@
 """Arguments of the engine, checked: every refusal names the place, the value and the remedy."""
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,10 +11,32 @@ from llpkit.evidence import NO_BOUND, Evidence, whole_numbers
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
+Backend: TypeAlias = Literal["auto", "torch", "numba", "triton"]
+Approximation: TypeAlias = Literal["sinkhorn"] | None
+
+BACKENDS = ("auto", "torch", "numba", "triton")
+APPROXIMATIONS = ("sinkhorn",)
+
 LARGEST = 1e6
 """Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_backend(backend: Any) -> None:
+    """Refuse a backend that there is not, and list those that there are."""
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise LLPError(f"backend = {backend!r}; known are {', '.join(BACKENDS)}")
+
+
+def check_approximation(approximation: Any) -> None:
+    """Refuse an approximation that there is not."""
+    known = isinstance(approximation, str) and approximation in APPROXIMATIONS
+    if not (known or approximation is None):
+        raise LLPError(
+            f"approximation = {approximation!r}; leave it out (None) for the exact likelihood; "
+            f"known are {', '.join(APPROXIMATIONS)}"
+        )
 
 
 def check_logits(logits: Any) -> Tensor:

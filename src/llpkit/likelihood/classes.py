@@ -63,7 +63,7 @@ def count_states(evidence: Evidence, sizes: Tensor) -> Tensor:
 
 
 def check_budget(
-    evidence: Evidence, sizes: Tensor, max_states: int, approximation: bool = True
+    evidence: Evidence, sizes: Tensor, max_states: int, approximable: bool = True
 ) -> None:
     """Refuse a bag whose recursion is larger than the budget."""
     if not isinstance(max_states, int):
@@ -76,9 +76,9 @@ def check_budget(
             f"bag {b} ({int(sizes[b])} instances, {evidence.num_classes} classes) needs "
             f"{float(states[b]):.4g} states",
             f"but max_states = {max_states}; "
-            + ('ask for the approximation with method="sinkhorn", or ' if approximation else "")
+            + ('approximate it with approximation="sinkhorn", or ' if approximable else "")
             + "raise max_states",
-            approximation,
+            approximable,
         )
 
 

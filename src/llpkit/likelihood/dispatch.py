@@ -23,9 +23,6 @@ from llpkit.likelihood.checks import (
 from llpkit.likelihood.pieces import Pieces, cut
 from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
-PATHS = ("auto", "torch", "numba", "triton")
-METHODS = ("exact", "sinkhorn")
-
 
 class Solver(Protocol):
     """Knows the bags and their evidence, and answers for any logits."""
@@ -67,23 +64,22 @@ class ExactSolver(Solver, Protocol):
 
 
 def exact_solver(
-    logits: Any, counts: Any, offsets: Any, path: str, max_states: int, validate: bool
+    logits: Any, counts: Any, offsets: Any, backend: str, max_states: int, validate: bool
 ) -> tuple[Tensor, ExactSolver]:
     """Check the arguments; the logits as the solver wants them, and the solver."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
-    check_choice("path", path, PATHS)
-    if _use_triton(path, logits, evidence):
+    if _use_triton(backend, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
         return logits.float() if half else logits, BinarySolver(ends, evidence, "triton")
-    kernel = "numba" if _use_numba(path, logits.device) else "torch"
+    kernel = "numba" if _use_numba(backend, logits.device) else "torch"
     z = logits.to(torch.float64)
     if z.dim() == 1:
         return z, BinarySolver(ends, evidence, kernel)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
     if z.shape[1] == 2 and sound:
         return z[:, 1] - z[:, 0], BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if path == "numba" and not evidence.is_exact:
-        raise LLPError('path = "numba" takes exact counts of K classes; use path = "torch"')
+    if backend == "numba" and not evidence.is_exact:
+        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
     return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
 
@@ -94,7 +90,9 @@ def sinkhorn_solver(
     """The same for the tilted bound."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if logits.dim() == 1:
-        raise LLPError('method = "sinkhorn" is for K classes; binary counts are always exact')
+        raise LLPError(
+            'approximation = "sinkhorn" is for K classes; binary counts are always exact'
+        )
     return logits.to(torch.float64), SinkhornSolver(ends, evidence, validate)
 
 
@@ -109,12 +107,6 @@ def _checked(
     return logits, ends, evidence
 
 
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not known, and list those that are."""
-    if not isinstance(value, str) or value not in known:
-        raise LLPError(f"{name} = {value!r}; known are {', '.join(known)}")
-
-
 @cache
 def installed(package: str) -> bool:
     """Whether a package can be imported."""
@@ -125,31 +117,31 @@ def installed(package: str) -> bool:
     return True
 
 
-def _use_numba(path: str, device: torch.device) -> bool:
-    if path == "numba" and (device.type != "cpu" or not installed("numba")):
+def _use_numba(backend: str, device: torch.device) -> bool:
+    if backend == "numba" and (device.type != "cpu" or not installed("numba")):
         raise LLPError(
-            f'path = "numba" needs CPU tensors (these are on {device}) and the package numba '
-            f'(installed: {installed("numba")}); use path = "torch"'
+            f'backend = "numba" needs CPU tensors (these are on {device}) and the package numba '
+            f'(installed: {installed("numba")}); use backend = "torch"'
         )
-    return path != "torch" and device.type == "cpu" and installed("numba")
+    return backend != "torch" and device.type == "cpu" and installed("numba")
 
 
-def _use_triton(path: str, logits: Tensor, evidence: Evidence) -> bool:
+def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
     """Whether the Triton kernels are to be used; on the CPU they run in the interpreter only."""
-    if path == "triton":
+    if backend == "triton":
         fits = logits.is_cuda or (installed("triton") and triton_interpreted())
         if not (fits and installed("triton")):
             raise LLPError(
-                f'path = "triton" needs CUDA tensors (these are on {logits.device}) and the '
-                f'package triton (installed: {installed("triton")}); use path = "auto"'
+                f'backend = "triton" needs CUDA tensors (these are on {logits.device}) and the '
+                f'package triton (installed: {installed("triton")}); use backend = "auto"'
             )
         if logits.dim() != 1 or not evidence.is_exact:
             raise LLPError(
-                'path = "triton" takes exact counts of binary labels; use path = "torch"'
+                'backend = "triton" takes exact counts of binary labels; use backend = "torch"'
             )
         return True
     return (
-        path == "auto"
+        backend == "auto"
         and logits.is_cuda
         and logits.dim() == 1
         and installed("triton")
@@ -173,8 +165,8 @@ def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
-            f"Triton is installed but a kernel could not be launched ({first}); the torch path is "
-            'taken instead, which is slower. path = "torch" says so from the start',
+            f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
+            'is used instead, which is slower. backend = "torch" asks for it from the start',
             stacklevel=2,
         )
         return False
@@ -189,7 +181,7 @@ def triton_interpreted() -> bool:
 
 
 class BinarySolver(ExactSolver):
-    """Binary labels: the tilted Fourier sum in torch, or a compiled path."""
+    """Binary labels: the tilted Fourier sum in torch, or a compiled backend."""
 
     def __init__(self, offsets: Tensor, evidence: Evidence, kernel: str) -> None:
         self.offsets = offsets
@@ -285,7 +277,7 @@ class SinkhornSolver(Solver):
 
     def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
         if not evidence.is_exact:
-            raise LLPError('method = "sinkhorn" takes exact counts; use method = "exact" here')
+            raise LLPError('approximation = "sinkhorn" takes exact counts; leave it out here')
         self.offsets = offsets
         self.counts = evidence.counts
         self.strict = strict

@@ -1,27 +1,17 @@
 """The option of methods that maximise the likelihood: exact, or approximate for many classes."""
 
-from typing import Literal, cast
-
 from llpkit.errors import LLPError, TooManyStates
+from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.classes import MAX_STATES, check_budget
-from llpkit.likelihood.dispatch import METHODS, check_choice
 from llpkit.methods._base import Task
 
-Likelihood = Literal["exact", "sinkhorn"]
-
-OPTION = "likelihood"
+OPTION = "approximation"
 
 
-def known(likelihood: str) -> Likelihood:
-    """Refuse a word that the engine does not know."""
-    check_choice(OPTION, likelihood, METHODS)
-    return cast(Likelihood, likelihood)
-
-
-def check_tractable(likelihood: Likelihood, task: Task) -> None:
+def check_tractable(approximation: Approximation, task: Task) -> None:
     """Refuse, before any training, bags whose likelihood cannot be had in this way."""
     bags, classes = task.bags, task.num_classes
-    if likelihood == "exact":
+    if approximation is None:
         if classes is not None and classes > 2:
             try:
                 check_budget(bags.evidence, bags.sizes, MAX_STATES, bags.evidence.is_exact)
@@ -30,10 +20,11 @@ def check_tractable(likelihood: Likelihood, task: Task) -> None:
                 raise error.choosing(option) from error
     elif classes is None:
         raise LLPError(
-            f'{OPTION} = "sinkhorn" is for counts of K classes; binary counts are always exact: '
-            "leave it out"
+            f'{OPTION} = "{approximation}" is for counts of K classes; binary counts are always '
+            "exact: leave it out"
         )
     elif not bags.evidence.is_exact:
         raise LLPError(
-            f'{OPTION} = "sinkhorn" takes exact counts, but these are ranges or noisy; leave it out'
+            f'{OPTION} = "{approximation}" takes exact counts, but these are ranges or noisy; '
+            "leave it out"
         )

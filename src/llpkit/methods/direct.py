@@ -3,31 +3,33 @@
 from torch import Tensor
 
 from llpkit.evidence import Evidence
+from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.losses import count_loss
 from llpkit.methods._base import BagMethod, Task
-from llpkit.methods._likelihood import check_tractable, known
+from llpkit.methods._likelihood import check_tractable
 
 
 class Direct(BagMethod):
     r"""Maximise :math:`\log P(y_b)` itself; its gradient is posterior minus prior.
 
     Args:
-        likelihood: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that: an
-            upper bound is then maximised. In the engine and the estimators it is ``method``.
+        approximation: ``None``: exact. ``"sinkhorn"``, for many classes in bags too large for that:
+            an upper bound is maximised.
     """
 
     key = "direct"
     summary = "gradient of the exact bag likelihood"
     replayable = True
 
-    def __init__(self, likelihood: str = "exact") -> None:
-        self.likelihood = known(likelihood)
+    def __init__(self, approximation: Approximation = None) -> None:
+        check_approximation(approximation)
+        self.approximation = approximation
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        check_tractable(self.likelihood, task)
+        check_tractable(self.approximation, task)
         # The recursion over the counts of K classes looks at their number on the host.
         self.replayable = task.num_classes is None
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return count_loss(logits, evidence, offsets, self.likelihood)
+        return count_loss(logits, evidence, offsets, self.approximation)

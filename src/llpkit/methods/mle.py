@@ -14,8 +14,9 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
+from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods._base import Batch, Method, Task, weighted_mean
-from llpkit.methods._likelihood import check_tractable, known
+from llpkit.methods._likelihood import check_tractable
 
 REFRESHES = ("running", "pass")
 
@@ -31,8 +32,8 @@ class MLE(Method):
         step: How far the targets go from the prediction :math:`p_i` towards the posterior and
             beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two is
             over-relaxed EM, which has the same fixed points and needs fewer epochs to come near.
-        likelihood: ``"exact"``, or ``"sinkhorn"`` for many classes in bags too large for that: the
-            posteriors are then approximate. In the engine and the estimators it is ``method``.
+        approximation: ``None``: exact. ``"sinkhorn"``, for many classes in bags too large for that:
+            the posteriors are approximate.
     """
 
     key = "mle"
@@ -40,7 +41,7 @@ class MLE(Method):
     replayable = True
 
     def __init__(
-        self, refresh: str = "running", step: float = 1.0, likelihood: str = "exact"
+        self, refresh: str = "running", step: float = 1.0, approximation: Approximation = None
     ) -> None:
         if refresh not in REFRESHES:
             raise LLPError(f"refresh = {refresh!r}; known are {', '.join(REFRESHES)}")
@@ -48,11 +49,12 @@ class MLE(Method):
             raise LLPError(f"step = {step!r}; give a number above 0, up to 2; 1 is EM")
         self.wants_pass = refresh == "pass"
         self.stride = float(step)
-        self.likelihood = known(likelihood)
+        check_approximation(approximation)
+        self.approximation = approximation
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        check_tractable(self.likelihood, task)
+        check_tractable(self.approximation, task)
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
@@ -72,14 +74,14 @@ class MLE(Method):
             p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
             phi = torch.lerp(p.to(phi.dtype), phi, self.stride)
         self.targets.copy_(phi)
-        return log_p if self.likelihood == "exact" else None
+        return log_p if self.approximation is None else None
 
     def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         return log_prob_and_posterior(
             logits,
             self.bags.evidence,
             self.bags.offsets,
-            method=self.likelihood,
+            approximation=self.approximation,
             validate=False,
         )
 

@@ -158,9 +158,9 @@ def _fit(
             warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
     except TooManyStates as error:
-        option = "--method-option likelihood=sinkhorn"
+        option = "--method-option approximation=sinkhorn"
         if config.estimator is not None:
-            option = "--estimator-option method=sinkhorn"
+            option = "--estimator-option approximation=sinkhorn"
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}

@@ -1,4 +1,4 @@
-"""The compiled path and the readable one give the same numbers, and this comparison can fail."""
+"""The compiled backend and the readable one give the same numbers, and this comparison can fail."""
 
 import importlib
 
@@ -18,18 +18,18 @@ from strategies import batch
 numba_binary = pytest.importorskip("llpkit.likelihood.kernels.numba_binary")
 
 
-def assert_paths_agree(data, tolerance=1e-11):
-    """log_prob, posterior, and a derivative of each, on both paths."""
+def assert_backends_agree(data, tolerance=1e-11):
+    """log_prob, posterior, and a derivative of each, on both backends."""
     results = {}
-    for path in ("torch", "numba"):
+    for backend in ("torch", "numba"):
         logits = data.logits.detach().clone().requires_grad_()
         log_prob, phi = likelihood.log_prob_and_posterior(
-            logits, data.evidence, data.offsets, path=path
+            logits, data.evidence, data.offsets, backend=backend
         )
         weights = torch.linspace(-1, 1, phi.numel(), dtype=phi.dtype).view(phi.shape)
         (first,) = torch.autograd.grad(log_prob.sum(), logits, retain_graph=True)
         (second,) = torch.autograd.grad((weights * phi).sum(), logits)
-        results[path] = [log_prob.detach(), phi.detach(), first, second]
+        results[backend] = [log_prob.detach(), phi.detach(), first, second]
     for by_torch, by_numba in zip(results["torch"], results["numba"], strict=True):
         assert by_torch.dtype == by_numba.dtype == data.logits.dtype
         assert_close(by_numba.double().numpy(), by_torch.double().numpy(), tolerance)
@@ -42,19 +42,19 @@ def binary_data(bags, dtype=torch.float64):
 
 @given(bags=strategies.ragged_batches())
 def test_any_binary_batch(bags):
-    assert_paths_agree(binary_data(bags))
+    assert_backends_agree(binary_data(bags))
 
 
 @given(bags=strategies.ragged_batches())
 def test_any_float32_batch(bags):
-    assert_paths_agree(binary_data(bags, torch.float32), 1e-5)
+    assert_backends_agree(binary_data(bags, torch.float32), 1e-5)
 
 
 @pytest.mark.slow
 @strategies.thorough
 @given(bags=strategies.ragged_batches(sizes=st.integers(0, 300), max_bags=12))
 def test_many_binary_batches(bags):
-    assert_paths_agree(binary_data(bags))
+    assert_backends_agree(binary_data(bags))
 
 
 def many_small_bags(seed=0, num_bags=300):
@@ -65,19 +65,19 @@ def many_small_bags(seed=0, num_bags=300):
 
 
 def test_many_small_bags():
-    assert_paths_agree(many_small_bags())
+    assert_backends_agree(many_small_bags())
 
 
 def test_bags_of_every_size():
     rng = np.random.default_rng(1)
     bags = [rng.normal(size=n) * 2 for n in range(150)]
-    assert_paths_agree(batch(bags, Evidence.exact([n // 3 for n in range(150)])), 1e-10)
+    assert_backends_agree(batch(bags, Evidence.exact([n // 3 for n in range(150)])), 1e-10)
 
 
 def test_two_classes():
     rng = np.random.default_rng(2)
     bags = [rng.normal(size=(n, 2)) * 2 for n in range(30)]
-    assert_paths_agree(batch(bags, Evidence.exact([[n - n // 3, n // 3] for n in range(30)])))
+    assert_backends_agree(batch(bags, Evidence.exact([[n - n // 3, n // 3] for n in range(30)])))
 
 
 @pytest.mark.parametrize("scale", [0, 2, 30, 300])
@@ -85,13 +85,13 @@ def test_more_classes(scale):
     rng = np.random.default_rng(5)
     counts = rng.multinomial(rng.integers(0, 14, size=60), [0.1, 0.2, 0.3, 0.4])
     bags = [rng.normal(size=(n, 4)) * scale for n in counts.sum(1)]
-    assert_paths_agree(batch(bags, Evidence.exact(counts)), 1e-11)
+    assert_backends_agree(batch(bags, Evidence.exact(counts)), 1e-11)
 
 
-def test_imprecise_classes_have_no_compiled_path():
+def test_imprecise_classes_have_no_compiled_backend():
     some = Evidence.interval([[0, 1, 1]], [[1, 1, 1]])
-    with pytest.raises(LLPError, match='path = "torch"'):
-        likelihood.posterior(torch.zeros(3, 3), some, torch.tensor([0, 3]), path="numba")
+    with pytest.raises(LLPError, match='backend = "torch"'):
+        likelihood.posterior(torch.zeros(3, 3), some, torch.tensor([0, 3]), backend="numba")
 
 
 def mixed_bags():
@@ -131,14 +131,14 @@ def slightly_off(kernel, where, amount):
 @pytest.mark.parametrize(("module", "name"), KERNELS, ids=".".join)
 def test_the_comparison_notices_a_broken_kernel(module, name, monkeypatch):
     data = mixed_bags()
-    assert_paths_agree(data)
+    assert_backends_agree(data)
     home = importlib.import_module(f"llpkit.likelihood.{module}")
     kernel = getattr(home, name)
     monkeypatch.setattr(home, name, slightly_off(kernel, KERNELS[module, name], 1e-9))
     with pytest.raises(AssertionError, match="scaled error"):
-        assert_paths_agree(data)
+        assert_backends_agree(data)
     monkeypatch.setattr(home, name, slightly_off(kernel, KERNELS[module, name], 0.0))
-    assert_paths_agree(data)
+    assert_backends_agree(data)
 
 
 def test_the_comparison_notices_a_missing_factor(monkeypatch):
@@ -151,4 +151,4 @@ def test_the_comparison_notices_a_missing_factor(monkeypatch):
 
     monkeypatch.setattr(numba_binary, "evaluate", broken)
     with pytest.raises(AssertionError, match="scaled error"):
-        assert_paths_agree(many_small_bags())
+        assert_backends_agree(many_small_bags())

@@ -12,6 +12,7 @@ import llpkit
 from llpkit import Evidence, datasets
 from llpkit.likelihood import pmf
 from llpkit.methods import METHODS, BagMethod, register
+from llpkit.ragged import segment_sum
 
 
 class SquaredError(BagMethod):
@@ -24,10 +25,8 @@ class SquaredError(BagMethod):
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         """The loss of every bag, ``(B,)``."""
-        n = offsets.diff()
-        bag = torch.repeat_interleave(torch.arange(len(n), device=n.device), n)
-        expected = torch.zeros(len(n), device=logits.device).index_add(0, bag, logits.sigmoid())
-        return (expected - evidence.counts) ** 2 / n
+        expected = segment_sum(logits.sigmoid(), offsets)
+        return (expected - evidence.counts) ** 2 / offsets.diff()
 
 
 def accuracy(method: str, seed: int, epochs: int) -> float:

@@ -50,7 +50,7 @@ def bag_index(offsets: Tensor, num_instances: int | None = None) -> Tensor:
 
 
 def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    r"""The index ranges :math:`s_b, \dots, s_b + \ell_b - 1` of all bags, one after the other.
+    r"""The index ranges :math:`s_b, \ldots, s_b + \ell_b - 1` of all bags, one after the other.
 
     ``ranges(offsets[chosen], sizes[chosen])`` are the instances of some bags.
 

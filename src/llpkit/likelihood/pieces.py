@@ -1,4 +1,4 @@
-"""Evidence cut into log-concave pieces, the form in which both engine paths take it."""
+"""Evidence cut into log-concave pieces, the form in which the torch and Numba backends take it."""
 
 from typing import NamedTuple
 

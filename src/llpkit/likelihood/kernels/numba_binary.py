@@ -1,4 +1,4 @@
-r"""The compiled CPU path for binary bags.
+r"""The Numba backend for binary bags on the CPU.
 
 Bags of up to :data:`SMALL` instances with an exact count and moderate logits take the elementary
 symmetric polynomials of :math:`u_i = e^{z_i}`,

@@ -1,9 +1,9 @@
-r"""The compiled CPU path for exact counts of K classes.
+r"""The Numba backend for exact counts of K classes on the CPU.
 
 The recursion of :mod:`llpkit.likelihood.classes`, but in linear space and in the tilted measure: a
 few of Sinkhorn's sweeps choose ``t`` so that the classes' expected counts are about the known ones.
 There the probability of the counts is not small and every term is positive, so nothing cancels or
-underflows. A bag for which that fails (its logits are too far apart) is left to the torch path.
+underflows. A bag for which that fails (its logits are too far apart) is left to the torch backend.
 """
 
 import math

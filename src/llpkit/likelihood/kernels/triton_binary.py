@@ -1,4 +1,4 @@
-"""The path for CUDA tensors: binary bags with exact counts, by Triton kernels.
+"""The Triton backend for CUDA tensors: binary bags with exact counts.
 
 Three kernels look at all bags, and each solves those of its size: up to 12 instances, one lane a
 bag; up to 32, four lanes a bag (both in :mod:`.triton_small`); and larger ones, one program a bag

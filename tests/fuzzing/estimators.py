@@ -102,6 +102,9 @@ def _draw(rng: np.random.Generator, classes: int | None, extreme: bool) -> Data:
     y = np.stack([counts[g] for g in groups.tolist()])
     if ordinary and (np.bincount(labels, minlength=columns) < 2).any():
         ordinary = False  # a class that is hardly there
+    shares = np.stack([counts[g] / counts[g].sum() for g in counts])
+    if np.linalg.matrix_rank(shares) < columns:
+        ordinary = False  # bags that are all alike tell nothing of the classes' means
     return Data(X, y[:, 1] if classes is None else y, groups, ordinary)
 
 

@@ -294,3 +294,13 @@ def test_evidence_that_does_not_fit_is_refused_however_it_is_called(z, evidence,
         likelihood.sample(z, evidence, [0, len(z)], 0, validate=validate)
     with pytest.raises(LLPError):
         likelihood.mode(z, evidence, [0, len(z)], validate=validate)
+
+
+def test_huge_logits_leave_one_piece_of_the_evidence_to_each_bag():
+    """Weights with a gap make two pieces, and beside logits like these both are equally likely."""
+    z = torch.tensor([-1e18, 1e18], dtype=torch.float64)
+    gap = Evidence.weights(torch.tensor([0.0, -torch.inf, 0.0]), torch.tensor([0, 3]))
+    drawn = likelihood.sample(z, gap, [0, 2], generator=0, num_samples=400)
+    assert drawn.shape == (400, 2)
+    assert 150 < int((drawn.sum(1) == 2).sum()) < 250
+    assert int((drawn.sum(1) == 1).sum()) == 0

@@ -74,9 +74,11 @@ def _choose_piece(
     own = pieces.take(torch.arange(len(sizes), device=z.device))
     own = own._replace(bag=torch.arange(len(sizes), device=z.device), one_each=True)
     log_piece, _, _ = evaluate(z[ranges(offsets[pieces.bag], sizes)], to_offsets(sizes), own)
+    starts = to_offsets(torch.bincount(pieces.bag, minlength=len(offsets) - 1))
+    # Relative to the bag's best piece: beside a huge number the noise would be rounded away.
+    log_piece = log_piece - torch.segment_reduce(log_piece, "max", offsets=starts)[pieces.bag]
     uniform = torch.rand((copies, len(sizes)), dtype=z.dtype, device=z.device, generator=generator)
     score = log_piece - (-uniform.log()).log()
-    starts = to_offsets(torch.bincount(pieces.bag, minlength=len(offsets) - 1))
     best = [torch.segment_reduce(row, "max", offsets=starts)[pieces.bag] == row for row in score]
     return torch.cat([row.nonzero()[:, 0] for row in best])
 

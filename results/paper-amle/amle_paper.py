@@ -2,11 +2,11 @@
 
 import math
 
-from llpkit.likelihood._ragged import segment_sum
 from torch import Tensor
 
-from llpkit.likelihood import Evidence
+from llpkit.evidence import Evidence
 from llpkit.methods import BagMethod, register
+from llpkit.ragged import segment_sum
 
 
 @register

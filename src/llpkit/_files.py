@@ -229,9 +229,15 @@ class Checksums:
     def read(cls, folder: Path, name: str = CHECKSUMS) -> "Checksums | None":
         """The list in a folder; ``None`` if there is none, or it is damaged or of somebody else."""
         try:
+            if not (folder / name).is_file():  # a pipe would be waited for
+                return None
             content = json.loads((folder / name).read_bytes())
             files = content["files"]
             if content["written by"] != _MARK or content["sha256"] != _digest(files):
+                return None
+            if not isinstance(files, dict) or not all(
+                isinstance(value, str) and _inside(folder, key) for key, value in files.items()
+            ):
                 return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -277,6 +283,12 @@ class Checksums:
         """What else is in the folder, apart from temporary files and locks of ours."""
         known = {*self.files, CHECKSUMS}
         return [path for path in files_in(self.folder) if _name(path, self.folder) not in known]
+
+
+def _inside(folder: Path, name: str) -> bool:
+    """Whether a name is that of a file in the folder, links followed: anybody can write a list."""
+    home = os.path.realpath(folder)
+    return os.path.realpath(os.path.join(home, name)).startswith(os.path.join(home, ""))
 
 
 def _damaged(folder: Path, name: str, wrong: str) -> LLPError:

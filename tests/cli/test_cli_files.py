@@ -1,6 +1,7 @@
 """What a run leaves on the disk: nothing damaged in silence, nothing lost, nothing of others."""
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import pytest
 from safetensors.torch import load_file
 
 import llpkit as package
+from llpkit._files import Checksums
 from llpkit.training import Callback
 
 KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"
@@ -367,3 +369,21 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_it_kept(llpkit, watched):
     one, two = (load_file(f"{name}/weights.safetensors") for name in ("run", "whole"))
     assert all((one[key] == two[key]).all() for key in two)
     assert json.loads(Path("run/checksums.json").read_text())["files"]
+
+
+@pytest.mark.parametrize("name", ["../victim.txt", "{outside}", "figures/../../victim.txt", "."])
+def test_a_list_that_names_files_elsewhere_is_nobody_s(name, tmp_path):
+    """Anybody can write such a list, and files on it may be removed."""
+    folder = tmp_path / "report"
+    folder.mkdir()
+    victim = tmp_path / "victim.txt"
+    victim.write_text("kept")
+    files = {name.format(outside=victim): hashlib.sha256(b"kept").hexdigest()}
+    Checksums(folder, files).write()
+    assert Checksums.read(folder) is None
+
+
+@pytest.mark.parametrize("files", [None, 7, ["config.yaml"], "config.yaml", {"config.yaml": 3}])
+def test_a_list_that_is_none_is_nobody_s(files, tmp_path):
+    Checksums(tmp_path, files).write()
+    assert Checksums.read(tmp_path) is None

@@ -1,8 +1,10 @@
 """Fits in threads: one seed gives one set of weights, whatever runs beside it."""
 
 import copy
+import os
 import sys
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 import llpkit
 from llpkit.networks import NETWORKS
 from llpkit.training import Callback
+from llpkit.training import _fit as fit_module
 
 
 def toy():
@@ -73,3 +76,27 @@ def test_reading_a_model_leaves_the_random_numbers_alone(name, tmp_path):
     loaded = llpkit.load(tmp_path)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(loaded.predict_proba(x), model.predict_proba(x))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_was_forked_while_a_thread_trained_can_train():
+    begun, over = threading.Event(), threading.Event()
+
+    class Wait(Callback):
+        def on_epoch(self, *_):
+            begun.set()
+            over.wait()
+
+    thread = threading.Thread(target=trained, args=("mlp",), kwargs={"callbacks": [Wait()]})
+    thread.start()
+    begun.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that forking beside threads may go wrong
+        child = os.fork()
+    if child == 0:
+        free = fit_module._training.acquire(blocking=False)
+        os._exit(0 if free else 1)
+    status = os.waitpid(child, 0)[1]
+    over.set()
+    thread.join()
+    assert status == 0

@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -50,6 +51,15 @@ _Function = TypeVar("_Function", bound=Callable[..., Fitted])
 
 _training = threading.RLock()
 """Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
+
+
+def _after_fork() -> None:
+    global _training  # the thread that held it is not in the child
+    _training = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _one_at_a_time(function: _Function) -> _Function:

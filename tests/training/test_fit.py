@@ -777,3 +777,18 @@ def test_the_look_at_the_network_leaves_no_trace():
     assert int(network.seen) == 2 * bags.num_instances + judged
     assert int(network.norm.num_batches_tracked) == steps
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+@pytest.mark.parametrize(
+    ("network", "precision"),
+    [
+        (lambda: nn.Linear(3, 1).double(), "64-true"),
+        (lambda: nn.Linear(3, 1), "bf16-true"),
+        (lambda: nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.Linear(4, 1)), "32-true"),
+    ],
+)
+def test_networks_of_other_precisions_or_of_no_shape_yet_train(network, precision):
+    x, _, bags = toy()
+    options = {"precision": precision, "device": "cpu", "progress": False}
+    assert len(llpkit.fit(network(), bags, x, epochs=1, **options).history) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from llpkit._bag_input import checked_labels, numbers
 from llpkit.bags import Bags
@@ -103,6 +104,8 @@ def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
     The network sees a few inputs, and is left as it was: its modes, its buffers, and torch's random
     numbers.
     """
+    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
+        return  # it has no shape yet, and the first step is to give it one
     modes = [(module, module.training) for module in network.modules()]
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [inputs.device] if inputs.is_cuda else []

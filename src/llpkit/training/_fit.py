@@ -216,8 +216,6 @@ def fit(
         how.prepare(task)
     _check_measures(bags, judges)
     plain = module.to(where)
-    few = next(feed.stream([bags.rows[:_FEW].to(where)]))
-    refuse_probabilities(plain, preprocess(to_float(few)))
     if where.type == "cuda" and len(task.input_shape) == 3:
         plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
@@ -225,6 +223,8 @@ def fit(
     with _quiet():
         wrapped, chosen = fabric.setup(plain, chosen)
         compiled = fabric.setup_module(_compiled(plain)) if compile else None
+    few = next(feed.stream([bags.rows[:_FEW].to(where)]))
+    refuse_probabilities(wrapped, preprocess(to_float(few)))
 
     augmentation = _augment(augment)
     settings = {

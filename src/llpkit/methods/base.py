@@ -1,6 +1,7 @@
 """What a method is: which batches it wants, its loss, and what it does after an epoch."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -33,14 +34,16 @@ class Batch(NamedTuple):
     inputs: Tensor
     """``(n, ...)``, augmented and normalised."""
     positions: Tensor
-    """int64 ``(n,)``: where the instances stand in engine order."""
+    """int64 ``(n,)``: the instances' positions in engine order."""
     offsets: Tensor | None = None
     """For whole bags: ``(m + 1,)`` within the batch."""
     evidence: Evidence | None = None
     """For whole bags: what is known of their counts."""
     weights: Tensor | None = None
-    """Weights of the instances' losses, or for whole bags of the bags': they sum to one, and are
-    zero for what only fills the batch up. ``None``: all weigh the same."""
+    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
+    padding has weight zero. ``None`` means uniform weights."""
+    strong: Tensor | None = None
+    """The same instances under the strong augmentation, for methods with two views."""
 
 
 class LargeBag(NamedTuple):
@@ -53,25 +56,39 @@ class LargeBag(NamedTuple):
     evidence: Evidence
 
 
-class Trainer(NamedTuple):
-    """What a method needs to make a step."""
+class Learner(NamedTuple):
+    """The network being trained and the means to update it."""
 
     network: nn.Module
     optimizer: torch.optim.Optimizer
     backward: Callable[..., None]
     """``backward(tensor, gradient=None, inputs=None)``, through which mixed precision works."""
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """The context in which any other network, a teacher for example, computes in the run's
+    precision."""
+
+    def update(self, loss: Tensor) -> None:
+        """One optimiser step down the gradient of ``loss``."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.backward(loss)
+        self.optimizer.step()
 
 
 class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
-    The loop calls :meth:`prepare` once, :meth:`step` for every batch and :meth:`end_epoch` after
-    every epoch with the logits that the instances had when they went by.
+    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
+    every epoch with the logits that the instances had during it. :attr:`model` is the network that
+    predicts: it is measured, selected by held-out bags, returned and saved.
     """
 
     key: ClassVar[str]
     summary: ClassVar[str]
     batches: ClassVar[Literal["instances", "bags"]] = "instances"
+    views: ClassVar[int] = 1
+    """With 2, batches have a second, strongly augmented view of their instances."""
+    strong_augment: ClassVar[str | None] = None
+    """The strong augmentation of a method with two views, unless the user names another."""
     needs_labels: ClassVar[bool] = False
     needs_exact_counts: ClassVar[bool] = False
     symmetric_inputs: ClassVar[bool] = False
@@ -79,16 +96,20 @@ class Method:
     lr: ClassVar[float] = 1e-3
     betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
     network_name: ClassVar[str | None] = None
-    """The network that the method brings along, where any other would not do."""
+    """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` wants logits from a fresh pass over the training data."""
     replayable: bool = False
     """Whether a CUDA device may record one step as a graph and replay it for all others. Then
-    :meth:`loss` must heed ``batch.weights`` (that of :class:`BagMethod` does) and a step must never
-    wait for the device. A subclass must say it again: it may have changed what its parent does."""
+    :meth:`loss` must respect ``batch.weights`` (that of :class:`BagMethod` does) and a step must
+    never wait for the device. Not inherited: a subclass that still qualifies sets it again."""
 
-    def prepare(self, task: Task) -> None:
-        """Take what is to be learned; called once before the first step."""
+    model: nn.Module | None = None
+    """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
+    it in :meth:`prepare`."""
+
+    def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
+        """Take the task and the network, on its device; called once before training."""
         if self.needs_labels and task.labels is None:
             raise LLPError(f'method "{self.key}" learns from instance labels; pass labels=')
         if self.needs_exact_counts and not task.bags.evidence.is_exact:
@@ -102,15 +123,13 @@ class Method:
         raise NotImplementedError
 
     def step(
-        self, batch: Batch, trainer: Trainer, num_classes: int | None
+        self, batch: Batch, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
         """One optimiser step; the detached loss and logits."""
-        logits = as_logits(trainer.network(batch.inputs), num_classes)
+        logits = as_logits(learner.network(batch.inputs), num_classes)
         loss = self.loss(logits, batch)
         self._check_shape("loss", loss, (), "a scalar, the mean over the batch")
-        trainer.optimizer.zero_grad(set_to_none=True)
-        trainer.backward(loss)
-        trainer.optimizer.step()
+        learner.update(loss)
         return loss.detach(), logits.detach()
 
     def _check_shape(self, name: str, value: Any, shape: tuple[int, ...], words: str) -> None:
@@ -151,11 +170,11 @@ class BagMethod(Method):
 
     def _bag_losses(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         losses, number = self.bag_loss(logits, evidence, offsets), len(offsets) - 1
-        self._check_shape("bag_loss", losses, (number,), f"one value a bag, shape ({number},)")
+        self._check_shape("bag_loss", losses, (number,), f"one value per bag, shape ({number},)")
         return losses
 
     def large_step(
-        self, bag: LargeBag, trainer: Trainer, num_classes: int | None
+        self, bag: LargeBag, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
         """The exact gradient of one bag's loss at the memory of one batch.
 
@@ -163,7 +182,7 @@ class BagMethod(Method):
         with respect to the logits; a second pass sends that gradient back piece by piece. Both
         passes draw the same random numbers, and only the second moves the running statistics.
         """
-        kept = {name: buffer.clone() for name, buffer in trainer.network.named_buffers()}
+        kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
         states, parts = [], []
         with torch.no_grad():
             stream = bag.chunks()
@@ -172,28 +191,28 @@ class BagMethod(Method):
                 piece = next(stream, None)
                 if piece is None:
                     break
-                parts.append(as_logits(trainer.network(piece), num_classes))
-            for name, buffer in trainer.network.named_buffers():
+                parts.append(as_logits(learner.network(piece), num_classes))
+            for name, buffer in learner.network.named_buffers():
                 buffer.copy_(kept[name])
         logits = torch.cat(parts).float().requires_grad_()
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 
-        trainer.optimizer.zero_grad(set_to_none=True)
+        learner.optimizer.zero_grad(set_to_none=True)
         stream, start = bag.chunks(), 0
         for state in states[:-1]:
             _set_random_state(bag.positions.device, state)
-            part = as_logits(trainer.network(next(stream)), num_classes)
-            trainer.backward(part, gradient=gradient[start : start + len(part)].to(part.dtype))
+            part = as_logits(learner.network(next(stream)), num_classes)
+            learner.backward(part, gradient=gradient[start : start + len(part)].to(part.dtype))
             start += len(part)
-        trainer.optimizer.step()
+        learner.optimizer.step()
         return loss.detach(), logits.detach()
 
 
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     """The mean of ``(n,)`` values under weights that sum to one, or the plain mean.
 
-    What has no weight may be anything: an empty bag that fills a batch up may well divide by zero.
+    Values of weight zero may be anything: the loss of an empty bag of padding may be NaN.
     """
     if weights is None:
         return values.mean()
@@ -208,8 +227,8 @@ def as_logits(output: Tensor, num_classes: int | None) -> Tensor:
         if output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1):
             return output.reshape(-1)
         raise LLPError(
-            f"the network returned shape {tuple(output.shape)}; binary counts need one logit an "
-            "instance, (n,) or (n, 1), or two"
+            f"the network returned shape {tuple(output.shape)}; binary counts need one logit "
+            "per instance, (n,) or (n, 1), or two"
         )
     if output.dim() != 2 or output.shape[1] != num_classes:
         raise LLPError(

@@ -1,6 +1,7 @@
-"""Inputs on their way to the network: resident on the device, copied over, or read from files."""
+"""From rows of the table to what the network sees: reading, augmentation, preprocessing."""
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from llpkit.augment import Augment, Augmentation
 from llpkit.errors import LLPError
+from llpkit.methods import as_logits
 
 
 class Files(Protocol):
@@ -154,3 +157,102 @@ class Preprocess(nn.Module):
 def to_float(raw: Tensor) -> Tensor:
     """uint8 images as floats in ``[0, 1]``; floats in single precision."""
     return raw.to(torch.float32) / 255 if raw.dtype == torch.uint8 else raw.to(torch.float32)
+
+
+AT_ONCE = 2**24
+"""Input values that a CUDA device prepares at once: enough to keep it busy, few enough to hold."""
+
+Views = tuple[Tensor, Tensor | None]
+"""A batch, and the same instances under the strong augmentation where a method asks for it."""
+
+
+class Pipeline:
+    """Reads, augments and preprocesses the inputs of training steps.
+
+    Args:
+        feed: The raw inputs.
+        preprocess: Comes last.
+        augment: Applied to float batches.
+        strong: Makes the second view, if there is one.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        preprocess: Preprocess,
+        augment: Augmentation | None = None,
+        strong: Augmentation | None = None,
+    ) -> None:
+        self.feed, self.preprocess = feed, preprocess
+        self.augment, self.strong = augment, strong
+
+    def views(self, raw: Tensor) -> Views:
+        """The inputs of one batch, ready for the network."""
+        x = to_float(raw)
+        weak = x if self.augment is None else self.augment(x)
+        strong = None if self.strong is None else self.preprocess(self.strong(x))
+        return self.preprocess(weak), strong
+
+    def stream(self, rows: Sequence[Tensor]) -> Iterator[Views]:
+        """The inputs of each batch of row numbers, in order."""
+        for raw in self.feed.stream(rows):
+            yield self.views(raw)
+
+    def stream_equal(self, rows: Sequence[Tensor]) -> Iterator[Views]:
+        """The same for batches of one size, of which a CUDA device prepares many at once.
+
+        A user's own augmentation may do something to a batch as a whole, so it gets its batches one
+        by one.
+        """
+        own = (self.augment, self.strong)
+        known = all(augment is None or isinstance(augment, Augment) for augment in own)
+        many = 1
+        if rows and self.feed.resident and self.feed.device.type == "cuda" and known:
+            assert isinstance(self.feed.inputs, Tensor)
+            values = len(rows[0]) * prod(self.feed.inputs.shape[1:])
+            many = max(1, AT_ONCE // max(1, values))
+        groups = [rows[i : i + many] for i in range(0, len(rows), many)]
+        for raw, group in zip(self.feed.stream([torch.cat(g) for g in groups]), groups, strict=True):
+            weak, strong = map(_channels_last, self.views(raw))
+            assert weak is not None
+            size = len(group[0])
+            seconds = [None] * len(group) if strong is None else strong.split(size)
+            yield from zip(weak.split(size), seconds, strict=True)
+
+    def logits(
+        self, network: nn.Module, rows: Sequence[Tensor], num_classes: int | None
+    ) -> Tensor:
+        """Logits of batches of rows without augmentation; see :func:`forward`."""
+        return forward(network, self.preprocess, self.feed, rows, num_classes)
+
+
+def _channels_last(x: Tensor | None) -> Tensor | None:
+    if x is None or x.dim() != 4:
+        return x
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def forward(
+    network: nn.Module,
+    preprocess: Preprocess,
+    feed: Feed,
+    batches: Sequence[Tensor],
+    num_classes: int | None,
+) -> Tensor:
+    """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
+    training = network.training
+    network.eval()
+    with torch.no_grad():
+        parts = [
+            as_logits(network(preprocess(to_float(raw))), num_classes).float()
+            for raw in feed.stream(batches)
+        ]
+    network.train(training)
+    if not parts:
+        return torch.zeros((0,) if num_classes is None else (0, num_classes))
+    return torch.cat(parts)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """``(n,)`` of the positive class, or ``(n, K)``."""
+    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)

@@ -3,7 +3,7 @@
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.classes import MAX_STATES, check_budget
-from llpkit.methods._base import Task
+from llpkit.methods.base import Task
 
 OPTION = "approximation"
 

@@ -17,9 +17,6 @@ Approximation: TypeAlias = Literal["sinkhorn"] | None
 BACKENDS = ("auto", "torch", "numba", "triton")
 APPROXIMATIONS = ("sinkhorn",)
 
-LARGEST = 1e6
-"""Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""
-
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -171,16 +168,7 @@ def all_finite(values: Tensor) -> bool:
 
 
 def check_numbers(logits: Tensor) -> None:
-    """No NaN; with several classes, a class for every instance, and sums that float64 can hold."""
-    if logits.dim() == 2:
-        far = logits.isfinite() & (logits.abs() > LARGEST)
-        if bool(far.any()):
-            i, k = far.nonzero()[0].tolist()
-            raise LLPError(
-                f"logits[{i}, {k}] = {float(logits[i, k]):.6g}; logits of several classes may be "
-                f"up to {LARGEST:g} in size, or infinite for a known label; scale them down, or "
-                "lower the learning rate"
-            )
+    """No NaN; with several classes, a class for every instance."""
     if all_finite(logits):
         return
     bad = logits.isnan()
@@ -234,4 +222,13 @@ def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
     return LLPError(
         f"bag {b} is impossible: no label combination agrees with its evidence{known}; correct "
         "the count or the known labels (infinite logits)"
+    )
+
+
+def absurd_bag(b: int, log_p: float) -> LLPError:
+    """The error for a bag whose label combinations float64 cannot tell apart."""
+    return LLPError(
+        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts ask for classes that the logits "
+        "put out of reach, and float64 cannot tell its label combinations apart; correct the "
+        "counts, scale the logits down, or lower the learning rate"
     )

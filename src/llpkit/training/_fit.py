@@ -20,7 +20,14 @@ from llpkit._device import device_of
 from llpkit._files import locked
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
-from llpkit.evaluation import Gain, baseline_note, gain, measurable, warn_of_approximation
+from llpkit.evaluation import (
+    UNJUDGED,
+    Gain,
+    baseline_note,
+    gain,
+    measurable,
+    warn_of_approximation,
+)
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
@@ -165,8 +172,9 @@ def fit(
     Returns:
         A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
         same bags if every instance had the same probability; a
-        :class:`~llpkit.errors.BaselineWarning` says if the model is not clearly better in the end
-        (:func:`llpkit.evaluation.gain` has the rule).
+        :class:`~llpkit.errors.BaselineWarning` says if the model is not better in the end, on the
+        held-out bags by more than two standard errors. Without ``held_out`` it is given only if the
+        model is no better even on the training bags: more than that these cannot tell.
 
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
@@ -298,8 +306,7 @@ def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, 
     if session.measure != "off":
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
         some = bags[even_sample(within, MEASURE_BUDGET)]
-        parameters = sum(p.numel() for p in session.network.parameters() if p.requires_grad)
-        training = _gain(session, some, trained_on=bags, parameters=parameters)
+        training = _gain(session, some)
     unseen = None if held_out is None else _gain(session, held_out)
     found: dict[str, Any] = {"rate": session.rate.tolist()}
     for prefix, part in (("", training), ("held_out_", unseen)):
@@ -309,15 +316,17 @@ def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, 
     if note is not None:
         found["warning"] = note
         warnings.warn(note, BaselineWarning, stacklevel=4)
+    elif unseen is None:
+        found["note"] = UNJUDGED
     return found
 
 
-def _gain(session: Session, bags: Bags, **options: Any) -> Gain | None:
+def _gain(session: Session, bags: Bags) -> Gain | None:
     if not bool(measurable(bags).any()):
         return None
     bags = bags.to(session.task.device)
     log_p = best_log_prob(session.bag_logits(bags), bags.evidence, bags.offsets)
-    return gain(log_p, bags, session.rate, **options)
+    return gain(log_p, bags, session.rate)
 
 
 def _measure(measure: Any) -> str:

@@ -703,8 +703,18 @@ def _spelling(rng: np.random.Generator, batch: Batch, expected: Expected, score:
     counts: Any = batch.evidence
     if batch.evidence.is_exact:
         y = batch.evidence.counts.numpy()
-        ways = [y, y.tolist(), y.astype(float), y.astype(np.int8), torch.tensor(y).to(torch.uint8)]
-        ways += [torch.tensor(y).to(torch.bfloat16), y.astype(np.uint64), tuple(y.tolist())]
+        ways = [y, y.tolist(), y.astype(np.int8), torch.tensor(y).to(torch.uint8)]
+        ways += [y.astype(np.uint64), tuple(y.tolist())]
+        floats = [y.astype(float), torch.tensor(y).to(torch.bfloat16)]
+        if y.ndim == 1 and y.max(initial=0) == 1 and (np.diff(ends)[y == 1] > 1).any():
+            for shares in floats:  # they may be
+                must_refuse(
+                    lambda s=shares: likelihood.log_prob(batch.logits, s, offsets),
+                    score,
+                    counts=shares,
+                )
+        else:
+            ways += floats
         counts = ways[rng.integers(len(ways))]
         if y.max(initial=0) <= 1 and rng.random() < 0.3:
             counts = y.astype(bool)

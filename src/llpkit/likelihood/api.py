@@ -62,6 +62,7 @@ def log_prob(
             a row matter, and a mask of ``-1e9``, say, is as good as ``-inf``; a bag of three or
             more classes is refused if its log-likelihood is below ``-1e10``.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
+            :meth:`Evidence.exact` has the rule on floats.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
         approximation: ``None``: exact. ``"sinkhorn"``, for K classes: an upper bound, cheap in bags
             of any size.

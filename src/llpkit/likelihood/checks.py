@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.evidence import NO_BOUND, Evidence, whole_numbers
+from llpkit.evidence import NO_BOUND, Evidence, count_numbers, whole_numbers
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
@@ -89,7 +89,7 @@ def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) ->
     elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
         evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
     else:
-        evidence = Evidence.exact(counts)
+        evidence = Evidence.unchecked(count_numbers(counts, ends.diff()))
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"

@@ -406,8 +406,8 @@ def check_not_shares(y: Array, sizes: Array, speech: Speech) -> None:
             (y == 1) & (sizes > 1),
             lambda b: (
                 f"{speech.entry('counts', '1.0', b)} but {speech.bag(b)} has {sizes[b]} instances, "
-                "and all values are 0.0 or 1.0, as shares are; give integers if they are counts, as "
-                f"counts.astype(int) does; for shares {speech.shares}"
+                "and all values are 0.0 or 1.0, as shares are; give integers if they are counts, "
+                f"as counts.astype(int) does; for shares {speech.shares}"
             ),
         )
 

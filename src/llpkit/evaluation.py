@@ -332,8 +332,10 @@ def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | No
         return None
     if good:
         return None
-    how = "only as much better than a constant rate as chance explains" if found.above else (
-        "no better than a constant rate"
+    how = (
+        "only as much better than a constant rate as chance explains"
+        if found.above
+        else ("no better than a constant rate")
     )
     spread = f" (standard error of the difference {found.error:.3f})" if found.above else ""
     more = ", or hold out more bags" if part == "held-out" else ""

@@ -116,10 +116,12 @@ def fit(
 ) -> Fitted:
     """Train a network that classifies single instances, from the counts of their bags.
 
-    Dropout, augmentation and shuffling draw from torch's global random numbers, which the run seeds
-    and puts back. So that a seed gives the same weights everywhere, calls in several threads run
-    one after the other; processes run side by side. A network that you build yourself has drawn
-    its weights before: seed torch, and build it, in one thread.
+    A seed gives the same weights everywhere. The order of the instances comes from a generator of
+    the run's own. The first weights of a named network, dropout, augmentation and the noise of
+    ``llp-gan`` come from torch's global random numbers, which the run seeds and puts back; so calls
+    in several threads run one after the other, and a thread of yours that draws from them meanwhile
+    (``torch.rand`` without a generator) changes those. Processes run side by side. A network that
+    you build yourself has drawn its weights before: seed torch, and build it, in one thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K

@@ -6,7 +6,7 @@ value, which is how errors call it: ``epochs`` in Python, ``--epochs`` on the co
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self
 
 from llpkit._registry import did_you_mean
 from llpkit.errors import LLPError
@@ -23,7 +23,6 @@ class Setting:
         help: One line for ``--help``.
         check: See :data:`Check`. ``None`` passes unchecked where it is the default.
         metavar: What stands for the value in ``--help``; a flag has none.
-        panel: The heading in ``--help``.
         many: Whether the option may be repeated.
         option: The option's name, where it is not the field's.
         text: Whether the value is text even if it looks like a number.
@@ -32,7 +31,6 @@ class Setting:
     help: str
     check: Check
     metavar: str = "VALUE"
-    panel: str = ""
     many: bool = False
     option: str = ""
     text: bool = False
@@ -48,8 +46,6 @@ def setting(default: Any, help: str, check: Check, metavar: str, **more: Any) ->
 
 class Settings:
     """Base of frozen dataclasses whose fields are settings."""
-
-    _panel: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for name, value in self.to_dict().items():
@@ -76,9 +72,7 @@ class Settings:
         return known.metadata["setting"].check(place, value)
 
     @classmethod
-    def from_dict(
-        cls, values: Mapping[str, Any], place: Callable[[str], str] = str
-    ) -> Self:
+    def from_dict(cls, values: Mapping[str, Any], place: Callable[[str], str] = str) -> Self:
         """Settings as a file or a command line has them: numbers may be written as text.
 
         All errors are raised as one.
@@ -111,9 +105,6 @@ class Settings:
             if name not in self.settings():
                 raise LLPError(f"{name} is unknown; {did_you_mean(name, self.settings())}")
         return replace(self, **changes)  # type: ignore[type-var]
-
-
-S = TypeVar("S", bound=Settings)
 
 
 def raise_all(errors: Iterable[LLPError]) -> None:

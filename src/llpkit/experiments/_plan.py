@@ -15,7 +15,7 @@ from llpkit.augment import PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS
-from llpkit.methods._likelihood import OPTION
+from llpkit.methods.tractability import OPTION
 from llpkit.networks import NETWORKS
 
 FOLDS = 10

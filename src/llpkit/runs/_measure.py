@@ -13,7 +13,7 @@ from llpkit.datasets import Inputs
 from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
 from llpkit.runs._data import take
 from llpkit.training import Fitted
-from llpkit.training._loop import MEASURE_BUDGET
+from llpkit.training.measures import BUDGET as MEASURE_BUDGET
 
 
 def measure(

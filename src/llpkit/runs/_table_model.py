@@ -19,8 +19,8 @@ from llpkit.likelihood.budget import best_log_prob
 from llpkit.ragged import segment_sum
 from llpkit.runs._measure import probability_of
 from llpkit.training import Fitted
-from llpkit.training._feed import Preprocess
-from llpkit.training._model import DESCRIPTION
+from llpkit.training.inputs import Preprocess
+from llpkit.training.model import DESCRIPTION
 
 ESTIMATOR = "estimator.skops"
 _ROWS = 20_000

@@ -67,7 +67,11 @@ def send(value: Tensor, device: torch.device) -> Tensor:
 
 
 def plan_instances(
-    num_instances: int, size: int, pad: bool = False, device: torch.device = _CPU
+    num_instances: int,
+    size: int,
+    pad: bool = False,
+    device: torch.device = _CPU,
+    generator: torch.Generator | None = None,
 ) -> list[Step]:
     """Instances in random order.
 
@@ -75,22 +79,25 @@ def plan_instances(
     [1.0, 1.0]
     """
     if not pad:
-        batches = [send(b, device) for b in instance_batches(num_instances, size)]
+        batches = [send(b, device) for b in instance_batches(num_instances, size, generator)]
         return [Step(b, b, len(b) / num_instances) for b in batches]
     size = min(size, num_instances)
-    order, steps = torch.randperm(num_instances), -(-num_instances // size)
-    padding = torch.randint(num_instances, (steps * size - num_instances,))
+    order, steps = torch.randperm(num_instances, generator=generator), -(-num_instances // size)
+    padding = torch.randint(num_instances, (steps * size - num_instances,), generator=generator)
     into = torch.cat([order, torch.full_like(padding, num_instances)]).view(steps, size)
     real = into < num_instances
     number = real.sum(1)
     positions = torch.cat([order, padding]).view(steps, size)
-    return _steps(
-        Step(positions, into, number / num_instances, real / number[:, None]), device
-    )
+    return _steps(Step(positions, into, number / num_instances, real / number[:, None]), device)
 
 
 def plan_bags(
-    bags: Bags, size: int, pad: bool = False, split: bool = True, device: torch.device = _CPU
+    bags: Bags,
+    size: int,
+    pad: bool = False,
+    split: bool = True,
+    device: torch.device = _CPU,
+    generator: torch.Generator | None = None,
 ) -> list[Step]:
     """Whole bags in random order.
 
@@ -101,16 +108,17 @@ def plan_bags(
         split: Whether a bag larger than a batch is marked as large, so that the method can take it
             in pieces.
         device: Where the steps are wanted.
+        generator: Draws the order; torch's global one if ``None``.
     """
     size = min(size, bags.num_instances)
-    batches = bag_batches(bags.sizes, size, join=not pad)
+    batches = bag_batches(bags.sizes, size, not pad, generator)
     # A last batch may have one instance more than fits, see bag_batches.
     most = size if pad else size + 1
     large = [split and int(bags.sizes[b].sum()) > most for b in batches]
     padded = iter(())
     if pad:
         small = [b for b, alone in zip(batches, large, strict=True) if not alone]
-        padded = iter(_steps(_padded(bags, small, size), device)) if small else padded
+        padded = iter(_steps(_padded(bags, small, size, generator), device)) if small else padded
     steps = []
     for chosen, alone in zip(batches, large, strict=True):
         if pad and not alone:
@@ -132,7 +140,9 @@ def _steps(stacked: Step, device: torch.device) -> list[Step]:
     return [Step(*values) for values in zip(*columns, strict=True)]
 
 
-def _padded(bags: Bags, batches: list[Tensor], size: int) -> Step:
+def _padded(
+    bags: Bags, batches: list[Tensor], size: int, generator: torch.Generator | None
+) -> Step:
     """Steps of ``size`` instances and ``size`` bags each, stacked."""
     total, steps = bags.num_instances, len(batches)
     chosen = torch.cat(batches).numpy()
@@ -144,7 +154,7 @@ def _padded(bags: Bags, batches: list[Tensor], size: int) -> Step:
     # Instances: those of the chosen bags one after another, then padding.
     column = np.arange(size)
     real = column < filled[:, None]  # (steps, S)
-    positions = torch.randint(total, (steps, size)).numpy()
+    positions = torch.randint(total, (steps, size), generator=generator).numpy()
     starts = bags.offsets.numpy()[chosen]
     positions[real] = np.repeat(starts - n.cumsum() + n, n) + np.arange(n.sum())
     into = np.where(real, positions, total)
@@ -164,7 +174,9 @@ def _padded(bags: Bags, batches: list[Tensor], size: int) -> Step:
     return Step(*map(torch.from_numpy, (positions, into, share, weights, offsets, counts)))
 
 
-def instance_batches(num_instances: int, batch_size: int) -> list[Tensor]:
+def instance_batches(
+    num_instances: int, batch_size: int, generator: torch.Generator | None = None
+) -> list[Tensor]:
     """Positions in random order, cut into batches.
 
     A last batch of a single instance joins the one before: batch norm cannot train on it alone.
@@ -172,13 +184,15 @@ def instance_batches(num_instances: int, batch_size: int) -> list[Tensor]:
     >>> [len(batch) for batch in instance_batches(9, 4)]
     [4, 5]
     """
-    batches = list(torch.randperm(num_instances).split(batch_size))
+    batches = list(torch.randperm(num_instances, generator=generator).split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
 
 
-def bag_batches(sizes: Tensor, batch_size: int, join: bool = True) -> list[Tensor]:
+def bag_batches(
+    sizes: Tensor, batch_size: int, join: bool = True, generator: torch.Generator | None = None
+) -> list[Tensor]:
     """Bags in random order, packed so that a batch has about ``batch_size`` instances.
 
     A batch is closed when the next bag would overfill it. A larger bag is a batch of its own; empty
@@ -187,7 +201,7 @@ def bag_batches(sizes: Tensor, batch_size: int, join: bool = True) -> list[Tenso
     >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
     [2, 2]
     """
-    order = torch.randperm(len(sizes))
+    order = torch.randperm(len(sizes), generator=generator)
     order = order[sizes[order] > 0]
     length = sizes[order].tolist()
     cuts, filled = [], 0
@@ -208,6 +222,6 @@ def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
     return ranges(bags.offsets[chosen], sizes), to_offsets(sizes)
 
 
-def epoch_seed(seed: int, epoch: int) -> int:
+def epoch_seed(seed: int, epoch: int, *stream: int) -> int:
     """The seed of one epoch of a run: any epoch can be drawn without those before it."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> 1)

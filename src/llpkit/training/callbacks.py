@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc, log_loss
-from llpkit.training._check import whole
 
 Row = dict[str, Any]
 

@@ -1,7 +1,6 @@
 """What users pass to training, checked against each other before the first step."""
 
-import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import torch
@@ -11,27 +10,11 @@ from torch.nn.parameter import is_lazy
 from llpkit._bag_input import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.training._feed import Inputs
-
-
-def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """A whole number of any kind, as an int."""
-    found = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
-    if found is None or found < least or (most is not None and found > most):
-        bound = "" if most is None else f" to {most}"
-        raise LLPError(f"{name} = {value!r}; give a whole number from {least}{bound}")
-    return found
-
-
-def not_negative(name: str, value: Any) -> float:
-    """A finite number from 0, as a float."""
-    if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise LLPError(f"{name} = {value!r}; give a number from 0")
-    return float(value)
+from llpkit.training.inputs import Inputs
 
 
 def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
-    """That bags speak of the table whose inputs are there."""
+    """Check that bags and inputs have the same number of rows."""
     if not isinstance(bags, Bags):
         raise LLPError(f"{name} is a {type(bags).__name__}; pass llpkit.Bags")
     if bags.num_rows != num_rows:
@@ -42,7 +25,7 @@ def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
 
 
 def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
-    """Bags to train on and bags to judge by, which share no row."""
+    """Bags to train on and held-out bags, which share no row."""
     if held_out is None:
         return bags, None
     if isinstance(held_out, Bags):
@@ -62,7 +45,7 @@ def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
 
 def _check_apart(bags: Bags, held_out: Bags) -> None:
     if held_out.num_instances == 0:
-        raise LLPError("held_out holds no instances; there is nothing to judge by")
+        raise LLPError("held_out holds no instances; there is nothing to select by")
     if held_out.num_classes != bags.num_classes:
         kinds = [
             "binary counts" if k is None else f"counts of {k} classes"

@@ -1,7 +1,8 @@
-"""Checkpoints that are whole or not there, and that hold no code."""
+"""Checkpoints: whole or absent, checked, and without code."""
 
 import hashlib
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from llpkit._files import write_bytes
 from llpkit.errors import LLPError
 
 _HEAD = b"llpkit checkpoint, sha256 "
-_PARTS = [
+_PARTS = (
     "settings",
     "data",
     "network",
@@ -22,32 +23,72 @@ _PARTS = [
     "history",
     "best",
     "stop",
-]
+)
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a run, after a line with its checksum."""
-    stream = io.BytesIO()
-    torch.save(state, stream)
-    content = stream.getvalue()
-    write_bytes(path, _HEAD + _digest(content) + content)
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file that holds the state of a run after its last epoch.
+
+    Args:
+        path: The file.
+        settings: What determines the result; a run with other settings cannot resume from it.
+        data: Checksums of what is learned from, see :mod:`llpkit.training.fingerprint`.
+    """
+
+    path: Path
+    settings: dict[str, Any]
+    data: dict[str, str]
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write the state of the run after a line with its checksum, whole or not at all."""
+        stream = io.BytesIO()
+        torch.save({"settings": self.settings, "data": self.data, **state}, stream)
+        content = stream.getvalue()
+        write_bytes(self.path, _HEAD + _digest(content) + content)
+
+    def load(self) -> dict[str, Any] | None:
+        """The state, or ``None`` if there is no file; one of another run is an error."""
+        if not self.path.exists():
+            return None
+        try:
+            state = self._read()
+            before, known = dict(state["settings"]), dict(state["data"])
+        except Exception as error:
+            reason = error if isinstance(error, ValueError) else type(error).__name__
+            raise LLPError(
+                f"{self.path} cannot be read as a checkpoint ({reason}); remove it to start again"
+            ) from error
+        for name, value in self.settings.items():
+            if before.get(name) != value:
+                raise LLPError(
+                    f"{self.path} is of a run with {name} = {before.get(name)!r}, this one has "
+                    f"{value!r}; use another run directory, or the same settings"
+                )
+        for name, checksum in self.data.items():
+            if known.get(name) != checksum:
+                raise LLPError(
+                    f"{self.path} is of a run with other {name}; use another run directory, or the "
+                    f"same {name}"
+                )
+        return state
+
+    def _read(self) -> dict[str, Any]:
+        raw = self.path.read_bytes()
+        start = raw.find(b"\n") + 1
+        content = raw[start:]
+        if raw[:start] != _HEAD + _digest(content):
+            raise ValueError("it is damaged")
+        state: dict[str, Any] = torch.load(
+            io.BytesIO(content), map_location="cpu", weights_only=True
+        )
+        if missing := [name for name in _PARTS if name not in state]:
+            raise ValueError(f"it has no {missing[0]}")
+        return state
 
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n"
-
-
-def _state(path: Path) -> dict[str, Any]:
-    """What :func:`save_checkpoint` wrote, if every bit of it is there."""
-    raw = path.read_bytes()
-    start = raw.find(b"\n") + 1
-    content = raw[start:]
-    if raw[:start] != _HEAD + _digest(content):
-        raise ValueError("it is damaged")
-    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if missing := [name for name in _PARTS if name not in state]:
-        raise ValueError(f"it has no {missing[0]}")
-    return state
 
 
 def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
@@ -56,28 +97,3 @@ def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> Non
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise LLPError(f"the weights in {path} do not fit this network: {error}") from error
-
-
-def load_checkpoint(path: Path, settings: dict[str, Any], data: dict[str, str]) -> dict[str, Any]:
-    """Read it back, refusing one that is damaged or of another run."""
-    try:
-        state = _state(path)
-        before, known = dict(state["settings"]), dict(state["data"])
-    except Exception as error:
-        reason = error if isinstance(error, ValueError) else type(error).__name__
-        raise LLPError(
-            f"{path} is not a checkpoint that can be read ({reason}); remove it to start afresh"
-        ) from error
-    for name, value in settings.items():
-        if name in before and before[name] != value:
-            raise LLPError(
-                f"{path} is of a run with {name} = {before[name]!r}, this one has "
-                f"{value!r}; use another run directory, or the same settings"
-            )
-    for name, checksum in data.items():
-        if name in known and known[name] != checksum:
-            raise LLPError(
-                f"{path} is of a run with other {name}; use another run directory, or the same "
-                f"{name}"
-            )
-    return state

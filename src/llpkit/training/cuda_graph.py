@@ -1,14 +1,14 @@
-"""Steps of one shape: run as they are or, on a CUDA device, recorded once and replayed.
+"""Training steps, run one by one or, on a CUDA device, recorded once and replayed.
 
-A small network's step is a hundred short kernels, and a device waits for the host between them. A
-CUDA graph holds them all: the first steps are run as usual, the next is recorded, and from then on
-a step is a few copies into the recorded step's inputs and one launch.
+A step of a small network is a hundred short kernels, between which a device waits for the host. A
+CUDA graph holds them all: the first steps run as usual, the next is recorded, and from then on a
+step is a few copies into the recorded step's inputs and one launch.
 
-A recording holds addresses and numbers: a tensor that was replaced, or a number that was changed,
-would go unheard. So before every epoch the hyper-parameters, the parameters, buffers and plain
-attributes of the network and of its parts, and what the method keeps (networks and optimisers
-too) are compared with what they were, and after a change a step is recorded anew. What lies
-deeper, in objects of a network's own, is not seen.
+A recording holds addresses and numbers, so it would not notice a tensor that was replaced or a
+number that was changed. Before every epoch the hyper-parameters, the parameters, buffers and plain
+attributes of the network and its submodules, and the attributes of the method (networks and
+optimisers too) are compared with what they were; after a change a step is recorded anew. Objects
+that a network keeps elsewhere are not compared.
 """
 
 import gc
@@ -20,64 +20,68 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llpkit.methods import Batch, Method, Trainer
-from llpkit.training._fixed import Plan
+from llpkit.evidence import Evidence
+from llpkit.methods import Batch, Learner, Method
+from llpkit.training.batches import Step
 
 WARM_UP = 3
 """Steps before the recording, which make what is made once: gradients, the optimiser's state."""
 
 
-class Replay:
-    """Runs steps of one shape and gathers what an epoch needs of them.
+class Steps:
+    """Runs the steps of an epoch and gathers their logits and losses.
 
     Args:
         method: Whose steps.
-        trainer: With what.
-        num_classes: ``None`` for binary labels.
+        learner: The network and its optimiser.
         num_instances: ``N``.
-        device: Where it all is.
-        record: Whether to record a graph; only on a CUDA device, outside its default stream.
+        num_classes: ``None`` for binary labels.
+        device: The training device.
+        record: Whether to record a graph; only on a CUDA device, outside its default stream, and
+            if all steps have one shape.
     """
 
     def __init__(
         self,
         method: Method,
-        trainer: Trainer,
-        num_classes: int | None,
+        learner: Learner,
         num_instances: int,
+        num_classes: int | None,
         device: torch.device,
-        record: bool,
+        record: bool = False,
     ) -> None:
-        self.method, self.trainer, self.num_classes = method, trainer, num_classes
+        self.method, self.learner, self.num_classes = method, learner, num_classes
         self.record = record
         last = () if num_classes is None else (num_classes,)
-        # One place more than instances, for what fills the batches up.
-        self.seen = torch.zeros((num_instances + 1, *last), device=device)
-        self.total = torch.zeros((), device=device)
+        # The last row takes the logits of padding.
+        self.logits = torch.zeros((num_instances + 1, *last), device=device)
+        self.loss = torch.zeros((), device=device)
         self.warm = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.slot: tuple[Plan, Tensor] | None = None
-        self.batch: Batch | None = None
+        self.slot: tuple[Step, Batch] | None = None
         self.recorded: Hashable = None
 
-    def begin(self) -> None:
-        """Before every epoch: forget a recording that what it read has moved away from."""
-        self.total.zero_()
+    def begin_epoch(self) -> None:
+        """Drop a recording if anything that it read has changed since."""
+        self.loss.zero_()
         if self.graph is not None and self.recorded != self._read_by_a_step():
             self.graph = None
 
-    def __call__(self, step: Plan, inputs: Tensor) -> None:
-        """One optimiser step; its logits go to ``seen``, its share of the loss to ``total``."""
+    def __call__(
+        self, step: Step, evidence: Evidence, inputs: Tensor, strong: Tensor | None
+    ) -> None:
+        """One optimiser step; its logits go to ``logits``, its share of the loss to ``loss``."""
         if not self.record:
-            self._run(step, step.batch(inputs))
+            self._run(step, step.batch(evidence, inputs, strong))
             return
         if self.slot is None:
-            self.slot = step.map(torch.clone), inputs.clone()
-            self.batch = self.slot[0].batch(self.slot[1])
-        assert self.batch is not None
-        for mine, new in zip((*self.slot[0], self.slot[1]), (*step, inputs), strict=True):
-            if mine is not None and new is not None:
-                mine.copy_(new, non_blocking=True)
+            copy = None if strong is None else strong.clone()
+            mine = step.map(torch.clone)
+            self.slot = mine, mine.batch(evidence, inputs.clone(), copy)
+        (mine, batch), new = self.slot, (*step, inputs, strong)
+        for kept, given in zip((*mine, batch.inputs, batch.strong), new, strict=True):
+            if isinstance(kept, Tensor) and isinstance(given, Tensor):
+                kept.copy_(given, non_blocking=True)
         if self.graph is None and self.warm == WARM_UP:
             self._record()
         if self.graph is not None:
@@ -87,19 +91,23 @@ class Replay:
         if self.warm == WARM_UP:
             self._run_and_listen()
         else:
-            self._run(self.slot[0], self.batch)
+            self._run(mine, batch)
+
+    def keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
+        """Take what a step gave."""
+        self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
+        self.loss.add_(loss * step.share)
 
     def _run_and_listen(self) -> None:
         """The last step before the recording, which must not wait for the device."""
         assert self.slot is not None
-        assert self.batch is not None
         before = torch.cuda.get_sync_debug_mode()
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
                 heard.clear()  # it warns that it is a prototype
-                self._run(self.slot[0], self.batch)
+                self._run(*self.slot)
         finally:
             torch.cuda.set_sync_debug_mode(before)
         waits = [w for w in heard if "synchroniz" in str(w.message)]
@@ -112,9 +120,8 @@ class Replay:
 
     def _record(self) -> None:
         assert self.slot is not None
-        assert self.batch is not None
-        self.trainer.optimizer.zero_grad(set_to_none=True)
-        device, graph = self.seen.device, torch.cuda.CUDAGraph()
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        device, graph = self.logits.device, torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state, read = generator.get_state(), self._read_by_a_step()
         stream = torch.cuda.current_stream(device)
@@ -126,7 +133,7 @@ class Replay:
         try:
             # Other threads, such as those that pin memory for a loader, go on with their work.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._run(self.slot[0], self.batch)
+                self._run(*self.slot)
         except RuntimeError as error:
             # The generator still believes that a recording goes on; give it a state that does not.
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
@@ -143,9 +150,9 @@ class Replay:
 
     def _read_by_a_step(self) -> Hashable:
         """Addresses of tensors and values of numbers that a recording would hold."""
-        groups = self.trainer.optimizer.param_groups
+        groups = self.learner.optimizer.param_groups
         kept = tuple((name, _mark(value)) for name, value in vars(self.method).items())
-        return _mark_groups(groups), _mark(self.trainer.network), kept
+        return _mark_groups(groups), _mark(self.learner.network), kept
 
     def _give_up(self, reason: str) -> None:
         self.record = False
@@ -155,10 +162,8 @@ class Replay:
             stacklevel=2,
         )
 
-    def _run(self, step: Plan, batch: Batch) -> None:
-        loss, logits = self.method.step(batch, self.trainer, self.num_classes)
-        self.seen.index_copy_(0, step.into, logits.to(self.seen.dtype))
-        self.total.add_(loss * step.share)
+    def _run(self, step: Step, batch: Batch) -> None:
+        self.keep(step, *self.method.step(batch, self.learner, self.num_classes))
 
 
 def _mark(value: Any) -> Hashable:

@@ -1,4 +1,4 @@
-"""Checksums that tell whether a run is resumed with what it was started with."""
+"""Checksums and names that show whether a run resumes with the data and settings it began with."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from torch import Tensor
 from llpkit.augment import Augment
 from llpkit.bags import Bags
 from llpkit.methods import Method
-from llpkit.training._feed import Inputs
+from llpkit.training.inputs import Inputs
 
 MOST_BYTES = 2**28
 """Larger inputs are known by as many evenly spaced rows; some tenths of a second either way."""

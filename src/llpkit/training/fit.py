@@ -1,6 +1,7 @@
 """One call from bags to a fitted model."""
 
 import functools
+import inspect
 import logging
 import math
 import os
@@ -15,9 +16,11 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from llpkit import _bounds, methods, networks
+from llpkit import augment, methods, networks
 from llpkit._device import device_of
 from llpkit._files import locked
+from llpkit._registry import did_you_mean
+from llpkit.augment import Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.evaluation import (
@@ -29,30 +32,30 @@ from llpkit.evaluation import (
     warn_of_approximation,
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
-from llpkit.methods import BagMethod, Method, Task
-from llpkit.training._batches import epoch_seed
-from llpkit.training._callbacks import Callback, Progress
-from llpkit.training._check import (
+from llpkit.methods import BagMethod, Learner, Method, Task
+from llpkit.training.batches import epoch_seed
+from llpkit.training.callbacks import Callback, Progress
+from llpkit.training.check import (
     check_finite,
     check_table,
     divide,
     labels_of_rows,
-    not_negative,
     refuse_probabilities,
-    whole,
 )
-from llpkit.training._feed import Feed, Inputs, Preprocess, as_inputs, to_float
-from llpkit.training._fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
-from llpkit.training._loop import MEASURE_BUDGET, MEASURES, Session
-from llpkit.training._model import Fitted
+from llpkit.training.checkpoint import Checkpoint
+from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
+from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs, to_float
+from llpkit.training.loop import Session
+from llpkit.training.measures import BUDGET
+from llpkit.training.model import Fitted
+from llpkit.training.recipe import Execution, Recipe
 
 CHECKPOINT = "checkpoint.pt"
-SCHEDULES = ("tail", "cosine", "constant")
 _SAMPLE = 4096
 _FEW = 8
 _COST_OF_A_PASS = 2**8
-"""States of the recursion that an instance's forward pass is taken to cost: at the end of a run
-some 16,000 instances are judged."""
+"""States of the recursion that cost as much as one instance's forward pass: at the end of a run
+some 16,000 instances are measured once more."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Fitted])
 
@@ -83,100 +86,74 @@ def _one_at_a_time(function: _Function) -> _Function:
     return cast(_Function, alone)
 
 
+def _with_settings(function: _Function) -> _Function:
+    """Show every setting in the signature, for help() and editors."""
+    own = inspect.signature(function)
+    named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (Recipe.defaults() | Execution.defaults()).items()
+        if name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    return function
+
+
+@_with_settings
 @_one_at_a_time
 def fit(
     network: str | nn.Module | None,
     bags: Bags,
     inputs: Any,
-    method: str | Method | type[Method] = "mle",
+    method: str | Method | type[Method] | None = None,
     *,
-    epochs: int = 30,
-    batch_size: int = 128,
-    optimizer: str | Callable[[list[nn.Parameter]], torch.optim.Optimizer] = "adam",
-    lr: float | None = None,
-    weight_decay: float = 0.0,
-    schedule: str | Callable[[torch.optim.Optimizer], Any] = "tail",
-    augment: Any = None,
-    held_out: Bags | float | None = None,
-    patience: int | None = None,
-    measure: bool | str = "auto",
     labels: Any = None,
-    method_options: dict[str, Any] | None = None,
-    precision: Any = "auto",
-    device: str = "auto",
-    seed: int = 0,
+    held_out: Bags | float | None = None,
     callbacks: Callback | Sequence[Callback] = (),
     run_dir: str | Path | None = None,
     resume: bool = False,
-    resident: bool | str = "auto",
-    workers: int = 2,
-    cuda_graph: bool = True,
-    compile: bool = False,
     progress: bool = True,
+    recipe: Recipe | None = None,
+    **settings: Any,
 ) -> Fitted:
-    """Train a network that classifies single instances, from the counts of their bags.
+    """Train a per-instance classifier from the counts of bags.
 
     A seed gives the same weights everywhere. The order of the instances comes from a generator of
-    the run's own. The first weights of a named network, dropout, augmentation and the noise of
-    ``llp-gan`` come from torch's global random numbers, which the run seeds and puts back; so calls
-    in several threads run one after the other, and a thread of yours that draws from them meanwhile
+    the run's own. The initial weights of a named network, dropout, augmentation and the noise of
+    ``llp-gan`` come from torch's global random numbers, which the run seeds and restores; so calls
+    in several threads run one after the other, and another thread that draws from them meanwhile
     (``torch.rand`` without a generator) changes those. Processes run side by side. A network that
-    you build yourself has drawn its weights before: seed torch, and build it, in one thread.
+    you build yourself has its weights already: seed torch, and build it, in one thread.
 
     Args:
-        network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
-            classes; or a name for :func:`llpkit.networks.make`; or ``None`` for a default.
+        network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K
+            classes; or a key of :data:`llpkit.networks.NETWORKS`; or ``None`` for a default.
         bags: Which rows form which bag, and what is known of the counts.
-        inputs: One row an instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
+        inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
-        method: A key of :data:`llpkit.methods.METHODS`, or a method of your own.
-        epochs: Passes over the training data.
-        batch_size: Instances a step; whole-bag methods pack bags up to this many.
-        optimizer: ``"adam"``, ``"sgd"``, or a function from parameters to an optimiser.
-        lr: Learning rate; the method's own default if ``None``.
-        weight_decay: Decoupled weight decay.
-        schedule: ``"tail"`` (constant, then a cosine to zero over the last half), ``"cosine"``,
-            ``"constant"``, or a function from the optimiser to a scheduler stepped every epoch.
-        augment: ``None``, a name for :func:`llpkit.augment.make`, or any function of a float batch.
-        held_out: Other bags of the same table, kept from training (or the share of ``bags`` to
-            keep): the weights of the epoch with their best log-likelihood are returned (exact,
-            wherever that is within reach).
-        patience: Stop when that has not improved for so many epochs.
-        measure: Which training bags are measured after every epoch, for the history. ``"auto"``:
-            all of them, unless the exact likelihood of K classes would cost more than 2^22 states
-            of its recursion; then an even sample of the bags within that budget, the same in every
-            epoch, whose number is ``measured_bags`` in the history (``mle`` has the likelihood
-            anyway, and is not measured again). ``"all"`` (or ``True``) measures all of them;
-            ``"off"`` (or ``False``) none. Held-out bags are always measured, since they select. The
-            time it takes is ``measure_seconds`` in the history; ``seconds`` is the training's.
+        method: A key of :data:`llpkit.methods.METHODS`, or a method of your own; ``"mle"`` by
+            default.
         labels: True labels of the rows, for ``method="supervised"`` only.
-        method_options: Arguments of the method, such as ``{"refresh": "pass"}`` for ``mle``.
-        precision: As Lightning Fabric takes it: ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"``;
-            ``"auto"`` is bf16-mixed on a CUDA device that has it and 32-true elsewhere.
-        device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
-        seed: All randomness of the run follows from it.
-        callbacks: Look on, add metrics, stop; see :class:`llpkit.training.Callback`.
-        run_dir: Where a checkpoint is written after every epoch; one that is there already is
-            never overwritten unless the run resumes from it. A directory in which another run is
-            under way is refused.
-        resume: Go on from the checkpoint in ``run_dir``; data and settings must be those of the
-            run. On a CPU the weights are those of a run that was never stopped, bit for bit; on a
-            CUDA device, where sums are added in no fixed order, up to rounding.
-        resident: Whether inputs live on the device: ``True``, ``False`` or ``"auto"``.
-        workers: Processes that read image files which are not resident.
-        cuda_graph: On a CUDA device, record a step as a graph and replay it (if the method is
-            :attr:`~llpkit.methods.Method.replayable`). A network whose forward pass does something
-            else every time, by Python's random numbers say, must have it off.
-        compile: Compile the network's steps with ``torch.compile``, which fuses small operations.
-            It takes some twenty seconds before the first epoch, so it pays in long runs on a GPU.
+        held_out: Other bags of the same table, or the share of ``bags`` to keep from training. The
+            weights of the epoch with their best log-likelihood are returned.
+        callbacks: See :class:`llpkit.training.Callback`.
+        run_dir: A checkpoint is written here after every epoch. An existing one is never
+            overwritten, unless the run resumes from it, and a directory in use is refused.
+        resume: Continue from the checkpoint in ``run_dir``; data and settings must be the same. On
+            a CPU the weights are those of a run that never stopped, bit for bit; on a CUDA device,
+            where sums are added in no fixed order, up to rounding.
         progress: Show a progress bar.
+        recipe: Settings to start from.
+        **settings: Any field of :class:`~llpkit.training.Recipe`, which determine the result
+            (``epochs``, ``batch_size``, ``lr``, …), and of :class:`~llpkit.training.Execution`,
+            which do not (``device``, ``compile``, …).
 
     Returns:
         A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
-        same bags if every instance had the same probability; a
-        :class:`~llpkit.errors.BaselineWarning` says if the model is not better in the end, on the
+        same bags if every instance had the same probability. A
+        :class:`~llpkit.errors.BaselineWarning` is given if the model is not better in the end, on
         held-out bags by more than two standard errors. Without ``held_out`` it is given only if the
-        model is no better even on the training bags: more than that these cannot tell.
+        model is no better even on the training bags, which cannot show more than that.
 
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
@@ -185,16 +162,10 @@ def fit(
     >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
     True
     """
-    epochs = whole("epochs", epochs, most=_bounds.EPOCHS)
-    batch_size = whole("batch_size", batch_size)
-    patience = None if patience is None else whole("patience", patience)
-    seed = whole("seed", seed, 0, _bounds.SEED)
-    workers = whole("workers", workers, 0, _bounds.WORKERS)
-    measure = _measure(measure)
-    weight_decay = not_negative("weight_decay", weight_decay)
+    recipe, execution = _settings(recipe, method, network, held_out, settings)
     watchers = _callbacks(callbacks)
-    checkpoint = _checkpoint(run_dir, resume)
-    how = methods.make(method, method_options)
+    path = _checkpoint_path(run_dir, resume)
+    how = methods.make(recipe.method if method is None else method, recipe.method_options)
     own_options = options_of(how)
     data = as_inputs(inputs)
     check_table(bags, len(data))
@@ -202,115 +173,132 @@ def fit(
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
-    if patience is not None and held_out is None:
-        raise LLPError("patience needs held_out bags to judge by; pass held_out=0.1, say")
-    bags, judges = divide(bags, held_out, seed)
-    check_finite(data, *(part.rows for part in (bags, judges) if part is not None))
-    where = device_of(device)
-    task = _task(bags, data, how, labels, batch_size, where, lr)
+    if recipe.patience is not None and held_out is None and recipe.held_out is None:
+        raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
+    bags, unseen = divide(bags, recipe.held_out if held_out is None else held_out, recipe.seed)
+    check_finite(data, *(part.rows for part in (bags, unseen) if part is not None))
+    where = device_of(execution.device)
+    task = _task(bags, data, how, labels, recipe, where)
+    precision = _precision(recipe.precision, where)
+    fabric = _fabric(where, precision)
 
-    precision = _precision(precision, where)
-    devices: Any = 1 if where.index is None else [where.index]
-    try:
-        with _quiet():
-            fabric = Fabric(accelerator=where.type, devices=devices, precision=precision)
-    except ValueError as error:
-        raise LLPError(
-            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
-        ) from error
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        torch.manual_seed(epoch_seed(seed, 0))
-        module, name = _network(network, how, task)
-        feed = Feed(data, where, resident, workers)
+        torch.manual_seed(epoch_seed(recipe.seed, 0))
+        plain, name = _network(network or recipe.network, how, task)
+        feed = Feed(data, where, execution.resident, execution.workers)
         preprocess = _preprocess(feed, bags, how, where)
-        how.prepare(task)
-    _check_measures(bags, judges)
-    plain = module.to(where)
-    if where.type == "cuda" and len(task.input_shape) == 3:
-        plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    chosen = _optimizer(optimizer, plain, task.lr, how, weight_decay, where)
-    fixed = _fixed(how, task)
+        plain = plain.to(where)
+        if where.type == "cuda" and len(task.input_shape) == 3:
+            plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        how.prepare(task, plain)
+    _check_measures(bags, unseen)
+    optimizer = _optimizer(recipe, plain, task.lr, how, where)
+    pad = _paddable(how, task)
     with _quiet():
-        wrapped, chosen = fabric.setup(plain, chosen)
-        compiled = fabric.setup_module(_compiled(plain)) if compile else None
+        wrapped, optimizer = fabric.setup(plain, optimizer)
+        trained = fabric.setup_module(_compiled(plain)) if execution.compile else wrapped
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
-    augmentation = _augment(augment)
-    settings = {
+    weak, strong = _augmentations(recipe, how)
+    described = {key: name_of(value) for key, value in recipe.to_dict().items()}
+    described |= {
         "method": how.key,
-        "options": own_options,
-        "epochs": epochs,
-        "batch_size": batch_size,
+        "method_options": own_options,
+        "network": name or type(plain).__name__,
         "lr": task.lr,
-        "seed": seed,
-        "optimizer": name_of(optimizer),
-        "weight_decay": weight_decay,
-        "schedule": name_of(schedule),
-        "augment": name_of(augmentation),
-        "held_out": name_of(held_out),
-        "patience": patience,
-        "measure": measure,
+        "augment": name_of(weak),
+        "strong_augment": name_of(strong),
+        "held_out": name_of(held_out if held_out is not None else recipe.held_out),
+        "precision": str(precision),
         "instances": bags.num_instances,
         "bags": len(bags),
-        "precision": str(precision),
     }
+    checkpoint = None
+    if path is not None:
+        checkpoint = Checkpoint(path, described, _checksums(bags, unseen, data, task.labels))
     session = Session(
+        recipe,
         fabric,
         wrapped,
-        chosen,
-        _schedule(schedule, chosen, epochs),
+        Learner(trained, optimizer, fabric.backward, fabric.autocast),
+        _scheduler(recipe, optimizer),
         how,
         task,
-        feed,
-        preprocess,
-        augmentation,
-        epochs,
-        seed,
-        None if judges is None else judges.to(where),
-        patience,
-        ([Progress(how.key)] if progress else []) + watchers,
-        checkpoint,
-        settings,
-        fixed,
-        False,
-        compiled,
-        None if checkpoint is None else _checksums(bags, judges, data, task.labels),
-        measure,
+        Pipeline(feed, preprocess, weak, strong),
+        held_out=None if unseen is None else unseen.to(where),
+        callbacks=([Progress(how.key)] if progress else []) + watchers,
+        checkpoint=checkpoint,
+        pad=pad,
+        cuda_graph=pad and execution.cuda_graph and _recordable(optimizer, precision),
     )
     if resume:
         session.resume()
-    session.record = fixed and cuda_graph and _recordable(chosen, precision)
     session.run()
 
-    epoch = len(session.history)
-    if session.best is not None:
-        wrapped.load_state_dict(session.best["network"])
-        epoch = session.best["epoch"]
-    plain.eval()
+    epoch = session.restore_best()
+    model = plain if how.model is None else how.model
+    model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        baseline = _baseline(session, bags, judges)
+        baseline = _baseline(session, bags, unseen)
     return Fitted(
-        plain,
+        model,
         preprocess,
         task.num_classes,
         task.input_shape,
         session.history,
         epoch,
         name,
-        {"settings": settings, "baseline": baseline},
+        {"settings": described, "baseline": baseline},
     )
+
+
+def _settings(
+    recipe: Recipe | None,
+    method: Any,
+    network: Any,
+    held_out: Any,
+    settings: dict[str, Any],
+) -> tuple[Recipe, Execution]:
+    """The recipe with all that was passed beside it, and where to compute."""
+    of_machine = Execution.settings()
+    for name in settings:
+        if name not in of_machine and name not in Recipe.settings():
+            known = [*inspect.signature(fit).parameters]
+            raise LLPError(f"fit has no argument {name!r}; {did_you_mean(name, known)}")
+    given = {k: v for k, v in settings.items() if k not in of_machine}
+    if isinstance(method, str):
+        given["method"] = method
+    if isinstance(network, str):
+        given["network"] = network
+    if held_out is not None and not isinstance(held_out, Bags):
+        given["held_out"] = held_out
+    execution = Execution(**{k: v for k, v in settings.items() if k in of_machine})
+    return (recipe or Recipe()).replace(**given), execution
+
+
+def _augmentations(
+    recipe: Recipe, method: Method
+) -> tuple[Augmentation | None, Augmentation | None]:
+    """The weak and the strong augmentation."""
+    given = (recipe.augment, recipe.strong_augment or method.strong_augment)
+    weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
+    if method.views == 1:
+        if recipe.strong_augment is not None:
+            raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
+        return weak, None
+    return weak, strong or (lambda x: x)
 
 
 def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, Any]:
     """The constant rate, what it reaches, and a warning if the model does not beat it."""
     training = None
-    if session.measure != "off":
+    if session.recipe.measure != "off":
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
-        some = bags[even_sample(within, MEASURE_BUDGET)]
+        some = bags[even_sample(within, BUDGET)]
         training = _gain(session, some)
     unseen = None if held_out is None else _gain(session, held_out)
-    found: dict[str, Any] = {"rate": session.rate.tolist()}
+    found: dict[str, Any] = {"rate": session.measures.rate.tolist()}
     for prefix, part in (("", training), ("held_out_", unseen)):
         if part is not None:
             found[f"{prefix}log_likelihood"] = part.baseline
@@ -328,19 +316,10 @@ def _gain(session: Session, bags: Bags) -> Gain | None:
         return None
     bags = bags.to(session.task.device)
     log_p = best_log_prob(session.bag_logits(bags), bags.evidence, bags.offsets)
-    return gain(log_p, bags, session.rate)
+    return gain(log_p, bags, session.measures.rate)
 
 
-def _measure(measure: Any) -> str:
-    """``True`` and ``False`` are other words for all and off."""
-    if isinstance(measure, bool):
-        return "all" if measure else "off"
-    if measure not in MEASURES:
-        raise LLPError(f"measure = {measure!r}; known are {', '.join(MEASURES)}")
-    return str(measure)
-
-
-def _checkpoint(run_dir: str | Path | None, resume: bool) -> Path | None:
+def _checkpoint_path(run_dir: str | Path | None, resume: bool) -> Path | None:
     if run_dir is None:
         if resume:
             raise LLPError("resume needs the run_dir that holds the checkpoint")
@@ -348,8 +327,8 @@ def _checkpoint(run_dir: str | Path | None, resume: bool) -> Path | None:
     checkpoint = Path(run_dir) / CHECKPOINT
     if checkpoint.exists() and not resume:
         raise LLPError(
-            f"run_dir = {str(run_dir)!r} holds the checkpoint of a run; go on with resume=True, "
-            "remove it, or use another directory"
+            f"run_dir = {str(run_dir)!r} holds the checkpoint of a run; continue it with "
+            "resume=True, remove it, or use another directory"
         )
     return checkpoint
 
@@ -373,10 +352,21 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is out of reach: they are too large for their "
-            "classes, and their counts are not exact; leave held_out away"
+            "classes, and their counts are not exact; leave held_out out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
     warn_of_approximation(*parts, stacklevel=5)
+
+
+def _fabric(device: torch.device, precision: Any) -> Fabric:
+    devices: Any = 1 if device.index is None else [device.index]
+    try:
+        with _quiet():
+            return Fabric(accelerator=device.type, devices=devices, precision=precision)
+    except ValueError as error:
+        raise LLPError(
+            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
+        ) from error
 
 
 def _precision(precision: Any, device: torch.device) -> Any:
@@ -388,7 +378,7 @@ def _precision(precision: Any, device: torch.device) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Fabric tells what it was told and gives advice, at a level below warnings."""
+    """Silence Fabric's log messages below warnings."""
     log = logging.getLogger("lightning_fabric.utilities.rank_zero")
     level = log.level
     log.setLevel(logging.WARNING)
@@ -404,9 +394,9 @@ def _compiled(network: nn.Module) -> nn.Module:
     return compiled
 
 
-def _fixed(method: Method, task: Task) -> bool:
-    """Whether all batches shall have one shape: it pays where steps can be recorded."""
-    # A subclass changes what its parent promised, so it must promise anew.
+def _paddable(method: Method, task: Task) -> bool:
+    """Whether to pad all batches to one shape: it pays where steps can be recorded."""
+    # A subclass may break what its parent promised, so it must promise anew.
     promised = vars(type(method)).get("replayable", False) and method.replayable
     if task.device.type != "cuda" or not promised:
         return False
@@ -428,25 +418,18 @@ def _task(
     inputs: Inputs,
     method: Method,
     labels: Any,
-    batch_size: int,
+    recipe: Recipe,
     device: torch.device,
-    lr: float | None,
 ) -> Task:
     first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
-    truth = None
-    if labels is not None:
-        truth = labels_of_rows(labels, bags).to(device)
-    rate = method.lr if lr is None else lr
-    if not (isinstance(rate, float | int) and 0 < rate < math.inf):
-        raise LLPError(f"lr = {rate!r}; give a positive number")
     return Task(
         bags.to(device),
         bags.num_classes,
         tuple(first.shape[1:]),
-        truth,
-        min(batch_size, bags.num_instances),  # some methods make room for a whole batch
+        None if labels is None else labels_of_rows(labels, bags).to(device),
+        min(recipe.batch_size, bags.num_instances),  # some methods allocate for a whole batch
         device,
-        float(rate),
+        float(method.lr if recipe.lr is None else recipe.lr),
     )
 
 
@@ -471,44 +454,28 @@ def _preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) ->
 
 
 def _optimizer(
-    optimizer: Any,
-    network: nn.Module,
-    lr: float,
-    method: Method,
-    weight_decay: float,
-    device: torch.device,
+    recipe: Recipe, network: nn.Module, lr: float, method: Method, device: torch.device
 ) -> torch.optim.Optimizer:
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
         raise LLPError("the network has no parameters to train")
-    if callable(optimizer):
-        made: torch.optim.Optimizer = optimizer(parameters)
+    if callable(recipe.optimizer):
+        made: torch.optim.Optimizer = recipe.optimizer(parameters)
         return made
     on_card = device.type == "cuda"
     # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
     rate: Any = torch.tensor(lr, device=device) if on_card else lr
-    if optimizer == "adam":
-        return torch.optim.AdamW(
-            parameters,
-            lr=rate,
-            betas=method.betas,
-            weight_decay=weight_decay,
-            fused=True,
-            capturable=on_card,
-        )
-    if optimizer == "sgd":
-        return torch.optim.SGD(
-            parameters, rate, momentum=0.9, nesterov=True, weight_decay=weight_decay, fused=True
-        )
-    raise LLPError(f"optimizer = {optimizer!r}; known are adam and sgd, or pass a function")
+    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
+    if recipe.optimizer == "adam":
+        return torch.optim.AdamW(parameters, betas=method.betas, capturable=on_card, **common)
+    return torch.optim.SGD(parameters, momentum=0.9, nesterov=True, **common)
 
 
-def _schedule(schedule: Any, optimizer: torch.optim.Optimizer, epochs: int) -> Any:
-    if callable(schedule):
-        return schedule(optimizer)
-    if schedule not in SCHEDULES:
-        raise LLPError(f"schedule = {schedule!r}; known are {', '.join(SCHEDULES)}")
-    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[schedule]
+def _scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
+    if callable(recipe.schedule):
+        return recipe.schedule(optimizer)
+    epochs = recipe.epochs
+    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[recipe.schedule]
 
     def factor(epoch: int) -> float:
         if epoch < start:
@@ -527,11 +494,3 @@ def _checksums(
         "bags": of_bags(bags),
         "held-out bags": of_bags(held_out),
     }
-
-
-def _augment(augment: Any) -> Any:
-    if isinstance(augment, str):
-        from llpkit.augment import make
-
-        return make(augment)
-    return augment

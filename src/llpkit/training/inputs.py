@@ -212,16 +212,16 @@ class Pipeline:
             values = len(rows[0]) * prod(self.feed.inputs.shape[1:])
             many = max(1, AT_ONCE // max(1, values))
         groups = [rows[i : i + many] for i in range(0, len(rows), many)]
-        for raw, group in zip(self.feed.stream([torch.cat(g) for g in groups]), groups, strict=True):
+        for raw, group in zip(
+            self.feed.stream([torch.cat(g) for g in groups]), groups, strict=True
+        ):
             weak, strong = map(_channels_last, self.views(raw))
             assert weak is not None
             size = len(group[0])
             seconds = [None] * len(group) if strong is None else strong.split(size)
             yield from zip(weak.split(size), seconds, strict=True)
 
-    def logits(
-        self, network: nn.Module, rows: Sequence[Tensor], num_classes: int | None
-    ) -> Tensor:
+    def logits(self, network: nn.Module, rows: Sequence[Tensor], num_classes: int | None) -> Tensor:
         """Logits of batches of rows without augmentation; see :func:`forward`."""
         return forward(network, self.preprocess, self.feed, rows, num_classes)
 

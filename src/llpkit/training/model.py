@@ -13,10 +13,9 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of, warn_of_approximation
 from llpkit.likelihood.budget import best_posterior
-from llpkit.training._check import check_finite, check_table
-from llpkit.training._checkpoint import load_weights
-from llpkit.training._feed import Feed, Preprocess, as_inputs
-from llpkit.training._loop import forward, probabilities
+from llpkit.training.check import check_finite, check_table
+from llpkit.training.checkpoint import load_weights
+from llpkit.training.inputs import Feed, Preprocess, as_inputs, forward, probabilities
 
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 

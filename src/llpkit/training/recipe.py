@@ -8,10 +8,8 @@ of an experiment and the checkpoints are all made from these fields.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from numbers import Real
 from typing import Any
 
-from llpkit._device import device_of
 from llpkit._settings import Check, Settings, setting
 from llpkit._validation import number, one_of, share, whole
 from llpkit.augment import AUGMENTATIONS
@@ -23,10 +21,6 @@ OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 MEASURES = ("auto", "all", "off")
-
-TRAINING, MACHINE = "Training", "Machine"
-training = partial(setting, panel=TRAINING)
-machine = partial(setting, panel=MACHINE)
 
 
 def _whole(least: int = 1, most: int | None = None) -> Check:
@@ -46,7 +40,9 @@ def _options(place: str, value: Any) -> dict[str, Any]:
 
 def _method(place: str, value: Any) -> str:
     if isinstance(value, str) and value not in METHODS:
-        own = "your own methods have to be registered, on the command line by llpkit --plugin FILE.py"
+        own = (
+            "your own methods have to be registered, on the command line by llpkit --plugin FILE.py"
+        )
         try:
             return one_of(place, value, METHODS)
         except LLPError as error:
@@ -87,10 +83,10 @@ class Recipe(Settings):
     llpkit.errors.LLPError: epochs = 0; give a whole number from 1 to 1000000000
     """
 
-    method: str = training(
+    method: str = setting(
         "mle", "Method; llpkit methods lists them (mle).", _method, "NAME", text=True
     )
-    method_options: dict[str, Any] = training(
+    method_options: dict[str, Any] = setting(
         {},
         "Option of the method, such as approximation=sinkhorn for many classes; repeatable.",
         _options,
@@ -98,25 +94,25 @@ class Recipe(Settings):
         many=True,
         option="--method-option",
     )
-    network: str | None = training(
+    network: str | None = setting(
         None,
         "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
         _name(NETWORKS),
         "NAME",
         text=True,
     )
-    epochs: int = training(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
-    batch_size: int = training(
+    epochs: int = setting(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
+    batch_size: int = setting(
         128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
     )
-    optimizer: str | Callable[..., Any] = training(
+    optimizer: str | Callable[..., Any] = setting(
         "adam", "adam or sgd (adam).", _name(OPTIMIZERS), "NAME", text=True
     )
-    lr: float | None = training(None, "Learning rate (the method's default).", _lr, "RATE")
-    weight_decay: float = training(
+    lr: float | None = setting(None, "Learning rate (the method's default).", _lr, "RATE")
+    weight_decay: float = setting(
         0.0, "Decoupled weight decay (0).", partial(number, least=0), "RATE"
     )
-    schedule: str | Callable[..., Any] = training(
+    schedule: str | Callable[..., Any] = setting(
         "tail",
         "Learning rate over time: tail (constant, then a cosine over the last half), cosine or "
         "constant (tail).",
@@ -124,66 +120,61 @@ class Recipe(Settings):
         "NAME",
         text=True,
     )
-    augment: str | Callable[..., Any] | None = training(
-        None, "Augmentation of images: paper, geometric or none (none).", _name(AUGMENTATIONS),
-        "NAME", text=True,
+    augment: str | Callable[..., Any] | None = setting(
+        None,
+        "Augmentation of images: paper, geometric or none (none).",
+        _name(AUGMENTATIONS),
+        "NAME",
+        text=True,
     )
-    strong_augment: str | Callable[..., Any] | None = training(
+    strong_augment: str | Callable[..., Any] | None = setting(
         None,
         "Strong augmentation, for methods with two views (the method's default).",
         _name(AUGMENTATIONS),
         "NAME",
         text=True,
     )
-    held_out: float | None = training(
+    held_out: float | None = setting(
         None,
         "Share of bags held out; the epoch with their best likelihood is kept.",
         share,
         "SHARE",
     )
-    patience: int | None = training(
+    patience: int | None = setting(
         None, "Stop after this many epochs without improvement on held-out bags.", _whole(), "N"
     )
-    measure: str = training(
+    measure: str = setting(
         "auto",
         "Training bags whose likelihood is measured after each epoch: auto (as many as are cheap), "
         "all or off.",
         _measure,
         "WHICH",
     )
-    precision: str = training(
+    precision: str = setting(
         "auto",
         "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that has it (auto).",
         lambda place, value: one_of(place, value, PRECISIONS),
         "NAME",
         text=True,
     )
-    seed: int = training(
-        0, "Seed of all randomness in the run (0).", _whole(0, 2**63 - 1), "N"
-    )
-
-    def described(self) -> dict[str, Any]:
-        """The recipe as plain values: functions by their qualified names."""
-        return {name: name_of(value) for name, value in self.to_dict().items()}
+    seed: int = setting(0, "Seed of all randomness in the run (0).", _whole(0, 2**63 - 1), "N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Settings):
     """Where and how to compute, which changes a result by no more than rounding."""
 
-    device: str = machine(
+    device: str = setting(
         "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True
     )
-    resident: bool | str = machine(
+    resident: bool | str = setting(
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
     )
-    workers: int = machine(
-        2, "Processes that read image files (2).", _whole(0, 1024), "N"
-    )
-    cuda_graph: bool = machine(
+    workers: int = setting(2, "Processes that read image files (2).", _whole(0, 1024), "N")
+    cuda_graph: bool = setting(
         True, "Replay training steps as a CUDA graph (true).", _flag, "true|false"
     )
-    compile: bool = machine(
+    compile: bool = setting(
         False, "Compile the network; pays off in long runs on a GPU (false).", _flag, "true|false"
     )
-    threads: int | None = machine(None, "CPU threads (torch's default).", _whole(1, 1024), "N")
+    threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

@@ -500,7 +500,7 @@ def test_no_half_written_file_is_left(tmp_path, monkeypatch):
         def on_epoch(self, session, row):  # noqa: ARG002
             if row["epoch"] == 2:
                 self.before = (tmp_path / "checkpoint.pt").read_bytes()
-                monkeypatch.setattr(os, "fsync", fail)
+                monkeypatch.setattr(os, "replace", fail)
 
     disk = Fill()
     with pytest.raises(LLPError, match=r"checkpoint\.pt cannot be written: disk full"):

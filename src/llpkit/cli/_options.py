@@ -244,10 +244,12 @@ def _value(key: str, text: str) -> Any:
     """A value of YAML without dates, references and tags: an option has no use for them."""
     import yaml  # type: ignore[import-untyped]
 
+    from llpkit.config import plain_loader
+
     kinds = ("null", "bool", "int", "float", "str", "seq", "map")
     known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class Loader(plain_loader(key)):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
             first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -261,6 +263,8 @@ def _value(key: str, text: str) -> Any:
 
     try:
         return yaml.load(text, Loader)
+    except LLPError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LLPError(
             f"{key}={_SHORT.repr(text)}: the value cannot be read; give a number, a word or a list "

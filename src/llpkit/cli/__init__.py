@@ -310,7 +310,7 @@ def predict(
 
     [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 from the threshold on;
     [bold]posterior[/bold] is the probability given also the counts of the row's bag, where the
-    table has them. With more than two classes there is one column of each a class, and the label
+    table has them. With more than two classes there is one column of each per class, and the label
     is the name of the most probable one.
 
     [bold]Examples[/bold]

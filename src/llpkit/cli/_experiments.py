@@ -127,7 +127,7 @@ def reproduce(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Run the paper's experiments: every method, the same folds, one record a run.
+    """Run the paper's experiments: every method, the same folds, one record per run.
 
     [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
     [bold]epoch-time[/bold]: each method alone on the machine, in turns.

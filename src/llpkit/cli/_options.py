@@ -66,7 +66,7 @@ SETTINGS = [
     Setting("data.bag", "Column of the bag.", "COLUMN", TABLE),
     Setting(
         "data.count",
-        "Column of the bag's positives; repeat, one a class, for more than two classes.",
+        "Column of the bag's positives; repeat, one per class, for more than two classes.",
         "COLUMN",
         TABLE,
         True,
@@ -75,7 +75,7 @@ SETTINGS = [
     Setting("data.count_high", "Column of the most it may be.", "COLUMN", TABLE, True),
     Setting("data.proportion", "Column of the share of positives.", "COLUMN", TABLE, True),
     Setting("data.decimals", "Decimals that the proportions were rounded to.", "N", TABLE),
-    Setting("data.counts_table", "A second table with the counts, one row a bag.", "FILE", TABLE),
+    Setting("data.counts_table", "A second table with the counts, one row per bag.", "FILE", TABLE),
     Setting("data.features", "Column to learn from; repeat (all others).", "COLUMN", TABLE, True),
     Setting("data.numeric", "Feature that must be a number; repeat.", "COLUMN", TABLE, True),
     Setting(

@@ -131,7 +131,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
             if data.counts_table is not None:
                 raise
             bags = None
-            missing = [f"no posterior, which takes whole bags and their counts: {error}"]
+            missing = [f"no posterior: {error}; a posterior takes whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)

@@ -26,7 +26,7 @@ _PARTS = [
 ]
 
 
-def save_checkpoint(path: Path, state: dict[str, Any], *, sync: bool) -> None:
+def save_checkpoint(path: Path, state: dict[str, Any], *, sync: bool = True) -> None:
     """Write the state of a run, after a line with its checksum; ``sync`` waits for the disk."""
     stream = io.BytesIO()
     torch.save(state, stream)

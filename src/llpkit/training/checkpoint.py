@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from llpkit._files import write_bytes
+from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 
 _HEAD = b"llpkit checkpoint, sha256 "
@@ -40,12 +41,12 @@ class Checkpoint:
     settings: dict[str, Any]
     data: dict[str, str]
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Write the state of the run after a line with its checksum, whole or not at all."""
+    def save(self, state: dict[str, Any], *, sync: bool = True) -> None:
+        """Write the state of the run after a line with its checksum; ``sync`` waits for the disk."""
         stream = io.BytesIO()
         torch.save({"settings": self.settings, "data": self.data, **state}, stream)
         content = stream.getvalue()
-        write_bytes(self.path, _HEAD + _digest(content) + content)
+        write_bytes(self.path, _HEAD + _digest(content) + content, sync=sync)
 
     def load(self) -> dict[str, Any] | None:
         """The state, or ``None`` if there is no file; one of another run is an error."""
@@ -74,7 +75,7 @@ class Checkpoint:
         return state
 
     def _read(self) -> dict[str, Any]:
-        raw = self.path.read_bytes()
+        raw = read_regular(self.path)
         start = raw.find(b"\n") + 1
         content = raw[start:]
         if raw[:start] != _HEAD + _digest(content):

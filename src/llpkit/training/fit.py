@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from llpkit import augment, methods, networks
 from llpkit._device import device_of
-from llpkit._files import locked
+from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
 from llpkit.augment import Augmentation
 from llpkit.bags import Bags
@@ -80,7 +80,8 @@ def _one_at_a_time(function: _Function) -> _Function:
         with ExitStack() as held:
             held.enter_context(_training)
             if run_dir is not None:
-                held.enter_context(locked(Path(run_dir) / CHECKPOINT))
+                run_dir = place_of("run_dir", run_dir)
+                held.enter_context(locked(run_dir / CHECKPOINT))
             return function(*arguments, run_dir=run_dir, **options)
 
     return cast(_Function, alone)
@@ -352,7 +353,7 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is out of reach: they are too large for their "
-            "classes, and their counts are not exact; leave held_out out"
+            "classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
     warn_of_approximation(*parts, stacklevel=5)

@@ -1,5 +1,6 @@
 """The training loop: short, resumable, and blind to instance labels."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,10 @@ from llpkit.training.cuda_graph import Steps
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
 from llpkit.training.recipe import Recipe
+
+_WORTH_A_SYNC = 0.1
+"""Seconds of training from which a checkpoint waits for the disk, which takes milliseconds: a power
+failure then costs one epoch, and where epochs are shorter a few minutes."""
 
 
 class Session:
@@ -94,7 +99,7 @@ class Session:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.method.load_state_dict(state["method"])
-        self.history = state["history"]
+        self.history = json.loads(state["history"])
         self.best = state["best"]
         self.first_epoch = len(self.history)
         self.stop = state["stop"]
@@ -165,7 +170,7 @@ class Session:
             callback.on_epoch(self, row)
         self.history.append(plain_row(row))
         if self.checkpoint is not None:
-            self.checkpoint.save(self._state())
+            self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: mean loss, and the logits as they were in each step."""
@@ -270,7 +275,7 @@ class Session:
             "optimizer": self.learner.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
-            "history": self.history,
+            "history": json.dumps(self.history),  # torch would inspect every number of it
             "best": self.best,
             "stop": self.stop,
         }

@@ -13,7 +13,7 @@ from PIL import Image
 
 from llpkit import LLPError
 from llpkit.datasets import BadImage, ImageFiles
-from llpkit.datasets._inputs import read_image
+from llpkit.datasets.images import read_image
 
 
 def png(array, **options):

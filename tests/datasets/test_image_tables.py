@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from llpkit import LLPError
-from llpkit.datasets import ImageFiles, Table, image_files, load
+from llpkit.datasets import ImageFiles, image_files, load
+from llpkit.tables import Table
 
 ROWS = ["photo,file,n,sex", "p,a.jpg,1,m", "q,sub/b.jpg,0,m", "p,c.jpg,1,f", "r,d.jpg,1,f"]
 

@@ -26,11 +26,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from llpkit._validation import one_of
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._base import DataSet, one_of
-from llpkit.datasets._files import Arrays, data_folder, decoded, first_of, members, not_found
-from llpkit.datasets._inputs import BadImage, open_image, read_image
-from llpkit.datasets._words import several
+from llpkit.datasets.base import DataSet
+from llpkit.datasets.files import Arrays, data_folder, decoded, first_of, members, not_found
+from llpkit.datasets.images import BadImage, open_image, read_image
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 SOURCE = (
@@ -70,6 +72,13 @@ class Face(NamedTuple):
     female: bool
 
 
+@register(
+    "group-photos",
+    summary="the paper's faces: 1,913 group photos as bags, how many of the faces are women",
+    source=SOURCE,
+    place=PLACE,
+    files=_PLACES,
+)
 def group_photos(
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -89,7 +98,7 @@ def group_photos(
         partial: Accept a part of the data set; without it other totals than 1,913 bags, 4,012
             women and 3,439 men are an error.
     """
-    one_of(size, "size", ("full", "half"))
+    one_of("size", size, ("full", "half"))
     where = _find(data_dir) if source is None else Path(os.path.expanduser(source))
     if not where.exists():
         raise LLPError(f"source = {str(source)!r} does not exist")

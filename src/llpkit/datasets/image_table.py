@@ -7,16 +7,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import Columns, CountColumns
-from llpkit.datasets._inputs import BadImage, ImageFiles
-from llpkit.datasets._table import Table
-from llpkit.datasets._words import several
+from llpkit.datasets.base import DataSet
 from llpkit.datasets.feature_table import class_names_of
+from llpkit.datasets.images import BadImage, ImageFiles
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import Columns, CountColumns, Table
 
 
+@register(
+    "image-table",
+    summary="your images: a CSV or Parquet table with a bag, an image path and counts",
+)
 def image_table(
     *,
     table: str | os.PathLike[str],

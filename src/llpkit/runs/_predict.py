@@ -16,7 +16,7 @@ from llpkit._device import device_of
 from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Settings, check, merge, read
-from llpkit.datasets import CountColumns, DataSet, FeatureEncoder, ImageFiles, Inputs, Table
+from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
 from llpkit.runs._data import divide, load_data
 from llpkit.runs._fit import CONFIG, ENCODER
@@ -24,6 +24,7 @@ from llpkit.runs._measure import measure, posterior_of, probability_of
 from llpkit.runs._place import Place
 from llpkit.runs._table_model import ESTIMATOR
 from llpkit.runs._table_model import load as load_table_model
+from llpkit.tables import CountColumns, FeatureEncoder, Table
 from llpkit.training import Fitted
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")

@@ -225,7 +225,7 @@ def test_folders_without_images(tmp_path):
         ({"classes": ["bird"]}, "classes = bird; give two different classes or more"),
         ({"classes": ["bird", "Bird"]}, "give two different classes or more"),
         ({"classes": 3}, "classes = 3; give the names"),
-        ({"split": "val"}, "split = 'val'; known are train, test, all"),
+        ({"split": "val"}, "split = 'val'; give train, test or all"),
     ],
 )
 def test_refusals(tmp_path, options, message):

@@ -111,8 +111,8 @@ def test_bad_faces_are_named(faces, jpeg, name, content, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": "quarter"}, "size = 'quarter'; known are full, half"),
-        ({"size": (72, 90)}, "known are full, half"),
+        ({"size": "quarter"}, "size = 'quarter'; give full or half"),
+        ({"size": (72, 90)}, "give full or half"),
         ({"source": "nowhere.zip"}, "source = 'nowhere.zip' does not exist"),
     ],
 )

@@ -9,9 +9,9 @@ stand for the ages 0-2, 3-7, 8-12, 13-19, 20-36, 37-65, 66+); then photos with 1
 In all 1,913 bags, 4,012 women and 3,439 men.
 
 **Crop.** With ``m`` the point between the eyes and ``d`` their distance, the box from
-``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 72 x 90 pixels by bicubic
-interpolation: the eyes are 27.7 pixels apart, 42 % down. What lies outside the photo is black. The
-published faces are these crops saved as JPEG.
+``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 90 x 72 pixels (height x
+width) by bicubic interpolation: the eyes are 27.7 pixels apart, 42 % down. What lies outside the
+photo is black. The published faces are these crops saved as JPEG.
 """
 
 import math
@@ -45,7 +45,7 @@ PLACE = (
     "unpacked), named images/<bag>-<instance>-<f or m>.jpg"
 )
 
-WIDTH, HEIGHT = 72, 90
+HEIGHT, WIDTH = 90, 72
 TOTALS = (1913, 4012, 3439)
 """Bags, women and men of the whole data set."""
 
@@ -94,7 +94,8 @@ def group_photos(
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
         source: An archive or folder of faces or of original photos under any other name.
-        size: ``"full"``, 72 pixels wide and 90 high, or ``"half"``, 36 and 45: averages of 2 x 2.
+        size: ``"full"``, 90 x 72 pixels (height x width), or ``"half"``, 45 x 36, the
+            averages of 2 x 2.
         partial: Accept a part of the data set; without it other totals than 1,913 bags, 4,012
             women and 3,439 men are an error.
     """
@@ -155,7 +156,10 @@ def _from_faces(source: Path) -> Iterator[tuple[str, bool, NDArray[np.uint8]]]:
         image = read_image(content, f"{source}: {name}")
         if image.shape != (3, HEIGHT, WIDTH):
             high, wide = image.shape[1:]
-            raise LLPError(f"{source}: {name} is {wide} x {high} pixels, not {WIDTH} x {HEIGHT}")
+            raise LLPError(
+                f"{source}: {name} is {high} x {wide} pixels (height x width), not "
+                f"{HEIGHT} x {WIDTH}"
+            )
         bag, instance, sex = _FACE.search(name).groups()  # type: ignore[union-attr]
         if found.setdefault((bag, int(instance)), (bag, sex in "fF", image))[2] is not image:
             raise LLPError(f"{source}: {name} is the second face {instance} of bag {bag}")

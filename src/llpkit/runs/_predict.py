@@ -182,8 +182,8 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     )
     if files.size != (height, width):
         raise LLPError(
-            f"the images of {table.path} have {files.size[1]} x {files.size[0]} pixels, but the "
-            f"run learnt from {width} x {height}; resize them with --image-size {width}x{height}"
+            f"the images of {table.path} have {files.size[0]} x {files.size[1]} pixels, but the "
+            f"run learnt from {height} x {width}; resize them with --image-size {height}x{width}"
         )
     return files
 

@@ -79,12 +79,14 @@ def share(place: str, value: Any) -> float:
 def one_of(place: str, value: Any, known: Iterable[str]) -> str:
     """One of the known words.
 
-    >>> one_of("split", "trian", ["train", "test"])
+    >>> one_of("split", "val", ["train", "test", "all"])
     Traceback (most recent call last):
         ...
-    llpkit.errors.LLPError: split = 'trian'; did you mean 'train'?
+    llpkit.errors.LLPError: split = 'val'; give train, test or all
     """
     names = list(known)
-    if not isinstance(value, str) or value not in names:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, names)}")
-    return value
+    if isinstance(value, str) and value in names:
+        return value
+    # Of a few words, the nearest is rarely the one that was meant.
+    few = f"give {', '.join(names[:-1])} or {names[-1]}" if 1 < len(names) < 5 else ""
+    raise LLPError(f"{place} = {value!r}; {few or did_you_mean(value, names)}")

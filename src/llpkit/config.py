@@ -35,7 +35,7 @@ _NOTHING = "what is there to learn from? Name a dataset or a table"
 
 
 def _numbers(value: Any) -> list[int] | None:
-    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"72x90"``."""
+    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"90x72"``."""
     if isinstance(value, str):
         value = re.split(r"\s*(?:-|\.\.|,|x|×)\s*", value.strip().lower())
     parts = list(value) if isinstance(value, list | tuple) else [value]
@@ -54,12 +54,12 @@ def _bag_size(value: Any) -> int | tuple[int, int] | None:
     return found[0] if len(found) == 1 else (found[0], found[1])
 
 
-def _width_and_height(value: Any) -> tuple[int, int] | None:
+def _height_and_width(value: Any) -> tuple[int, int] | None:
     if value is None:
         return None
     found = _numbers(value)
     if found is None or len(found) != 2:
-        raise ValueError("give width and height, such as 72x90")
+        raise ValueError("give height and width, such as 90x72")
     return found[0], found[1]
 
 
@@ -121,7 +121,7 @@ class Data(_Section):
     categorical: list[str] = []
     image: str | None = None
     image_root: str | None = None
-    image_size: Annotated[tuple[int, int] | None, PlainValidator(_width_and_height)] = None
+    image_size: Annotated[tuple[int, int] | None, PlainValidator(_height_and_width)] = None
     grey: bool = False
     skip_bad: bool = False
     label: str | None = None

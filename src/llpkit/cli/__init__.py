@@ -382,7 +382,7 @@ def list_datasets(
     from rich.text import Text
 
     from llpkit import runs
-    from llpkit.datasets._files import data_folder
+    from llpkit.datasets import data_folder
 
     table = Table("name", "what", "found", "get it, put it", box=None, padding=(0, 2, 1, 0))
     for row in runs.known_datasets(data_dir):

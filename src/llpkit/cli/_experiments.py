@@ -94,7 +94,7 @@ def reproduce(
         str | None, _option("paper, geometric or none (paper; digits: none).", HOW, "NAME")
     ] = None,
     size: Annotated[
-        str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE", "--size")
+        str | None, _option("Of group photos: full, 90x72, or half (full).", HOW, "SIZE", "--size")
     ] = None,
     precision: Annotated[
         str | None,

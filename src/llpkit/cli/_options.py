@@ -87,7 +87,7 @@ SETTINGS = [
     ),
     Setting("data.image", "Column of the image's path.", "COLUMN", TABLE),
     Setting("data.image_root", "Folder that paths start from (the table's).", "DIR", TABLE),
-    Setting("data.image_size", "Resize images to width x height, 64x64.", "WxH", TABLE),
+    Setting("data.image_size", "Resize images to height x width, 64x64.", "HxW", TABLE),
     Setting("data.grey", "Read images as grey.", "", TABLE),
     Setting("data.skip_bad", "Leave out bags with an image that cannot be read.", "", TABLE),
     Setting("data.label", "Column of true labels, for evaluation alone.", "COLUMN", TABLE),

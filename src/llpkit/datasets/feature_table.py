@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 import torch
 
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import Columns, CountColumns, listed
-from llpkit.datasets._features import FeatureEncoder, same_in_bags, usable
-from llpkit.datasets._table import Table
+from llpkit.datasets.base import DataSet
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
+from llpkit.tables.features import same_in_bags, usable
 
 
+@register(
+    "feature-table", summary="your table: CSV or Parquet with a bag, counts, numbers and categories"
+)
 def feature_table(
     *,
     table: str | os.PathLike[str],

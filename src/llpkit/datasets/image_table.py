@@ -7,16 +7,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import Columns, CountColumns
-from llpkit.datasets._inputs import BadImage, ImageFiles
-from llpkit.datasets._table import Table
-from llpkit.datasets._words import several
+from llpkit.datasets.base import DataSet
 from llpkit.datasets.feature_table import class_names_of
+from llpkit.datasets.images import BadImage, ImageFiles, Size
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import Columns, CountColumns, Table
 
 
+@register(
+    "image-table",
+    summary="your images: a CSV or Parquet table with a bag, an image path and counts",
+)
 def image_table(
     *,
     table: str | os.PathLike[str],
@@ -29,7 +33,7 @@ def image_table(
     decimals: int | None = None,
     counts: str | os.PathLike[str] | None = None,
     root: str | os.PathLike[str] | None = None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     channels: int = 3,
     label: str | None = None,
     class_names: Sequence[str] | None = None,
@@ -51,7 +55,7 @@ def image_table(
         decimals: The proportions were rounded to this many decimals.
         counts: A second table with one row a bag that has the bag column and these columns.
         root: The folder that paths start from; the table's own folder unless given.
-        size: Width and height that every image is resized to; the first image's unless given.
+        size: Height and width that every image is resized to; the first image's unless given.
         channels: 3 for colour, 1 for grey.
         label: The column of true labels, for evaluation alone.
         class_names: What the classes are called.
@@ -72,14 +76,11 @@ def image_files(
     column: str,
     *,
     root: str | os.PathLike[str] | None = None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     channels: int = 3,
     check: bool = True,
 ) -> ImageFiles:
-    """The image files that a column of a table names; ``check`` that all are there.
-
-    ``size`` is width and height, as in :func:`image_table`.
-    """
+    """The image files that a column of a table names; ``check`` that all exist."""
     import pyarrow.compute as pc
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
@@ -94,10 +95,7 @@ def image_files(
                 f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
                 "that paths start from with `root`, or leave its bag out with `skip_bad`"
             )
-    if size is not None and not (isinstance(size, Sequence) and len(size) == 2):
-        raise LLPError(f"`size` = {size!r}; give width and height")
-    height_and_width = None if size is None else (size[1], size[0])
-    return ImageFiles(paths, size=height_and_width, channels=channels)
+    return ImageFiles(paths, size=size, channels=channels)
 
 
 def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:

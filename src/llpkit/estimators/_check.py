@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 from numbers import Integral, Real
 
-from llpkit.datasets._words import did_you_mean
+from llpkit._registry import did_you_mean
 from llpkit.errors import LLPError
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llpkit.datasets._words import did_you_mean
+from llpkit._registry import did_you_mean
 from llpkit.errors import LLPError
 from llpkit.estimators._alter import AlterSVMClassifier
 from llpkit.estimators._base import BaseLLP

@@ -9,8 +9,7 @@ from torch import Tensor
 from llpkit import datasets
 from llpkit.bags import Bags
 from llpkit.config import Config, Data
-from llpkit.datasets import DataSet, ImageFiles, Inputs
-from llpkit.datasets._files import data_folder
+from llpkit.datasets import DataSet, ImageFiles, Inputs, data_folder
 
 
 def load_data(data: Data, seed: int) -> DataSet:
@@ -64,16 +63,10 @@ def known_datasets(data_dir: str | None = None) -> list[Known]:
     folder = data_folder(data_dir)
     known = []
     for name, entry in datasets.DATASETS.items():
-        found = not entry.place or any((folder / part).exists() for part in _files(entry.place))
+        found = entry.found(folder)
         remedy = "" if found else f"{entry.source}; put it there as {entry.place}"
         if name.endswith("-table"):
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""
         known.append(Known(name, entry.summary, found, remedy))
     return known
-
-
-def _files(place: str) -> list[str]:
-    """The names of files and folders in a description of where a data set goes."""
-    words = [word.strip(",;:()").partition("/")[0] for word in place.split()]
-    return [word for word in words if any(mark in word for mark in "-.0123456789")]

@@ -16,7 +16,7 @@ from llpkit._device import device_of
 from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Settings, check, merge, read
-from llpkit.datasets import CountColumns, DataSet, FeatureEncoder, ImageFiles, Inputs, Table
+from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
 from llpkit.runs._data import divide, load_data
 from llpkit.runs._fit import CONFIG, ENCODER
@@ -24,6 +24,7 @@ from llpkit.runs._measure import measure, posterior_of, probability_of
 from llpkit.runs._place import Place
 from llpkit.runs._table_model import ESTIMATOR
 from llpkit.runs._table_model import load as load_table_model
+from llpkit.tables import CountColumns, FeatureEncoder, Table
 from llpkit.training import Fitted
 
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
@@ -181,8 +182,8 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     )
     if files.size != (height, width):
         raise LLPError(
-            f"the images of {table.path} have {files.size[1]} x {files.size[0]} pixels, but the "
-            f"run learnt from {width} x {height}; resize them with --image-size {width}x{height}"
+            f"the images of {table.path} have {files.size[0]} x {files.size[1]} pixels, but the "
+            f"run learnt from {height} x {width}; resize them with --image-size {height}x{width}"
         )
     return files
 

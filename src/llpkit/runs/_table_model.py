@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from llpkit import evaluation
 from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit.bags import Bags
-from llpkit.datasets import DataSet, FeatureEncoder
+from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.likelihood.budget import best_log_prob
 from llpkit.ragged import segment_sum
 from llpkit.runs._measure import probability_of
+from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess
 from llpkit.training.model import DESCRIPTION

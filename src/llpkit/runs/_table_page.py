@@ -14,8 +14,7 @@ from llpkit import evaluation
 from llpkit._files import write_text
 from llpkit.bags import Bags
 from llpkit.config import Config
-from llpkit.datasets import DataSet, FeatureEncoder
-from llpkit.datasets._features import NumberColumn
+from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Calibration,
@@ -40,6 +39,8 @@ from llpkit.runs._table_model import (
     check_bags,
     importances,
 )
+from llpkit.tables import FeatureEncoder
+from llpkit.tables.features import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8

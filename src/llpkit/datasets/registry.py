@@ -4,23 +4,16 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from llpkit.datasets import (
-    adult,
-    cifar10,
-    digits,
-    fashion_mnist,
-    feature_table,
-    group_photos,
-    image_table,
-    synthetic,
-)
-from llpkit.datasets._base import BagSize, DataSet
-from llpkit.datasets._words import did_you_mean
+from llpkit._registry import Registry, did_you_mean
+from llpkit.datasets.base import BagSize, DataSet
+from llpkit.datasets.files import first_of
 from llpkit.errors import LLPError
 
 _COMMON = ("data_dir", "bag_size", "seed")
+_Loader = TypeVar("_Loader", bound=Callable[..., DataSet])
 
 
 @dataclass(frozen=True)
@@ -30,14 +23,16 @@ class Entry:
     Args:
         loader: Gives the :class:`DataSet`; its keyword arguments are the options.
         summary: One line on what it is.
-        source: Where to get it; empty if nothing is to be got.
+        source: Where to get it; empty if there is nothing to get.
         place: What to put into the data folder; empty if nothing.
+        files: The data set is present if the data folder has one of these.
     """
 
     loader: Callable[..., DataSet]
     summary: str
     source: str = ""
     place: str = ""
+    files: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -50,47 +45,34 @@ class Entry:
         """Whether ``bag_size`` and ``seed`` make the bags; else it has bags of its own."""
         return "bag_size" in inspect.signature(self.loader).parameters
 
+    def found(self, folder: Path) -> bool:
+        """Whether the data set can be loaded, given this data folder."""
+        return not self.files or first_of(folder, self.files) is not None
 
-DATASETS: dict[str, Entry] = {
-    "digits": Entry(
-        digits.digits, "1,797 handwritten digits of 8 x 8 pixels, odd against even; built in"
-    ),
-    "synthetic": Entry(
-        synthetic.synthetic, "Gaussian classes at a stated distance, in any dimension; built in"
-    ),
-    "cifar10": Entry(
-        cifar10.cifar10,
-        "32 x 32 colour photos, bird against cat as in the paper, or any classes of the ten",
-        cifar10.SOURCE,
-        cifar10.PLACE,
-    ),
-    "group-photos": Entry(
-        group_photos.group_photos,
-        "the paper's faces: 1,913 group photos as bags, how many of the faces are women",
-        group_photos.SOURCE,
-        group_photos.PLACE,
-    ),
-    "fashion-mnist": Entry(
-        fashion_mnist.fashion_mnist,
-        "28 x 28 grey images of clothes, pullover against coat or any classes of the ten",
-        fashion_mnist.SOURCE,
-        fashion_mnist.PLACE,
-    ),
-    "adult": Entry(
-        adult.adult,
-        "48,842 people of the 1994 census: who earns more than 50,000 dollars",
-        adult.SOURCE,
-        adult.PLACE,
-    ),
-    "image-table": Entry(
-        image_table.image_table,
-        "your images: a CSV or Parquet table with a bag, an image path and counts",
-    ),
-    "feature-table": Entry(
-        feature_table.feature_table,
-        "your table: CSV or Parquet with a bag, counts, numbers and categories",
-    ),
-}
+
+DATASETS: Registry[Entry] = Registry("data set")
+
+
+def register(
+    name: str, *, summary: str, source: str = "", place: str = "", files: tuple[str, ...] = ()
+) -> Callable[[_Loader], _Loader]:
+    """A decorator that adds a data set; the arguments are those of :class:`Entry`.
+
+    The loader takes keyword arguments. ``bag_size``, ``seed`` and ``data_dir`` are passed to it if
+    it has them::
+
+        @register("coins", summary="a coin, tossed")
+        def coins(*, bag_size=None, seed=0, tosses=1000):
+            labels = torch.randint(2, (tosses,))
+            x = labels[:, None] + torch.randn(tosses, 1)
+            return in_random_bags("coins", x, labels, ["tails", "heads"], bag_size, seed)
+    """
+
+    def add(loader: _Loader) -> _Loader:
+        DATASETS.register(name, Entry(loader, summary, source, place, files))
+        return loader
+
+    return add
 
 
 def load(
@@ -107,16 +89,14 @@ def load(
         name: A key of :data:`DATASETS`.
         data_dir: The folder with the data; the environment variable ``LLPKIT_DATA`` or the user's
             cache folder unless given.
-        bag_size: Instances in a random bag: a number, or the ends of their range; 1 to 12 unless
-            given. A data set with bags of its own takes none.
+        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 unless given.
+            A data set with bags of its own takes none.
         seed: For the random bags.
         options: The data set's own options, see :attr:`Entry.options`.
 
     >>> load("digits", bag_size=8, positive=[8]).bags[0].size
     8
     """
-    if name not in DATASETS:
-        raise LLPError(f"there is no data set {name!r}; {did_you_mean(name, DATASETS)}")
     entry = DATASETS[name]
     known = entry.options
     for option in options:

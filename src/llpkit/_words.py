@@ -1,6 +1,4 @@
-"""Words for messages: the nearest known name, numbers with their noun."""
-
-from llpkit._registry import did_you_mean as did_you_mean
+"""Words for messages."""
 
 
 def several(number: int, noun: str) -> str:

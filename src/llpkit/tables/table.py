@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from llpkit._files import atomic
 from llpkit._limits import check_regular, check_unpacked
-from llpkit.datasets._csv import lines_of, read_csv
-from llpkit.datasets._words import did_you_mean, several
+from llpkit._registry import did_you_mean
+from llpkit._words import several
 from llpkit.errors import LLPError
+from llpkit.tables.csv import lines_of, read_csv
 
 Array = NDArray[Any]
 _Parsed = tuple[Array, tuple[int, str, int] | None]

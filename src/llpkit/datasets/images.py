@@ -1,4 +1,8 @@
-"""Inputs row by row: tensors, or image files that are decoded when they are asked for."""
+"""Inputs row by row: tensors, or image files that are decoded when they are asked for.
+
+Sizes of images are height and width, in that order, as in the shape ``(C, H, W)`` of a tensor: in
+arguments, messages and the command line's ``--image-size``.
+"""
 
 import contextlib
 import os
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._limits import check_limit, check_regular, limit
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 
 Size = tuple[int, int]
@@ -24,6 +29,7 @@ Progress = Callable[[int, int], None]
 # Pillow's other formats include one that hands the file to an interpreter (EPS).
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _CHUNK = 64
+_LARGEST = 2**14
 _REMEDY = "put the right file there, or leave its bag out with `skip_bad`"
 
 
@@ -32,7 +38,7 @@ class BadImage(LLPError):
 
 
 class ImageFiles:
-    """Images that stay in their files until they are loaded, one a row.
+    """Images that stay in their files until they are loaded, one per row.
 
     Args:
         paths: The file of every row.
@@ -53,11 +59,13 @@ class ImageFiles:
         self.paths = [Path(path) for path in paths]
         self.rows = range(len(self.paths)) if rows is None else rows
         if not self.paths or len(self.rows) != len(self.paths):
-            raise LLPError(f"{len(self.paths)} paths and {len(self.rows)} rows; give one a row")
+            raise LLPError(f"{len(self.paths)} paths and {len(self.rows)} rows; give as many")
         if channels not in (1, 3):
             raise LLPError(f"channels = {channels!r}; give 3 for colour or 1 for grey")
-        if size is not None and (len(size) != 2 or not all(1 <= side <= 2**14 for side in size)):
-            raise LLPError(f"size = {size!r}; give height and width in pixels, 1 to {2**14}")
+        if size is not None:
+            if not isinstance(size, Sequence) or len(size) != 2:
+                raise LLPError(f"`size` = {size!r}; give height and width")
+            size = whole("`size`", size[0], 1, _LARGEST), whole("`size`", size[1], 1, _LARGEST)
         self.channels = channels
         self.resize = size is not None
         self.size = size or self._first_size()
@@ -76,7 +84,7 @@ class ImageFiles:
 
     @property
     def nbytes(self) -> int:
-        """Memory that all images take when loaded, one byte a pixel and channel."""
+        """Memory that all images take when loaded, one byte per pixel and channel."""
         return int(np.prod(self.shape))
 
     def load(self, rows: Iterable[int] | Tensor) -> Tensor:
@@ -150,8 +158,8 @@ class ImageFiles:
         image = read_image(self.paths[row], name, self.channels, target, remedy=_REMEDY)
         if size is not None and image.shape[1:] != size:
             raise LLPError(
-                f"{name} is {_by(image.shape[1:])} pixels but the first image is {_by(size)}; "
-                "give the one that all are resized to with `size`"
+                f"{name} is {_by(image.shape[1:])} pixels (height x width) but the first image is "
+                f"{_by(size)}; give the size that all are resized to with `size`"
             )
         return image
 
@@ -220,7 +228,7 @@ def open_image(source: Path | bytes, name: str, formats: tuple[str, ...] = _FORM
 
 def _by(shape: Any) -> str:
     height, width = shape
-    return f"{width} x {height}"
+    return f"{height} x {width}"
 
 
 Inputs = Tensor | ImageFiles

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._table import PLAIN_NUMBERS, Table
-from llpkit.datasets._words import several
 from llpkit.errors import LLPError
+from llpkit.tables.table import PLAIN_NUMBERS, Table
 
 Array = NDArray[Any]
 _FORMAT = "llpkit features 1"

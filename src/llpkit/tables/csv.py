@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from llpkit.datasets._words import several
+from llpkit._words import several
 from llpkit.errors import LLPError
 
 _BLOCK = 2**25

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._table import Table
-from llpkit.datasets._words import several
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.tables.table import Table
 
 Array = NDArray[Any]
 _DIGITS = 12  # decimals that a share can be told to have

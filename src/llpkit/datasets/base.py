@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._registry import did_you_mean
+from llpkit._words import several
 from llpkit.bags import Bags, random_bags
-from llpkit.datasets._features import FeatureEncoder
-from llpkit.datasets._inputs import ImageFiles, Inputs
-from llpkit.datasets._words import did_you_mean, several
+from llpkit.datasets.images import ImageFiles, Inputs
 from llpkit.errors import LLPError
+from llpkit.tables.features import FeatureEncoder
 
 BagSize = int | tuple[int, int]
-"""Instances in a random bag: a number, or the ends of the range they are drawn from."""
+"""Instances per random bag: a number, or the ends of the range that it is drawn from."""
 
 PAPER_SIZES = (1, 12)
 """The bag sizes of the paper's CIFAR-10 experiment, and the default for random bags."""
@@ -25,7 +28,7 @@ class DataSet:
 
     Args:
         name: The data set's key.
-        inputs: One entry a row: uint8 images ``(R, C, H, W)``, float features ``(R, D)``, or
+        inputs: One entry per row: uint8 images ``(R, C, H, W)``, float features ``(R, D)``, or
             :class:`ImageFiles`. ``inputs[bags.rows]`` are in the order of the engine.
         bags: The bags over these rows.
         truth: True labels, int64 ``(R,)``, for evaluation and the supervised bound alone; ``None``
@@ -52,7 +55,7 @@ class DataSet:
         if len(self.class_names) != (self.bags.num_classes or 2):
             raise LLPError(
                 f"class_names = {self.class_names} but there are {self.bags.num_classes or 2} "
-                "classes; give one name a class"
+                "classes; give one name per class"
             )
 
     def __repr__(self) -> str:
@@ -120,23 +123,12 @@ def chosen_classes(classes: str | Sequence[str], known: Sequence[str]) -> tuple[
     return chosen
 
 
-def one_of(value: object, name: str, allowed: Sequence[str]) -> str:
-    """A word among those allowed."""
-    if value not in allowed:
-        raise LLPError(f"{name} = {value!r}; give {' or '.join(map(repr, allowed))}")
-    return str(value)
-
-
-def number(value: object, name: str, low: float, high: float) -> float:
-    """A number within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise LLPError(f"{name} = {value!r}; give a number from {low:g} to {high:g}")
-    return value
-
-
-def whole(value: object, name: str, low: int, high: int) -> int:
-    """A whole number within bounds."""
-    given = number(value, name, low, high)
-    if given != int(given):
-        raise LLPError(f"{name} = {value!r}; give a whole number")
-    return int(given)
+def only_classes(
+    labels: NDArray[np.uint8], names: Sequence[str], known: Sequence[str]
+) -> tuple[NDArray[np.bool_], Tensor]:
+    """Which rows are of the named classes, and the labels ``0 … K - 1`` of those rows."""
+    label_of = np.full(len(known), -1)
+    label_of[[known.index(name) for name in names]] = range(len(names))
+    chosen = label_of[labels]
+    keep = chosen >= 0
+    return keep, torch.from_numpy(chosen[keep])

@@ -23,6 +23,7 @@ class Setting:
         help: One line for ``--help``.
         check: See :data:`Check`. ``None`` passes unchecked where it is the default.
         metavar: What stands for the value in ``--help``; a flag has none.
+        panel: The heading in ``--help``, where it is not that of the class.
         many: Whether the option may be repeated.
         option: The option's name, where it is not the field's.
         text: Whether the value is text even if it looks like a number.
@@ -31,6 +32,7 @@ class Setting:
     help: str
     check: Check
     metavar: str = "VALUE"
+    panel: str = ""
     many: bool = False
     option: str = ""
     text: bool = False
@@ -75,15 +77,23 @@ class Settings:
     def from_dict(cls, values: Mapping[str, Any], place: Callable[[str], str] = str) -> Self:
         """Settings as a file or a command line has them: numbers may be written as text.
 
-        All errors are raised as one.
+        Everything that is wrong is raised as one error.
 
         Args:
             values: By field name.
             place: How errors call a field.
         """
         errors: list[LLPError] = []
-        kept = {}
-        known = cls.settings()
+        made = cls.gathered(values, place, errors)
+        raise_all(errors)
+        return made
+
+    @classmethod
+    def gathered(
+        cls, values: Mapping[str, Any], place: Callable[[str], str], errors: list[LLPError]
+    ) -> Self:
+        """The same, with errors appended to a list; what is wrong has its default."""
+        known, kept = cls.settings(), {}
         for name, value in values.items():
             if name not in known:
                 errors.append(LLPError(f"{place(name)} is unknown; {did_you_mean(name, known)}"))
@@ -92,7 +102,6 @@ class Settings:
                 kept[name] = cls.checked(name, _parsed(value, known[name]), place(name))
             except LLPError as error:
                 errors.append(error)
-        raise_all(errors)
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,6 +114,13 @@ class Settings:
             if name not in self.settings():
                 raise LLPError(f"{name} is unknown; {did_you_mean(name, self.settings())}")
         return replace(self, **changes)  # type: ignore[type-var]
+
+
+def optional_text(place: str, value: Any) -> str:
+    """A text; numbers, dates and the like in a file are not."""
+    if not isinstance(value, str):
+        raise LLPError(f"{place} = {value!r}; give text")
+    return value
 
 
 def raise_all(errors: Iterable[LLPError]) -> None:

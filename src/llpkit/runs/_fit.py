@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from llpkit._validation import option
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
@@ -186,7 +187,7 @@ def _measured_note(model: Fitted, training: Bags) -> str | None:
         return None
     return (
         f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
-        "was measured, since that of all would have taken long; `measure='all'` measures all"
+        f"was measured, since that of all would have taken long; {option('measure', 'all')} measures all"
     )
 
 

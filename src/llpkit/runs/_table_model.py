@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from llpkit._validation import option
 from llpkit import evaluation
 from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit.bags import Bags
@@ -108,7 +109,7 @@ def train(
                 raise
             given = ", ".join(f"{key}={value!r}" for key, value in options.items())
             raise LLPError(
-                f"the estimator {name} with `estimator_options` {given} failed: {error}"
+                f"the estimator {name} with {option('estimator_options')} {given} failed: {error}"
             ) from error
     path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -55,11 +56,11 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                "what is known of the counts? Name the columns of one of `count`, `proportion`, or "
-                f"`count_low` and `count_high`; {sum(kinds)} of them were given"
+                f"what is known of the counts? Name the columns of one of {option('count')}, {option('proportion')}, or "
+                f"{option('count_low')} and {option('count_high')}; {sum(kinds)} of them were given"
             )
         if self.decimals is not None and self.proportion is None:
-            raise LLPError("`decimals` belongs to `proportion`; leave it out")
+            raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
         codes, ids = table.groups(bag)
         given = _Given.of(table, bag, codes, ids, self.table)
         if self.count is not None:
@@ -171,7 +172,7 @@ class _Given:
             columns,
             lambda *_: (
                 "is empty; give the count. Where some are not known, use "
-                f"`count_low={columns!r}` `count_high={columns!r}` in place of `count`: an empty "
+                f"{option('count_low', columns)} {option('count_high', columns)} in place of {option('count')}: an empty "
                 "cell is then no bound"
             ),
         )
@@ -180,14 +181,14 @@ class _Given:
             columns,
             lambda *i: (
                 f"= {_said(y[i])} is not a count; {remedy} from 0 on, proportions go in "
-                "`proportion`"
+                f"{option('proportion')}"
             ),
         )
         return y.astype(np.int64)
 
     def bounds(self, low: Columns, high: Columns) -> tuple[Array, Array]:
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError("`count_low` and `count_high` name different numbers of columns")
+            raise LLPError(f"{option('count_low')} and {option('count_high')} name different numbers of columns")
         first = None if low is None else self.whole(low, "bound", np.zeros_like(self.sizes))
         last = None if high is None else self.whole(high, "bound", self.sizes)
         if first is None:
@@ -210,7 +211,7 @@ class _Given:
             columns,
             lambda *i: (
                 f"= {_said(p[i])} is not a proportion from 0 to 1; divide percentages by "
-                "100, counts go in `count`"
+                f"100, counts go in {option('count')}"
             ),
         )
         if decimals is None or (isinstance(decimals, int) and 0 <= decimals <= _DIGITS):
@@ -227,13 +228,13 @@ class _Given:
         """Refuse shares that no whole count of the bag makes."""
         n = self.sizes if p.ndim == 1 else self.sizes[:, None]
         written = next(d for d in range(_DIGITS + 1) if d == _DIGITS or _has_decimals(p, d).all())
-        remedy = f"if it was rounded, use `decimals={written}`"
+        remedy = f"if it was rounded, use {option('decimals', written)}"
         expected, reach = n * p, np.full(n.shape, 1e-3)
         if decimals is not None:
             self._refuse(
                 ~_has_decimals(p, decimals),
                 columns,
-                lambda *i: f"= {_said(p[i])} has more decimals; use `decimals={written}`",
+                lambda *i: f"= {_said(p[i])} has more decimals; use {option('decimals', written)}",
             )
             expected, reach = n * np.round(p, decimals), n * 0.5 * 10.0**-decimals
             remedy = "check it, and whether all rows of the bag are there"
@@ -256,7 +257,7 @@ class _Given:
                 lambda b: (
                     f"= {low[b]} but bag {self.ids[b]!r} has "
                     f"{several(int(self.sizes[b]), 'row')}; no count can pass that. Are rows of "
-                    "the bag missing? Proportions go in `proportion`"
+                    f"the bag missing? Proportions go in {option('proportion')}"
                 ),
             )
             return
@@ -279,7 +280,7 @@ class _Given:
                 lambda b: (
                     f"= 1.0 but bag {self.ids[b]!r} has {several(int(self.sizes[b]), 'row')}, and "
                     "the column holds 0.0 and 1.0 alone, as shares do; write 0 and 1 if they are "
-                    f"counts, for shares use `proportion={columns!r}`"
+                    f"counts, for shares use {option('proportion', columns)}"
                 ),
             )
 

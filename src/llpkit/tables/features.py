@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -43,7 +44,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, table: Table, name: str) -> "NumberColumn":
         """Mean and scale of the values that are there."""
-        hint = f"correct it, leave it empty, or keep it a category: `categorical={name!r}`"
+        hint = f"correct it, leave it empty, or keep it a category: {option('categorical', name)}"
         values = table.numbers(name, hint)
         there = values[~np.isnan(values)]
         with np.errstate(all="ignore"):
@@ -184,12 +185,12 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} stands in `numeric` and in `categorical`; choose one"
+                f"column {both[0]!r} stands in {option('numeric')} and in {option('categorical')}; choose one"
                 if both
-                else f"column {stray[0]!r} stands in `numeric` or `categorical` but is no feature"
+                else f"column {stray[0]!r} stands in {option('numeric')} or {option('categorical')} but is no feature"
             )
         if not names:
-            raise LLPError(f"{table.path} has no feature columns; name some with `features`")
+            raise LLPError(f"{table.path} has no feature columns; name some with {option('features')}")
         return cls(
             tuple(
                 NumberColumn.fit(table, name)
@@ -264,13 +265,13 @@ def _is_numeric(table: Table, name: str) -> bool:
         row = int(table.comma_numbers(name).argmax())
         raise LLPError(
             f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
-            f"comma; {PLAIN_NUMBERS}, or keep the column a category: `categorical={name!r}`"
+            f"comma; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
         )
     if numbers > others:
         raise LLPError(
             f"{table.cell(row, name)} = {written!r} is not a number, but "
             f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
-            f"it a category: `categorical={name!r}`"
+            f"it a category: {option('categorical', name)}"
         )
     return False
 

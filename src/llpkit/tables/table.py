@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._validation import option
 from llpkit._files import atomic
 from llpkit._limits import check_regular, check_unpacked
 from llpkit._registry import did_you_mean
@@ -257,7 +258,7 @@ class Table:
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
                 f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or say what the "
-                f"classes are called, in their order: `class_names={names!r}`"
+                f"classes are called, in their order: {option('class_names', names)}"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels

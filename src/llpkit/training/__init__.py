@@ -6,7 +6,7 @@ from llpkit.training.fit import fit
 from llpkit.training.inputs import Feed, Preprocess
 from llpkit.training.loop import Session
 from llpkit.training.model import Fitted, load
-from llpkit.training.recipe import Execution, Recipe
+from llpkit.recipe import Execution, Recipe
 
 __all__ = [
     "Callback",

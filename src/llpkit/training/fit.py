@@ -48,7 +48,7 @@ from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
-from llpkit.training.recipe import Execution, Recipe
+from llpkit.recipe import Execution, Recipe
 
 CHECKPOINT = "checkpoint.pt"
 _SAMPLE = 4096

@@ -21,7 +21,7 @@ from llpkit.training.checkpoint import Checkpoint, load_weights
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
-from llpkit.training.recipe import Recipe
+from llpkit.recipe import Recipe
 
 _WORTH_A_SYNC = 0.1
 """Seconds of training from which a checkpoint waits for the disk, which takes milliseconds: a power

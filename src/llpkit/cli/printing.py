@@ -1,6 +1,6 @@
 """What the commands print: notes, tables, progress.
 
-Names and values come from files of strangers, so all that is printed passes :func:`plain`.
+Names and values come from files of strangers, so everything printed goes through :func:`plain`.
 """
 
 import functools
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
-
-from llpkit.cli._options import as_flags
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -83,10 +81,10 @@ def plain_warnings() -> Iterator[None]:
     """Show warnings in plain text within this block."""
     usual = warnings.formatwarning
 
-    def told(*arguments: Any, **more: Any) -> str:
+    def plainly(*arguments: Any, **more: Any) -> str:
         return plain(usual(*arguments, **more))
 
-    warnings.formatwarning = told
+    warnings.formatwarning = plainly
     try:
         yield
     finally:
@@ -106,11 +104,11 @@ def note(text: str) -> None:
     """Print a note beside the output."""
     from rich.text import Text
 
-    terminal(stderr=True).print(Text(as_flags(text), style="yellow"), soft_wrap=True)
+    terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def resumable(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command say what an interrupt leaves of its run, and how it goes on."""
+    """Print what an interrupt leaves of a command's run, and the command that continues it."""
 
     @functools.wraps(command)
     def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
@@ -118,20 +116,20 @@ def resumable(command: Callable[..., None]) -> Callable[..., None]:
             command(ctx=ctx, resume=resume, **arguments)
         except KeyboardInterrupt as stop:
             again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
-            told = {
+            kept = {
                 None: f" before the run began; start again with: {again}",
                 "": f" before the first checkpoint; nothing was kept. Start again with: {again}",
-                "checkpoint": f"; go on with: {again}",
-                "finished": "; the run is finished and in its place",
+                "checkpoint": f"; continue with: {again}",
+                "finished": "; the run is finished",
             }
-            note(f"stopped{told[getattr(stop, 'kept', None)]}")
+            note(f"stopped{kept[getattr(stop, 'kept', None)]}")
             raise
 
     return wrapped
 
 
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A table of measures, a column a part."""
+    """A table of measures, one column per part."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -194,7 +192,7 @@ def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
 
 @contextmanager
 def demo_progress(quiet: bool) -> Iterator[Any]:
-    """A bar over all runs of the demo; a line a method without a terminal."""
+    """A bar over all runs of the demo; without a terminal, one line per method."""
     console = terminal(stderr=True)
     if quiet:
         yield lambda *_: None

@@ -3,6 +3,8 @@
 :class:`Recipe` holds what determines the result, :class:`Execution` what does not. The keyword
 arguments of :func:`llpkit.fit`, the YAML configuration, the options of the command line, the runs
 of an experiment and the checkpoints are all made from these fields.
+
+The command line shows them in its help, so this module imports nothing heavy.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,10 +14,7 @@ from typing import Any
 
 from llpkit._settings import Check, Settings, setting
 from llpkit._validation import number, one_of, share, whole
-from llpkit.augment import AUGMENTATIONS
 from llpkit.errors import LLPError
-from llpkit.methods import METHODS
-from llpkit.networks import NETWORKS
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
@@ -27,30 +26,42 @@ def _whole(least: int = 1, most: int | None = None) -> Check:
     return lambda place, value: whole(place, value, least, most)
 
 
-def _name(known: Iterable[str]) -> Check:
+def _name(known: Callable[[], Iterable[str]]) -> Check:
     """A known name, or a function of the user's own."""
-    return lambda place, value: value if callable(value) else one_of(place, value, known)
+    return lambda place, value: value if callable(value) else one_of(place, value, known())
 
 
-def _options(place: str, value: Any) -> dict[str, Any]:
+def _networks() -> Iterable[str]:
+    from llpkit.networks import NETWORKS
+
+    return NETWORKS
+
+
+def _augmentations() -> Iterable[str]:
+    from llpkit.augment import AUGMENTATIONS
+
+    return AUGMENTATIONS
+
+
+def options(place: str, value: Any) -> dict[str, Any]:
+    """Names and values."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise LLPError(f"{place} = {value!r}; give names and values")
     return dict(value)
 
 
 def _method(place: str, value: Any) -> str:
-    if isinstance(value, str) and value not in METHODS:
-        own = (
-            "your own methods have to be registered, on the command line by llpkit --plugin FILE.py"
-        )
-        try:
-            return one_of(place, value, METHODS)
-        except LLPError as error:
-            raise LLPError(f"{error}; {own}") from None
-    return one_of(place, value, METHODS)
+    from llpkit.methods import METHODS
+
+    try:
+        return one_of(place, value, METHODS)
+    except LLPError as error:
+        own = "register your own, on the command line with llpkit --plugin FILE.py"
+        raise LLPError(f"{error} ({own})") from None
 
 
-def _flag(place: str, value: Any) -> bool:
+def flag(place: str, value: Any) -> bool:
+    """True or false."""
     if not isinstance(value, bool):
         raise LLPError(f"{place} = {value!r}; give true or false")
     return value
@@ -89,7 +100,7 @@ class Recipe(Settings):
     method_options: dict[str, Any] = setting(
         {},
         "Option of the method, such as approximation=sinkhorn for many classes; repeatable.",
-        _options,
+        options,
         "KEY=VALUE",
         many=True,
         option="--method-option",
@@ -97,7 +108,7 @@ class Recipe(Settings):
     network: str | None = setting(
         None,
         "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
-        _name(NETWORKS),
+        _name(_networks),
         "NAME",
         text=True,
     )
@@ -106,7 +117,7 @@ class Recipe(Settings):
         128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
     )
     optimizer: str | Callable[..., Any] = setting(
-        "adam", "adam or sgd (adam).", _name(OPTIMIZERS), "NAME", text=True
+        "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
     )
     lr: float | None = setting(None, "Learning rate (the method's default).", _lr, "RATE")
     weight_decay: float = setting(
@@ -116,21 +127,21 @@ class Recipe(Settings):
         "tail",
         "Learning rate over time: tail (constant, then a cosine over the last half), cosine or "
         "constant (tail).",
-        _name(SCHEDULES),
+        _name(lambda: SCHEDULES),
         "NAME",
         text=True,
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
         "Augmentation of images: paper, geometric or none (none).",
-        _name(AUGMENTATIONS),
+        _name(_augmentations),
         "NAME",
         text=True,
     )
     strong_augment: str | Callable[..., Any] | None = setting(
         None,
         "Strong augmentation, for methods with two views (the method's default).",
-        _name(AUGMENTATIONS),
+        _name(_augmentations),
         "NAME",
         text=True,
     )
@@ -172,9 +183,9 @@ class Execution(Settings):
     )
     workers: int = setting(2, "Processes that read image files (2).", _whole(0, 1024), "N")
     cuda_graph: bool = setting(
-        True, "Replay training steps as a CUDA graph (true).", _flag, "true|false"
+        True, "Replay training steps as a CUDA graph (true).", flag, "true|false"
     )
     compile: bool = setting(
-        False, "Compile the network; pays off in long runs on a GPU (false).", _flag, "true|false"
+        False, "Compile the network; pays off in long runs on a GPU (false).", flag, "true|false"
     )
     threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

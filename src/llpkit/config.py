@@ -86,8 +86,9 @@ def _estimator(place: str, value: Any) -> str:
 
 
 _text: Check = optional_text
+# Columns of a table; the second kind may be given several times.
 column = partial(setting, check=_text, metavar="COLUMN", panel="Table", text=True)
-columns = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
+several = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +116,12 @@ class Data(Settings):
         None, "Table, in place of the configuration's.", _text, "FILE", panel="Table", text=True
     )
     bag: str | None = column(None, "Column of the bag.")
-    count: str | list[str] | None = columns(
+    count: str | list[str] | None = several(
         None, "Column of positives per bag; repeat it, once per class, for more than two classes."
     )
-    count_low: str | list[str] | None = columns(None, "Column of the lowest possible count.")
-    count_high: str | list[str] | None = columns(None, "Column of the highest possible count.")
-    proportion: str | list[str] | None = columns(None, "Column of the share of positives.")
+    count_low: str | list[str] | None = several(None, "Column of the lowest possible count.")
+    count_high: str | list[str] | None = several(None, "Column of the highest possible count.")
+    proportion: str | list[str] | None = several(None, "Column of the share of positives.")
     decimals: int | None = setting(
         None,
         "Decimals that the proportions were rounded to.",
@@ -136,11 +137,11 @@ class Data(Settings):
         panel="Table",
         text=True,
     )
-    features: list[str] | None = columns(
+    features: list[str] | None = several(
         None, "Column to learn from; repeatable (all others).", check=_names
     )
-    numeric: list[str] = columns([], "Feature that must be a number; repeatable.", check=_names)
-    categorical: list[str] = columns(
+    numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
+    categorical: list[str] = several(
         [], "Feature that is a category though it looks like a number; repeatable.", check=_names
     )
     image: str | None = column(None, "Column of image paths.")
@@ -155,7 +156,7 @@ class Data(Settings):
         False, "Leave out bags with an image that cannot be read.", flag, "", panel="Table"
     )
     label: str | None = column(None, "Column of true labels, for evaluation only.")
-    class_names: list[str] | None = columns(
+    class_names: list[str] | None = several(
         None,
         "Name of a class, in order; repeatable.",
         check=_names,
@@ -165,7 +166,9 @@ class Data(Settings):
 
     def problems(self) -> Iterator[LLPError]:
         """Settings that contradict each other."""
-        given = {name for name, value in self.to_dict().items() if value not in (None, [], {}, False)}
+        given = {
+            name for name, value in self.to_dict().items() if value not in (None, [], {}, False)
+        }
         if not given & {"dataset", "table"}:
             yield LLPError("what is there to learn from? Name a dataset or a table")
         elif given >= {"dataset", "table"}:
@@ -271,7 +274,11 @@ class Config:
         return found
 
 
-SECTIONS = {"recipe": Recipe, "choice": Choice, "execution": Execution}
+SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution]] = {
+    "recipe": Recipe,
+    "choice": Choice,
+    "execution": Execution,
+}
 
 
 def read(path: Path) -> Values:
@@ -426,9 +433,7 @@ def to_yaml(config: Config) -> str:
         for key, value in values["data"].items()
         if value
     }
-    text: str = yaml.safe_dump(
-        values, sort_keys=False, allow_unicode=True, default_flow_style=None
-    )
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
     return text
 
 

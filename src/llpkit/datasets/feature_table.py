@@ -97,6 +97,7 @@ def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[st
         return tuple(classes)
     if isinstance(given, str) or len(given) != len(classes):
         raise LLPError(
-            f"{option('class_names')} = {given!r}; give {len(classes)} names, in order of the labels"
+            f"{option('class_names')} = {given!r}; give {len(classes)} names, in the order of the "
+            "labels"
         )
     return tuple(map(str, given))

@@ -97,7 +97,8 @@ def image_files(
         if check and not os.path.isfile(path):
             raise BadImage(
                 f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
-                f"that paths start from with {option('image_root')}, or leave its bag out with {option('skip_bad')}"
+                f"that paths start from with {option('image_root')}, or leave its bag out with "
+                f"{option('skip_bad')}"
             )
     return ImageFiles(paths, size=size, channels=channels)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from llpkit import _bounds, methods, networks
-from llpkit.augment import PRESETS
+from llpkit.augment import AUGMENTATIONS as PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS

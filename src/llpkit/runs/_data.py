@@ -20,9 +20,12 @@ def load_data(data: Data, seed: int) -> DataSet:
 
 def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     """The bags to train on, and those held out and kept for testing, by name; always whole bags."""
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
-    for name, share in (("test", config.test_fraction), ("held-out", config.held_out)):
+    for name, share in (
+        ("test", config.choice.test_fraction),
+        ("held-out", config.recipe.held_out),
+    ):
         if share is not None:
             bags, parts[name] = bags.split(1 - share, generator)
     parts["training"] = bags

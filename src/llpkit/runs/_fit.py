@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from llpkit._validation import option
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit._limits import read_regular
+from llpkit._validation import option
 from llpkit.bags import Bags
-from llpkit.config import Config, Settings, absolute, check, read, to_yaml
+from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
@@ -46,7 +46,7 @@ class Finished:
 
     folder: Path
     model: Fitted
-    measures: dict[str, Settings]
+    measures: dict[str, Values]
     notes: tuple[str, ...]
 
 
@@ -88,8 +88,8 @@ def fit(
         Stopped: On an interrupt.
     """
     config = absolute(config)
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    if config.execution.threads is not None:
+        torch.set_num_threads(config.execution.threads)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
     with locked(out):
@@ -116,7 +116,7 @@ def _found(config: Config, place: Place) -> Finished | None:
     checked = Checksums.need(place.out)
     if _differing(checked.check(CONFIG), config):
         return None
-    data = load_data(config.data, config.seed)
+    data = load_data(config.data, config.recipe.seed)
     if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
         return None
     table = ESTIMATOR in checked.files
@@ -146,7 +146,7 @@ def _fit(
         place.begin()
         write_text(work / CONFIG, to_yaml(config))
         add_checksums(work, [CONFIG])
-    data = load_data(config.data, config.seed)
+    data = load_data(config.data, config.recipe.seed)
     record = record_of(config, data, command)
     if resumed:
         _same_data(work / ENVIRONMENT, record)
@@ -162,11 +162,11 @@ def _fit(
             model = _train(config, data, parts, work, callbacks)
     except TooManyStates as error:
         option = "--method-option approximation=sinkhorn"
-        if config.estimator is not None:
+        if config.choice.estimator is not None:
             option = "--estimator-option approximation=sinkhorn"
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
-    model.details |= {"class_names": list(data.class_names), "method": config.method}
+    model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),
@@ -187,7 +187,8 @@ def _measured_note(model: Fitted, training: Bags) -> str | None:
         return None
     return (
         f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
-        f"was measured, since that of all would have taken long; {option('measure', 'all')} measures all"
+        f"was measured, since that of all would have taken long; {option('measure', 'all')} "
+        "measures all"
     )
 
 
@@ -219,7 +220,7 @@ def _check_place(config: Config, place: Place, resume: bool, force: bool) -> Non
         _same_settings(Checksums.need(place.work).check(CONFIG), config, out)
 
 
-def unfinished(out: Path) -> Settings | None:
+def unfinished(out: Path) -> Values | None:
     """The settings of a run that was stopped, where there is one."""
     place = Place(out)
     if not place.kept:
@@ -246,12 +247,13 @@ def _same_settings(file: Path, config: Config, out: Path) -> None:
 
 
 def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
-    """Settings that determine the result and differ from those in a file: there, and here."""
-    free = {"device", "threads", "workers", "resident", "cuda_graph", "compile"}
-    old, new = check(read(file)).model_dump(), config.model_dump()
-    pairs = {key: (old[key], new[key]) for key in old if key not in free | {"data"}}
-    pairs |= {f"data.{key}": (old["data"][key], new["data"][key]) for key in old["data"]}
-    return {key: (before, now) for key, (before, now) in pairs.items() if before != now}
+    """Values that determine the result and differ from those in a file: there, and here."""
+    before = check(read(file))
+    sections = ((before.recipe, config.recipe), (before.choice, config.choice))
+    pairs = [(k, v, getattr(new, k)) for old, new in sections for k, v in old.to_dict().items()]
+    data = before.data.to_dict().items()
+    pairs += [(f"data.{key}", value, getattr(config.data, key)) for key, value in data]
+    return {key: (old, new) for key, old, new in pairs if old != new}
 
 
 def _sha256(file: Path) -> str:
@@ -262,7 +264,7 @@ def _sha256(file: Path) -> str:
         raise LLPError(f"{file} is damaged; start the run afresh with --force") from error
 
 
-def _same_data(file: Path, record: Settings) -> None:
+def _same_data(file: Path, record: Values) -> None:
     before, now = _sha256(file), record["data"]["sha256"]
     if before != now:
         raise LLPError(
@@ -278,22 +280,23 @@ def _train(
     work: Path,
     callbacks: Sequence[Callback],
 ) -> Fitted:
-    if config.estimator is not None:
+    recipe, choice, execution = config.recipe, config.choice, config.execution
+    if choice.estimator is not None:
         return train_table(
-            config.estimator,
-            config.estimator_options,
+            choice.estimator,
+            choice.estimator_options,
             data,
             parts["training"],
-            config.seed,
-            config.threads,
+            recipe.seed,
+            execution.threads,
             parts.get("held-out"),
         )
     labels = None
-    if METHODS[config.method].needs_labels:
+    if METHODS[recipe.method].needs_labels:
         if data.truth is None:
             raise LLPError(
-                f'method "{config.method}" learns from instance labels, and this table has none; '
-                "name their column with --label, or choose another method"
+                f'method "{recipe.method}" learns from instance labels, and this table has none; '
+                f"name their column with {option('label')}, or choose another method"
             )
         labels = data.truth
     watch: list[Callback] = []
@@ -301,33 +304,17 @@ def _train(
         rows = parts["test"].rows
         watch = [TestMetrics(take(data.inputs, rows), data.truth[rows])]
     return train.fit(
-        config.network,
+        None,
         parts["training"],
         data.inputs,
-        config.method,
-        method_options=config.method_options,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        optimizer=config.optimizer,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        schedule=config.schedule,
-        augment=config.augment,
+        recipe=recipe.replace(held_out=None),
         held_out=parts.get("held-out"),
-        patience=config.patience,
-        measure=config.measure,
         labels=labels,
-        precision=config.precision,
-        device=config.device,
-        seed=config.seed,
         callbacks=[*watch, *callbacks],
         run_dir=work,
         resume=True,
-        resident=config.resident,
-        cuda_graph=config.cuda_graph,
-        compile=config.compile,
-        workers=config.workers,
         progress=False,
+        **execution.to_dict(),
     )
 
 
@@ -337,7 +324,7 @@ def _write_run(
     data: DataSet,
     parts: Mapping[str, Bags],
     model: Fitted,
-    record: Settings,
+    record: Values,
 ) -> None:
     model.save(work)
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))

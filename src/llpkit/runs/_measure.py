@@ -8,7 +8,7 @@ from torch import Tensor
 
 from llpkit import evaluation
 from llpkit.bags import Bags
-from llpkit.config import Settings
+from llpkit.config import Values
 from llpkit.datasets import Inputs
 from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
 from llpkit.runs._data import take
@@ -22,7 +22,7 @@ def measure(
     bags: Bags | None,
     truth: Tensor | None,
     threshold: float = 0.5,
-) -> Settings:
+) -> Values:
     """Measures of bags, and of their instances (of all, without bags) where the truth is known.
 
     ``approximated`` is the number of bags whose exact likelihood is out of reach, if there are any.
@@ -31,7 +31,7 @@ def measure(
     """
     rows = torch.arange(len(inputs)) if bags is None else bags.rows
     logits = model.logits(take(inputs, rows))
-    found: Settings = {}
+    found: Values = {}
     if bags is not None:
         log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if it cannot be had
         base = mean_baseline(bags, model.details.get("baseline", {}).get("rate"))

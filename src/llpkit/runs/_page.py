@@ -8,7 +8,7 @@ import torch
 
 from llpkit import evaluation
 from llpkit.bags import Bags
-from llpkit.config import Config, Settings
+from llpkit.config import Config, Values
 from llpkit.datasets import DataSet, Inputs
 from llpkit.methods import METHODS
 from llpkit.runs._data import take
@@ -28,7 +28,7 @@ def write_report(
     data: DataSet,
     parts: Mapping[str, Bags],
     model: Fitted,
-    record: Settings,
+    record: Values,
 ) -> None:
     """Write the page of a run and its figures into its folder."""
     from llpkit.report import Calibration, Page, Series, summarise, write_page
@@ -39,13 +39,13 @@ def write_report(
         pages = work / REPORT, work / FIGURES
         write_table_page(*pages, config, data, parts, model, flat(record))
         return
-    chosen = None if config.held_out is None else model.chosen_epoch
-    series = [Series(config.method, config.seed, model.history, chosen)]
+    chosen = None if config.recipe.held_out is None else model.chosen_epoch
+    series = [Series(config.recipe.method, config.recipe.seed, model.history, chosen)]
     curves = []
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows
         p = model.predict_proba(take(data.inputs, rows))
-        curves = [Calibration(config.method, *evaluation.calibration(p, data.truth[rows]))]
+        curves = [Calibration(config.recipe.method, *evaluation.calibration(p, data.truth[rows]))]
     what = config.data.dataset or Path(config.data.table or "").name
     facts = {
         "data": data.describe().splitlines()[0],
@@ -57,15 +57,15 @@ def write_report(
         "epochs": len(model.history),
     }
     page = Page(
-        title=f"{config.method} on {what}",
-        lead=(f"{METHODS[config.method].summary}.",),
+        title=f"{config.recipe.method} on {what}",
+        lead=(f"{METHODS[config.recipe.method].summary}.",),
         class_names=data.class_names,
         facts=facts,
         summary=summarise(series, curves),
         measured=_measured(model, parts),
         series=series,
         calibrations=curves,
-        wall={config.method: wall(model, data, parts["training"])},
+        wall={config.recipe.method: wall(model, data, parts["training"])},
         wall_note="The first bags that the model was trained on.",
         notes=(*data.notes, *model.details.get("warnings", ())),
         environment=flat(record),

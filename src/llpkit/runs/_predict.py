@@ -15,7 +15,7 @@ from llpkit import training as train
 from llpkit._device import device_of
 from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit.bags import Bags
-from llpkit.config import Config, Data, Settings, check, merge, read
+from llpkit.config import Config, Data, Values, check, merge, read
 from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
 from llpkit.runs._data import divide, load_data
@@ -76,7 +76,7 @@ def is_table(source: str) -> bool:
     return path.suffix.lower() in TABLES or (path.exists() and source not in datasets.DATASETS)
 
 
-def data_of(run: Run, source: str | None, options: Settings) -> Data:
+def data_of(run: Run, source: str | None, options: Values) -> Data:
     """The run's own data, or another table or data set read in the same way.
 
     Args:
@@ -85,7 +85,7 @@ def data_of(run: Run, source: str | None, options: Settings) -> Data:
         options: What differs, by paths such as ``data.label``.
     """
     own = run.config.data
-    settings = {key: value for key, value in own.model_dump().items() if value}
+    settings = {key: value for key, value in own.to_dict().items() if value}
     if source is not None and is_table(source):
         if own.table is None:
             raise LLPError(
@@ -116,7 +116,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
     bags: Bags | None
     if data.table is None:
-        loaded = load_data(data, run.config.seed)
+        loaded = load_data(data, run.config.recipe.seed)
         table = _as_table(loaded)
         logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
         good = torch.arange(len(logits))
@@ -250,7 +250,7 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
 class Evaluated(NamedTuple):
     """The measures of every part of some data, and what to know of them."""
 
-    parts: dict[str, Settings]
+    parts: dict[str, Values]
     notes: tuple[str, ...]
 
 
@@ -260,7 +260,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
     notes: list[str] = []
     missing: list[str] = []
     if data.table is None or run.encoder is None:
-        loaded = load_data(data, run.config.seed)
+        loaded = load_data(data, run.config.recipe.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
         table = Table.read(data.table)

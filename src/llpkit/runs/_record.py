@@ -7,19 +7,19 @@ from importlib import metadata
 
 import torch
 
-from llpkit.config import Config, Settings
+from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
 from llpkit.runs._data import checksum
 
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "numba", "scikit-learn", "pyarrow", "pillow")
 
 
-def record_of(config: Config, data: DataSet, command: str) -> Settings:
+def record_of(config: Config, data: DataSet, command: str) -> Values:
     """What to know of a run before it begins."""
     return {
         "command": command,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seed": config.seed,
+        "seed": config.recipe.seed,
         "data": {
             "name": data.name,
             "rows": len(data.inputs),
@@ -30,7 +30,7 @@ def record_of(config: Config, data: DataSet, command: str) -> Settings:
     }
 
 
-def environment() -> Settings:
+def environment() -> Values:
     """Versions and hardware."""
     from llpkit import __version__
 
@@ -40,7 +40,7 @@ def environment() -> Settings:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    hardware: Settings = {
+    hardware: Values = {
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -61,7 +61,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def flat(record: Settings) -> dict[str, object]:
+def flat(record: Values) -> dict[str, object]:
     """A record for a page: one line per name."""
     flat: dict[str, object] = {}
     for key, value in record.items():

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from llpkit._validation import option
 from llpkit import evaluation
 from llpkit._files import Checksums, add_checksums, claim, write_text
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError

@@ -64,7 +64,7 @@ def write_table_page(
     bags = parts[part]
     logits = model.logits(data.inputs[bags.rows])
     check = check_bags(logits, bags)
-    worth = importances(model, data.inputs, bags, data.encoder, config.seed)
+    worth = importances(model, data.inputs, bags, data.encoder, config.recipe.seed)
     _write(path.with_name(IMPORTANCES), ("column", "fall", "sd"), worth)
     worst = check.distance.argsort(descending=True)
     _write(path.with_name(WORST), *_listed(worst[:_LISTED], check, bags, data.class_names))
@@ -90,7 +90,7 @@ def write_table_page(
         )
         plots = [] if curve is None else [curve]
         sections.insert(0, PageSection("Calibration of bags", about, plots, narrow=True))
-    end = Series(name, config.seed, [_end(model, data, parts)])
+    end = Series(name, config.recipe.seed, [_end(model, data, parts)])
     write_page(
         Page(
             title=f"{name} on {config.data.dataset or Path(config.data.table or '').name}",

@@ -56,7 +56,8 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                f"what is known of the counts? Name the columns of one of {option('count')}, {option('proportion')}, or "
+                f"what is known of the counts? Name the columns of one of {option('count')}, "
+                f"{option('proportion')}, or "
                 f"{option('count_low')} and {option('count_high')}; {sum(kinds)} of them were given"
             )
         if self.decimals is not None and self.proportion is None:
@@ -172,7 +173,8 @@ class _Given:
             columns,
             lambda *_: (
                 "is empty; give the count. Where some are not known, use "
-                f"{option('count_low', columns)} {option('count_high', columns)} in place of {option('count')}: an empty "
+                f"{option('count_low', columns)} {option('count_high', columns)} in place of "
+                f"{option('count')}: an empty "
                 "cell is then no bound"
             ),
         )
@@ -188,7 +190,10 @@ class _Given:
 
     def bounds(self, low: Columns, high: Columns) -> tuple[Array, Array]:
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError(f"{option('count_low')} and {option('count_high')} name different numbers of columns")
+            raise LLPError(
+                f"{option('count_low')} and {option('count_high')} name different numbers of "
+                "columns"
+            )
         first = None if low is None else self.whole(low, "bound", np.zeros_like(self.sizes))
         last = None if high is None else self.whole(high, "bound", self.sizes)
         if first is None:

@@ -185,12 +185,16 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} stands in {option('numeric')} and in {option('categorical')}; choose one"
+                f"column {both[0]!r} is in {option('numeric')} and in {option('categorical')}; "
+                "choose one"
                 if both
-                else f"column {stray[0]!r} stands in {option('numeric')} or {option('categorical')} but is no feature"
+                else f"column {stray[0]!r} is in {option('numeric')} or {option('categorical')} "
+                "but is no feature"
             )
         if not names:
-            raise LLPError(f"{table.path} has no feature columns; name some with {option('features')}")
+            raise LLPError(
+                f"{table.path} has no feature columns; name some with {option('features')}"
+            )
         return cls(
             tuple(
                 NumberColumn.fit(table, name)

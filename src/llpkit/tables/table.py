@@ -18,10 +18,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._validation import option
 from llpkit._files import atomic
 from llpkit._limits import check_regular, check_unpacked
 from llpkit._registry import did_you_mean
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.tables.csv import lines_of, read_csv

@@ -1,12 +1,12 @@
 """Training: one call, :func:`fit`, and the pieces underneath, usable on their own."""
 
+from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import bag_batches, instance_batches
 from llpkit.training.callbacks import Callback, Progress, TestMetrics
 from llpkit.training.fit import fit
 from llpkit.training.inputs import Feed, Preprocess
 from llpkit.training.loop import Session
 from llpkit.training.model import Fitted, load
-from llpkit.recipe import Execution, Recipe
 
 __all__ = [
     "Callback",

@@ -10,7 +10,7 @@ loss, so that batch norm sees real inputs only. In batches of whole bags, each p
 bag of its own, and empty bags make up the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -115,11 +115,11 @@ def plan_bags(
     # A last batch may have one instance more than fits, see bag_batches.
     most = size if pad else size + 1
     large = [split and int(bags.sizes[b].sum()) > most for b in batches]
-    padded = iter(())
+    padded: Iterator[Step] = iter(())
     if pad:
         small = [b for b, alone in zip(batches, large, strict=True) if not alone]
         padded = iter(_steps(_padded(bags, small, size, generator), device)) if small else padded
-    steps = []
+    steps: list[Step] = []
     for chosen, alone in zip(batches, large, strict=True):
         if pad and not alone:
             steps.append(next(padded))
@@ -171,7 +171,8 @@ def _padded(
     counts[own] = known[chosen]
     weights = (own / number[:, None]).astype(np.float32)
     share = (filled / total).astype(np.float32)
-    return Step(*map(torch.from_numpy, (positions, into, share, weights, offsets, counts)))
+    stacked = map(torch.from_numpy, (positions, into, share, weights, offsets, counts))
+    return Step._make((*stacked, None, False))
 
 
 def instance_batches(

@@ -14,17 +14,8 @@ from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 
 _HEAD = b"llpkit checkpoint, sha256 "
-_PARTS = (
-    "settings",
-    "data",
-    "network",
-    "optimizer",
-    "scheduler",
-    "method",
-    "history",
-    "best",
-    "stop",
-)
+_PARTS: tuple[str, ...] = ("settings", "data", "network", "optimizer", "scheduler", "method")
+_PARTS += ("history", "best", "stop")
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class Checkpoint:
     data: dict[str, str]
 
     def save(self, state: dict[str, Any], *, sync: bool = True) -> None:
-        """Write the state of the run after a line with its checksum; ``sync`` waits for the disk."""
+        """Write the state of the run after its checksum; ``sync`` waits for the disk."""
         stream = io.BytesIO()
         torch.save({"settings": self.settings, "data": self.data, **state}, stream)
         content = stream.getvalue()

@@ -33,6 +33,7 @@ from llpkit.evaluation import (
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Learner, Method, Task
+from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import epoch_seed
 from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import (
@@ -48,7 +49,6 @@ from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
-from llpkit.recipe import Execution, Recipe
 
 CHECKPOINT = "checkpoint.pt"
 _SAMPLE = 4096
@@ -202,7 +202,7 @@ def fit(
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
     weak, strong = _augmentations(recipe, how)
-    described = {key: name_of(value) for key, value in recipe.to_dict().items()}
+    described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
         "method": how.key,
         "method_options": own_options,

@@ -213,7 +213,7 @@ class Pipeline:
             many = max(1, AT_ONCE // max(1, values))
         groups = [rows[i : i + many] for i in range(0, len(rows), many)]
         for raw, group in zip(
-            self.feed.stream([torch.cat(g) for g in groups]), groups, strict=True
+            self.feed.stream([torch.cat(list(g)) for g in groups]), groups, strict=True
         ):
             weak, strong = map(_channels_last, self.views(raw))
             assert weak is not None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
+from llpkit.recipe import Recipe
 from llpkit.training.batches import Step, epoch_seed, plan_bags, plan_instances
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
@@ -21,7 +22,6 @@ from llpkit.training.checkpoint import Checkpoint, load_weights
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
-from llpkit.recipe import Recipe
 
 _WORTH_A_SYNC = 0.1
 """Seconds of training from which a checkpoint waits for the disk, which takes milliseconds: a power

@@ -261,7 +261,7 @@ class Config(_Section):
     def _known_estimator(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        from llpkit.estimators._named import ESTIMATORS
+        from llpkit.estimators.registry import ESTIMATORS
 
         return _known(value, ESTIMATORS)
 

@@ -22,9 +22,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from llpkit import Evidence, LLPError
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
-from llpkit.estimators._start import _columns, _design, additive_start
-from llpkit.estimators._target import bags_of
-from llpkit.estimators._weighted import may_interpolate, rounded
+from llpkit.estimators._additive_start import _columns, _design, additive_start
+from llpkit.estimators._bags_from_y import bags_of
+from llpkit.estimators._m_step import may_interpolate, rounded
 from tables import gaussians, in_bags
 
 
@@ -368,7 +368,7 @@ def test_the_start_of_many_rows_takes_some_bags(monkeypatch):
     data = gaussians(3000, 5)
     bags, _ = bags_of(data.X, data.y, data.groups)
     whole = additive_start(data.X, bags, None, np.random.RandomState(0))
-    monkeypatch.setattr("llpkit.estimators._base.ENOUGH", 1500)
+    monkeypatch.setattr("llpkit.estimators.base.ENOUGH", 1500)
     half = additive_start(data.X, bags, None, np.random.RandomState(0))
     assert half.shape == whole.shape
     assert 1e-6 < np.abs(half - whole).mean() < 0.1

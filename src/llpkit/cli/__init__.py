@@ -418,7 +418,7 @@ def list_estimators() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from llpkit.estimators._named import ESTIMATORS
+    from llpkit.estimators.registry import ESTIMATORS
 
     table = Table("name", "what", box=None, padding=(0, 2, 0, 0))
     for name, entry in ESTIMATORS.items():

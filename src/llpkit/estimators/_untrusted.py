@@ -26,7 +26,7 @@ from sklearn.svm._base import BaseLibSVM
 from sklearn.tree import BaseDecisionTree
 from sklearn.tree._tree import Tree
 
-from llpkit.estimators._base import Array
+from llpkit.estimators.base import Array
 
 # Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
 # compiled parts that rely on what fit left behind.

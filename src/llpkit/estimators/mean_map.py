@@ -9,9 +9,15 @@ from scipy.special import expit, logsumexp
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array, BaseLLP, bag_sums
-from llpkit.estimators._check import check_whole
-from llpkit.estimators._classical import exact_counts, minimise, positive
+from llpkit.estimators.base import (
+    Array,
+    BaseLLP,
+    bag_sums,
+    check_number,
+    check_whole,
+    exact_counts,
+)
+from llpkit.estimators.logistic import lbfgs
 
 
 class MeanMapClassifier(BaseLLP):
@@ -90,14 +96,16 @@ class MeanMapClassifier(BaseLLP):
         self.approximation = approximation
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = positive("C", self.C)
+        C = check_number("C", self.C, above=0)
+        tol = check_number("tol", self.tol, above=0)
+        check_whole("max_iter", self.max_iter, low=1)
         n, y = bags.sizes.numpy(), exact_counts(bags, self)
         y = np.stack([n - y, y], 1) if y.ndim == 1 else y  # (B, K)
         self._check_proportions(y, n)
         means = class_means(X, bags, y / n[:, None])
         sums = y.sum(0)[:, None] * means  # (K, D)
         if self.laplacian is not None:
-            gamma = positive("laplacian", self.laplacian)
+            gamma = check_number("laplacian", self.laplacian, above=0)
             check_whole("n_neighbors", self.n_neighbors, low=1)
             of_bags = bag_sums(X, bags) / n[:, None]
             sums = tied_sums(of_bags, y, n, means, gamma, self.n_neighbors)
@@ -105,10 +113,10 @@ class MeanMapClassifier(BaseLLP):
         totals = np.append(sums, y.sum(0)[:, None], 1)  # (K, D + 1)
         if len(totals) == 2:
             totals = totals[1:]  # one logit: the other class's is zero
-        weights, self.n_iter_ = minimise(
-            _Objective(X, totals, C), np.zeros(totals.shape), self.tol, self.max_iter, self
-        )
-        self.coef_, self.intercept_ = weights[:, :-1], weights[:, -1]
+        found = lbfgs(_Objective(X, totals, C), np.zeros(totals.shape), tol, self.max_iter)
+        found.warn(self)
+        self.coef_, self.intercept_ = found.weights[:, :-1], found.weights[:, -1]
+        self.n_iter_ = found.n_iter
 
     def _check_proportions(self, y: Array, n: Array) -> None:
         absent = y.sum(0) == 0

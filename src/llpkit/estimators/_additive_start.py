@@ -13,8 +13,8 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from llpkit.bags import Bags
-from llpkit.estimators._base import Array, solve, some_bags
-from llpkit.estimators._logistic import fit_logistic
+from llpkit.estimators.base import Array, solve, some_bags
+from llpkit.estimators.logistic import fit_logistic
 
 _LEVELS = 64
 """A column with so many different values or fewer is taken for categories."""

@@ -20,7 +20,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from llpkit.errors import LLPError
-from llpkit.estimators._base import ENOUGH, Array
+from llpkit.estimators.base import ENOUGH, Array
 
 _NEGLIGIBLE = 1e-6
 """A row is not given to a class whose posterior is below this."""

@@ -6,13 +6,13 @@ from typing import Any
 
 from llpkit.datasets._words import did_you_mean
 from llpkit.errors import LLPError
-from llpkit.estimators._alter import AlterSVMClassifier
-from llpkit.estimators._base import BaseLLP
-from llpkit.estimators._dllp import DLLPClassifier
-from llpkit.estimators._em import LLPClassifier
-from llpkit.estimators._invcal import InvCalClassifier
-from llpkit.estimators._logistic import LLPLogisticRegression
-from llpkit.estimators._mean_map import MeanMapClassifier
+from llpkit.estimators.alter_svm import AlterSVMClassifier
+from llpkit.estimators.base import BaseLLP
+from llpkit.estimators.dllp import DLLPClassifier
+from llpkit.estimators.em import LLPClassifier
+from llpkit.estimators.invcal import InvCalClassifier
+from llpkit.estimators.logistic import LLPLogisticRegression
+from llpkit.estimators.mean_map import MeanMapClassifier
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """What every estimator keeps to: scikit-learn's checks, bags from y and groups, routing, files."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,6 +192,20 @@ def test_a_file_makes_no_types_that_are_not_known(tmp_path):
         estimators.load(file)
     with pytest.raises(LLPError, match=r"none\.skops does not exist"):
         estimators.load(tmp_path / "none.skops")
+
+
+def test_nothing_private_of_scikit_learn_is_imported():
+    private = [
+        f"{file.name}:{node.lineno}"
+        for file in Path(estimators.__file__).parents[1].rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sklearn")
+        if any(
+            part.startswith("_")
+            for part in [*node.module.split("."), *(alias.name for alias in node.names)]
+        )
+    ]
+    assert private == []
 
 
 # What y and groups may be

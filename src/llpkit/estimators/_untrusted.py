@@ -27,6 +27,7 @@ from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 
 from llpkit.estimators.base import Array
+from llpkit.estimators.registry import ESTIMATORS
 
 # Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
 # compiled parts that rely on what fit left behind.
@@ -167,7 +168,9 @@ class _Walk:
 def _known(kind: type) -> bool:
     module = kind.__module__
     packages = {module.partition(".")[0], ".".join(module.split(".")[:2])}
-    return bool(packages & _KNOWN_MODULES) or name_of(kind) in _KNOWN_TYPES
+    if packages & _KNOWN_MODULES or name_of(kind) in _KNOWN_TYPES:
+        return True
+    return kind in ESTIMATORS.values()  # from a plugin that the user has loaded
 
 
 def _width(estimator: Any) -> int:

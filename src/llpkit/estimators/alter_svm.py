@@ -19,7 +19,7 @@ ENOUGH = 1e-4
 
 
 class AlterSVMClassifier(MarginClassifier):
-    r"""The large-margin function and the labels that agree with it and with the counts.
+    r"""alter-∝SVM: a support vector machine and the labels that agree with it and the counts.
 
     .. math:: \min_{s, w, \beta}\; \tfrac12 \|w\|^2 + C \sum_i \psi\bigl(1 - s_i f(x_i)\bigr)
               + C_p \sum_b \Bigl|\frac{k_b(s)}{n_b} - \frac{y_b}{n_b}\Bigr|,

@@ -20,7 +20,9 @@ Layer = tuple[Array, Array]
 
 
 class DLLPClassifier(BaseLLP):
-    r"""A linear model or a network whose mean prediction over a bag is the bag's proportion.
+    r"""DLLP: a model whose mean prediction over a bag is the bag's proportion.
+
+    It is linear, or a network with hidden layers.
 
     .. math:: \min_\theta\; \tfrac12 \|W\|^2 - C \sum_b \sum_k
               \frac{y_{bk}}{n_b} \log \frac1{n_b} \sum_{i \in b} p_{ik},

@@ -10,7 +10,7 @@ from llpkit.estimators.base import bag_sums, check_number, exact_counts
 
 
 class InvCalClassifier(MarginClassifier):
-    r"""Inverse calibration: the mean of a bag shall have the logit of the bag's proportion.
+    r"""InvCal: support vector regression of the bags' proportions, as logits, on their means.
 
     .. math:: \min_{w, \beta}\; \tfrac12 \|w\|^2
               + C \sum_b \max\bigl(0, |w^\top m_b + \beta - t_b| - \varepsilon_b\bigr),

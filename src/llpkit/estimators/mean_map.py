@@ -21,7 +21,7 @@ from llpkit.estimators.logistic import lbfgs
 
 
 class MeanMapClassifier(BaseLLP):
-    r"""Logistic regression that needs of the labels only a sum, which the bags tell.
+    r"""The mean map: logistic regression on class means that are estimated from the bags.
 
     The likelihood of labelled rows depends on the labels through the sums of the rows of each
     class,

@@ -1,10 +1,10 @@
-"""Estimators by name, for the command line."""
+"""Estimators by name, for the command line and its plugins."""
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from llpkit.datasets._words import did_you_mean
+from llpkit._registry import Registry, did_you_mean
 from llpkit.errors import LLPError
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
@@ -14,40 +14,35 @@ from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
 
+ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
+"""Classes, or functions without arguments, that make an estimator; their docstring describes it.
 
-@dataclass(frozen=True)
-class Named:
-    """How to make an estimator, and one line on what it is."""
+A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or as a decorator.
+"""
 
-    make: Callable[[], BaseLLP]
-    summary: str
+ESTIMATORS.register("logistic", LLPLogisticRegression)
 
 
+@ESTIMATORS.register("hist-gradient-boosting")
 def _boosting() -> BaseLLP:
+    """EM around histogram gradient boosting."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    # Given by name, so that its options can be set.
     return LLPClassifier(HistGradientBoostingClassifier(early_stopping=False))
 
 
+@ESTIMATORS.register("random-forest")
 def _forest() -> BaseLLP:
+    """EM around a random forest."""
     from sklearn.ensemble import RandomForestClassifier
 
     return LLPClassifier(RandomForestClassifier(min_samples_leaf=5))
 
 
-def _svc() -> BaseLLP:
-    from sklearn.svm import SVC
-
-    return LLPClassifier(SVC())
-
-
-def _naive_bayes() -> BaseLLP:
-    from sklearn.naive_bayes import GaussianNB
-
-    return LLPClassifier(GaussianNB())
-
-
+@ESTIMATORS.register("lightgbm")
 def _lightgbm() -> BaseLLP:
+    """EM around LightGBM, if it is installed."""
     try:
         from lightgbm import LGBMClassifier
     except ImportError as error:
@@ -55,19 +50,35 @@ def _lightgbm() -> BaseLLP:
     return LLPClassifier(LGBMClassifier(verbose=-1))
 
 
-ESTIMATORS = {
-    "logistic": Named(LLPLogisticRegression, "logistic regression by the exact likelihood"),
-    "hist-gradient-boosting": Named(_boosting, "EM around histogram gradient boosting"),
-    "random-forest": Named(_forest, "EM around a random forest"),
-    "lightgbm": Named(_lightgbm, "EM around LightGBM, where it is installed"),
-    "svc": Named(_svc, "EM around a kernel support vector machine, for some thousand rows"),
-    "naive-bayes": Named(_naive_bayes, "EM around naive Bayes"),
-    "alter-svm": Named(AlterSVMClassifier, "alter-∝SVM, a support vector machine with its labels"),
-    "inv-cal": Named(InvCalClassifier, "InvCal, support vector regression of bag means"),
-    "mean-map": Named(MeanMapClassifier, "the mean map"),
-    "dllp": Named(DLLPClassifier, "a bag's mean prediction is its proportion"),
-}
-"""All that :func:`make` knows."""
+@ESTIMATORS.register("svc")
+def _svc() -> BaseLLP:
+    """EM around a kernel support vector machine, for a few thousand rows."""
+    from sklearn.svm import SVC
+
+    return LLPClassifier(SVC())
+
+
+@ESTIMATORS.register("naive-bayes")
+def _naive_bayes() -> BaseLLP:
+    """EM around naive Bayes."""
+    from sklearn.naive_bayes import GaussianNB
+
+    return LLPClassifier(GaussianNB())
+
+
+ESTIMATORS.register("alter-svm", AlterSVMClassifier)
+ESTIMATORS.register("inv-cal", InvCalClassifier)
+ESTIMATORS.register("mean-map", MeanMapClassifier)
+ESTIMATORS.register("dllp", DLLPClassifier)
+
+
+def summary(name: str) -> str:
+    """One line on a registered estimator: the first of its docstring.
+
+    >>> summary("random-forest")
+    'EM around a random forest.'
+    """
+    return (inspect.getdoc(ESTIMATORS[name]) or "").partition("\n")[0]
 
 
 def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None = None) -> BaseLLP:
@@ -83,9 +94,7 @@ def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None =
     >>> make("hist-gradient-boosting", {"max_leaf_nodes": 8, "tol": 0.01}, seed=0).tol
     0.01
     """
-    if name not in ESTIMATORS:
-        raise LLPError(f"there is no estimator {name!r}; {did_you_mean(name, ESTIMATORS)}")
-    estimator = ESTIMATORS[name].make()
+    estimator = ESTIMATORS[name]()
     known = estimator.get_params(deep=True)
     for key, value in options.items():
         full = key if key in known else f"estimator__{key}"

@@ -218,8 +218,8 @@ class Choice(Settings):
 
     estimator: str | None = setting(
         None,
-        "In place of a network, for tables of features: hist-gradient-boosting, logistic, …; llpkit "
-        "estimators lists them.",
+        "In place of a network, for tables of features: hist-gradient-boosting, logistic, …; "
+        "llpkit estimators lists them.",
         _estimator,
         "NAME",
         text=True,

@@ -58,11 +58,11 @@ def estimators() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from llpkit.estimators import ESTIMATORS
+    from llpkit.estimators.registry import ESTIMATORS, summary
 
     table = Table("name", "what", box=None, padding=(0, 2, 0, 0))
-    for name, entry in ESTIMATORS.items():
-        table.add_row(Text(name, style="bold"), Text(entry.summary))
+    for name in ESTIMATORS:
+        table.add_row(Text(name, style="bold"), Text(summary(name)))
     terminal().print(table)
 
 

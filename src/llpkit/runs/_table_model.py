@@ -89,7 +89,7 @@ def train(
     held_out: Bags | None = None,
 ) -> TableModel:
     """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
-    from llpkit.estimators._named import make
+    from llpkit.estimators.registry import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
         raise LLPError(
@@ -149,7 +149,7 @@ def load(folder: Path, trust: bool = False) -> TableModel:
     ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
     """
     from llpkit import estimators
-    from llpkit.estimators._persist import BOOSTERS, Untrusted
+    from llpkit.estimators.persistence import BOOSTERS, Untrusted
 
     checked = Checksums.need(folder)
     try:

@@ -1,21 +1,27 @@
 """Mean map: logistic regression whose class sums are estimated from the means of bags."""
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import cg
 from scipy.special import expit, logsumexp
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array, BaseLLP, bag_sums
-from llpkit.estimators._check import check_whole
-from llpkit.estimators._classical import exact_counts, minimise, positive
+from llpkit.estimators.base import (
+    Array,
+    BaseLLP,
+    bag_sums,
+    check_number,
+    check_whole,
+    exact_counts,
+)
+from llpkit.estimators.logistic import lbfgs
 
 
 class MeanMapClassifier(BaseLLP):
-    r"""Logistic regression that needs of the labels only a sum, which the bags tell.
+    r"""The mean map: logistic regression on class means that are estimated from the bags.
 
     The likelihood of labelled rows depends on the labels through the sums of the rows of each
     class,
@@ -90,14 +96,16 @@ class MeanMapClassifier(BaseLLP):
         self.approximation = approximation
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = positive("C", self.C)
+        C = check_number("C", self.C, above=0)
+        tol = check_number("tol", self.tol, above=0)
+        check_whole("max_iter", self.max_iter, low=1)
         n, y = bags.sizes.numpy(), exact_counts(bags, self)
         y = np.stack([n - y, y], 1) if y.ndim == 1 else y  # (B, K)
         self._check_proportions(y, n)
         means = class_means(X, bags, y / n[:, None])
         sums = y.sum(0)[:, None] * means  # (K, D)
         if self.laplacian is not None:
-            gamma = positive("laplacian", self.laplacian)
+            gamma = check_number("laplacian", self.laplacian, above=0)
             check_whole("n_neighbors", self.n_neighbors, low=1)
             of_bags = bag_sums(X, bags) / n[:, None]
             sums = tied_sums(of_bags, y, n, means, gamma, self.n_neighbors)
@@ -105,10 +113,10 @@ class MeanMapClassifier(BaseLLP):
         totals = np.append(sums, y.sum(0)[:, None], 1)  # (K, D + 1)
         if len(totals) == 2:
             totals = totals[1:]  # one logit: the other class's is zero
-        weights, self.n_iter_ = minimise(
-            _Objective(X, totals, C), np.zeros(totals.shape), self.tol, self.max_iter, self
-        )
-        self.coef_, self.intercept_ = weights[:, :-1], weights[:, -1]
+        found = lbfgs(_Objective(X, totals, C), np.zeros(totals.shape), tol, self.max_iter)
+        found.warn(self)
+        self.coef_, self.intercept_ = found.weights[:, :-1], found.weights[:, -1]
+        self.n_iter_ = found.n_iter
 
     def _check_proportions(self, y: Array, n: Array) -> None:
         absent = y.sum(0) == 0
@@ -162,18 +170,29 @@ def tied_sums(
 ) -> Array:
     """Class sums ``(K, D)`` of LMM: class means of each bag, tied between neighbouring bags."""
     graph = similarity(means, neighbors)
-    degree = np.asarray(graph.sum(1)).ravel()
-    pi = (y / n[:, None]).T[:, :, None]  # (K, B, 1)
-    weighted = pi * (n / n.mean())[:, None]
-
-    def apply(beta: Array) -> Array:
-        tie = np.stack([degree[:, None] * part - graph @ part for part in beta])
-        pulled: Array = weighted * (pi * beta).sum(0) + gamma * tie
-        return pulled
-
-    diagonal = weighted * pi + gamma * degree[:, None]
-    beta = np.broadcast_to(start[:, None], (len(pi), *means.shape))
-    beta = conjugate_gradients(apply, weighted * means, beta, diagonal)
+    tie = gamma * (sparse.diags_array(np.asarray(graph.sum(1)).ravel()) - graph)  # (B, B)
+    pi = (y / n[:, None]).T  # (K, B)
+    weighted = pi * (n / n.mean())
+    # The normal equations in all class means of all bags, (K B, K B). The residual of a bag mixes
+    # its classes, so every pair of classes has a diagonal block; the ties are within a class.
+    blocks = [
+        [sparse.diags_array(a * b) + (tie if i == j else 0 * tie) for j, b in enumerate(pi)]
+        for i, a in enumerate(weighted)
+    ]
+    matrix = sparse.block_array(blocks, format="csr")
+    # Conjugate gradients, as a factorisation of the graph fills up: with 3,000 bags of 30 features
+    # it takes 9 s, and this 0.3 s.
+    inverse = sparse.diags_array(1 / matrix.diagonal())
+    beta = np.empty((len(pi), *means.shape))  # (K, B, D)
+    for d, column in enumerate(means.T):
+        beta[:, :, d] = cg(
+            matrix,
+            (weighted * column).ravel(),
+            x0=np.repeat(start[:, d], len(n)),
+            rtol=1e-10,
+            maxiter=2000,
+            M=inverse,
+        )[0].reshape(pi.shape)
     sums: Array = (y.T[:, :, None] * beta).sum(1)
     return sums
 
@@ -185,27 +204,3 @@ def similarity(means: Array, neighbors: int) -> sparse.csr_array:
     near = kneighbors_graph(means, min(neighbors, len(means) - 1), mode="distance")
     near.data = np.exp(-near.data / (np.median(near.data) or 1.0))
     return sparse.csr_array(near.maximum(near.T))
-
-
-def conjugate_gradients(
-    apply: Callable[[Array], Array], right: Array, x: Array, diagonal: Array
-) -> Array:
-    """Solve for all columns at once, preconditioned by the diagonal; arrays ``(…, D)``."""
-    axes = tuple(range(right.ndim - 1))
-    residual = right - apply(x)
-    direction = scaled = residual / diagonal
-    size = (residual * scaled).sum(axes)
-    goal = 1e-20 * (right * right / diagonal).sum(axes)
-    for _ in range(2000):
-        if (size <= goal).all():
-            break
-        along = apply(direction)
-        curvature = (direction * along).sum(axes)
-        length = np.divide(size, curvature, out=np.zeros_like(size), where=curvature > 0)
-        x = x + length * direction
-        residual = residual - length * along
-        scaled = residual / diagonal
-        before, size = size, (residual * scaled).sum(axes)
-        ratio = np.divide(size, before, out=np.zeros_like(size), where=before > 0)
-        direction = scaled + ratio * direction
-    return x

@@ -1,7 +1,11 @@
-"""What all estimators share: ``fit(X, y, groups)``, and answers from logits."""
+"""What all estimators share: ``fit(X, y, groups)``, answers from logits, checks of parameters."""
 
+import sys
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
+from math import inf
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -12,9 +16,10 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from llpkit._registry import did_you_mean
 from llpkit.bags import Bags
 from llpkit.errors import LLPError, TooManyStates
-from llpkit.estimators._target import ROUTING, bags_of
+from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
 
 Array = NDArray[Any]
@@ -170,6 +175,11 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     return bags[np.sort(order[inside])]
 
 
+def take_rows(X: Any, rows: Array) -> Any:
+    """These rows of an array, a sparse matrix or a table."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
 def probabilities(z: Array) -> Array:
     """Class probabilities ``(N, K)`` from logits ``(N,)`` or ``(N, K)``."""
     if z.ndim == 1:
@@ -190,3 +200,43 @@ def bag_sums(X: Any, bags: Bags) -> Array:
     shape = (len(bags), bags.num_rows)
     total = sparse.csr_array((ones, bags.rows.numpy(), bags.offsets.numpy()), shape=shape) @ X
     return np.asarray(total.todense() if sparse.issparse(total) else total)
+
+
+def exact_counts(bags: Bags, estimator: object) -> NDArray[np.int64]:
+    """The counts ``(B,)`` or ``(B, K)``, for estimators that cannot use other evidence."""
+    if not bags.evidence.is_exact:
+        raise LLPError(
+            f"{type(estimator).__name__} takes exact counts, but some of these are intervals or "
+            "weights; use LLPClassifier or LLPLogisticRegression for them"
+        )
+    counts: NDArray[np.int64] = bags.counts.numpy()
+    return counts
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float = -inf,
+    low: float = -inf,
+    high: float = sys.float_info.max,
+) -> float:
+    """A parameter that must be a number: above ``above``, from ``low`` to ``high``."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (value > above and low <= value <= high):
+        bound = f"above {above:g}" if above > -inf else f"from {low:g} on"
+        end = "" if high >= sys.float_info.max else f", up to {high:g}"
+        raise LLPError(f"{name} = {value!r}; give a number {bound}{end}")
+    return float(value)
+
+
+def check_whole(name: str, value: object, *, low: int) -> None:
+    """Refuse a parameter that is not a whole number from ``low`` on."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise LLPError(f"{name} = {value!r}; give a whole number from {low} on")
+
+
+def check_word(name: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a parameter that is none of these words."""
+    if value not in known:
+        raise LLPError(f"{name} = {value!r}; {did_you_mean(value, known)}")

@@ -150,7 +150,9 @@ def _strange(found: Sequence[str], trusted: Sequence[str]) -> list[str]:
 
 
 def _own_types() -> list[str]:
+    """The estimators here, and those that a plugin has registered: the user loaded its code."""
     from llpkit import estimators
 
-    named = (getattr(estimators, name) for name in estimators.__all__)
-    return [f"{t.__module__}.{t.__qualname__}" for t in named if isinstance(t, type)]
+    known = [getattr(estimators, name) for name in estimators.__all__]
+    known += estimators.ESTIMATORS.values()
+    return [f"{t.__module__}.{t.__qualname__}" for t in known if isinstance(t, type)]

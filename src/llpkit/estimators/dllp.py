@@ -11,9 +11,8 @@ from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array, BaseLLP
-from llpkit.estimators._check import check_whole
-from llpkit.estimators._classical import exact_counts, minimise, positive
+from llpkit.estimators.base import Array, BaseLLP, check_number, check_whole, exact_counts
+from llpkit.estimators.logistic import lbfgs
 from llpkit.losses import proportion_loss
 
 Shape = tuple[int, int]
@@ -21,7 +20,9 @@ Layer = tuple[Array, Array]
 
 
 class DLLPClassifier(BaseLLP):
-    r"""A linear model or a network whose mean prediction over a bag is the bag's proportion.
+    r"""DLLP: a model whose mean prediction over a bag is the bag's proportion.
+
+    It is linear, or a network with hidden layers.
 
     .. math:: \min_\theta\; \tfrac12 \|W\|^2 - C \sum_b \sum_k
               \frac{y_{bk}}{n_b} \log \frac1{n_b} \sum_{i \in b} p_{ik},
@@ -85,7 +86,9 @@ class DLLPClassifier(BaseLLP):
                 f"hidden_layer_sizes = {self.hidden_layer_sizes!r}; give a tuple such as (64,), or "
                 "() for a linear model"
             )
-        C, hidden = positive("C", self.C), tuple(self.hidden_layer_sizes)
+        C, tol = check_number("C", self.C, above=0), check_number("tol", self.tol, above=0)
+        check_whole("max_iter", self.max_iter, low=1)
+        hidden = tuple(self.hidden_layer_sizes)
         for i, units in enumerate(hidden):
             check_whole(f"hidden_layer_sizes[{i}]", units, low=1)
         exact_counts(bags, self)
@@ -95,8 +98,10 @@ class DLLPClassifier(BaseLLP):
         start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
         layers = [(w, np.zeros(w.shape[1])) for w in start]
         objective = _Objective(X, bags, shapes, C)
-        flat, self.n_iter_ = minimise(objective, _pack(layers), self.tol, self.max_iter, self)
-        layers = _unpack(flat, shapes)
+        found = lbfgs(objective, _pack(layers), tol, self.max_iter)
+        found.warn(self)
+        self.n_iter_ = found.n_iter
+        layers = _unpack(found.weights, shapes)
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]
 
     def _logits(self, X: Any) -> Array:

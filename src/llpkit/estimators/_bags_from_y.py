@@ -7,12 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _num_samples,
-    assert_all_finite,
-    check_consistent_length,
-    column_or_1d,
-)
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
 from llpkit.bags import Bags
@@ -88,7 +83,7 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
         y = _read(y, "y")
         if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
             return _labelled(X, y, classes)
-    bags = _grouped(X, y, np.arange(_num_samples(X)) if groups is None else groups)
+    bags = _grouped(X, y, np.arange(num_rows(X)) if groups is None else groups)
     if bags.num_classes == 2:
         evidence = as_binary(bags.evidence, bags.offsets)
         bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
@@ -99,6 +94,11 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
             "many counts a bag"
         )
     return bags, np.arange(number) if classes is None else classes
+
+
+def num_rows(X: Any) -> int:
+    """The rows of an array, a sparse matrix, a table or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
@@ -131,9 +131,9 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
     """Bags from what is known of each row's bag, in the order in which they appear."""
     found = group(groups)
     rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
-    if len(rows) != _num_samples(X):
+    if len(rows) != num_rows(X):
         raise LLPError(
-            f"groups has {len(rows)} rows but X has {_num_samples(X)}; give one bag id per row"
+            f"groups has {len(rows)} rows but X has {num_rows(X)}; give one bag id per row"
         )
     starts = np.cumsum(sizes) - sizes
     if isinstance(y, Evidence) and len(y) == len(sizes) != len(rows):

@@ -10,8 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from llpkit.bags import Bags
-from llpkit.estimators._base import Array, BaseLLP, probabilities, solve
-from llpkit.estimators._check import check_number, check_whole
+from llpkit.estimators.base import (
+    Array,
+    BaseLLP,
+    check_number,
+    check_whole,
+    probabilities,
+    solve,
+)
 
 
 class LLPLogisticRegression(BaseLLP):
@@ -73,8 +79,8 @@ class LLPLogisticRegression(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        check_number("C", self.C, above=0)
-        check_number("tol", self.tol, above=0)
+        check_number("C", self.C, above=0, high=np.inf)
+        check_number("tol", self.tol, above=0, high=np.inf)
         check_whole("max_iter", self.max_iter, low=1)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
@@ -92,13 +98,7 @@ class LLPLogisticRegression(BaseLLP):
             approximation=self.approximation,
             random_state=self.random_state,
         )
-        if not found.converged:
-            warnings.warn(
-                f"L-BFGS did not converge in {found.n_iter} iterations; scale the features, or "
-                "raise max_iter",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+        found.warn(self)
         self.coef_, self.intercept_ = found.weights[:-1].T, found.weights[-1]
         self.n_iter_ = found.n_iter
 
@@ -113,6 +113,16 @@ class Optimum(NamedTuple):
     weights: Array
     n_iter: int
     converged: bool
+
+    def warn(self, estimator: object) -> None:
+        """Warn the caller of ``fit`` if there were too few iterations; call from ``_fit_bags``."""
+        if not self.converged:
+            warnings.warn(
+                f"{type(estimator).__name__} did not converge in {self.n_iter} iterations; scale "
+                "the features, or raise max_iter",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
 
 def fit_logistic(
@@ -155,7 +165,7 @@ def fit_logistic(
             step = check_random_state(random_state).normal(size=start[:-1].shape)
             spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / bags.num_instances)
             start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
-    return _minimise(objective, start, tol, max_iter)
+    return lbfgs(objective, start, tol, max_iter)
 
 
 class Scale(NamedTuple):
@@ -194,7 +204,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
         start[1] = _overall(bags)
     # A negative slope would turn what the classifier learnt into its opposite.
     bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)
-    slope, *shift = _minimise(objective, start, 1e-6, 200, bounds).weights
+    slope, *shift = lbfgs(objective, start, 1e-6, 200, bounds).weights
     bias = np.asarray(shift if bags.num_classes else shift[0]) - slope / spread * middle
     return Scale(float(slope / spread), np.asarray(bias))
 
@@ -220,13 +230,14 @@ def _squares(X: Any) -> Array:
     return np.asarray((X.multiply(X) if hasattr(X, "multiply") else X * X).sum(0)).ravel()
 
 
-def _minimise(
+def lbfgs(
     objective: Callable[[Array], tuple[float, Array]],
     start: Array,
     tol: float,
     max_iter: int,
     bounds: Any = None,
 ) -> Optimum:
+    """Minimise a function that returns its value and gradient; ``weights`` are shaped as start."""
     found = minimize(
         objective,
         start.ravel(),

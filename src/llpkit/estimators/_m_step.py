@@ -12,15 +12,13 @@ from scipy.special import logit
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model._base import LinearClassifierMixin
-from sklearn.naive_bayes import _BaseNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
 
 from llpkit.errors import LLPError
-from llpkit.estimators._base import ENOUGH, Array
+from llpkit.estimators._bags_from_y import num_rows
+from llpkit.estimators.base import ENOUGH, Array, take_rows
 
 _NEGLIGIBLE = 1e-6
 """A row is not given to a class whose posterior is below this."""
@@ -33,13 +31,23 @@ def last_step(estimator: Any) -> Any:
 
 def may_interpolate(estimator: Any) -> bool:
     """Whether a classifier may learn its training rows by heart: all but the plainest may."""
-    return not isinstance(last_step(estimator), LinearClassifierMixin | _BaseNB)
+    last = last_step(estimator)
+    return not (_is_linear(last) or _inherits_from("sklearn.naive_bayes", last))
 
 
 def climbs(estimator: Any) -> bool:
     """Whether a fit maximises the likelihood of labels less a penalty, so that EM climbs."""
-    linear = isinstance(last_step(estimator), LinearClassifierMixin)
-    return linear and hasattr(estimator, "predict_proba")
+    return _is_linear(last_step(estimator)) and hasattr(estimator, "predict_proba")
+
+
+def _is_linear(estimator: Any) -> bool:
+    # LinearSVC and discriminant analysis have a base class from there too.
+    return _inherits_from("sklearn.linear_model", estimator)
+
+
+def _inherits_from(package: str, estimator: Any) -> bool:
+    """Whether a class of the package is among the bases: they have no public base in common."""
+    return any(base.__module__.startswith(package) for base in type(estimator).__mro__)
 
 
 class WeightedFits:
@@ -97,7 +105,7 @@ class WeightedFits:
         if len(chosen) == len(rows):  # labels are known: an ordinary fit
             order = np.argsort(chosen)
             chosen, labels, weighting = chosen[order], labels[order], {}
-        part = _safe_indexing(self.X, rows[chosen])
+        part = take_rows(self.X, rows[chosen])
         # Routing is switched off within, so that a pipeline takes the weights by its step's name.
         with sklearn.config_context(enable_metadata_routing=False):
             model.fit(part, labels, **weighting)
@@ -114,7 +122,7 @@ class WeightedFits:
             for fold in range(int(self.folds.max()) + 1):
                 model = self._refit(fold, phi, np.flatnonzero(self.folds != fold))
                 rows = np.flatnonzero(self.folds == fold)
-                part = _safe_indexing(self.X, rows)
+                part = take_rows(self.X, rows)
                 score[rows] = class_scores(model, part, self.num_classes, floor)
             return score, None
 
@@ -145,7 +153,7 @@ def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
 def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     seen = np.asarray(model.classes_)
     if hasattr(model, "predict_proba"):
-        p = np.zeros((X.shape[0] if hasattr(X, "shape") else len(X), num_classes))
+        p = np.zeros((num_rows(X), num_classes))
         p[:, seen] = model.predict_proba(X)
         p = p.clip(floor, 1 - floor)
         return np.asarray(logit(p[:, 1]) if num_classes == 2 else np.log(p))
@@ -218,7 +226,7 @@ def _without_early_stopping(estimator: Any) -> Any:
 
 def _begins_where_it_was(estimator: Any) -> bool:
     """Whether ``warm_start`` means to go on from the last weights; with trees it adds to them."""
-    weights = isinstance(estimator, LinearClassifierMixin | MLPClassifier)
+    weights = _is_linear(estimator) or isinstance(estimator, MLPClassifier)
     return weights and "warm_start" in estimator.get_params(deep=False)
 
 

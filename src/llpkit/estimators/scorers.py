@@ -9,7 +9,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 
 from llpkit import evaluation
 from llpkit.bags import Bags
-from llpkit.estimators._target import Array, bags_of
+from llpkit.estimators._bags_from_y import Array, bags_of
 
 
 class BagScorer:

@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 
 from llpkit.bags import Bags
-from llpkit.estimators._base import bag_sums
-from llpkit.estimators._classical import exact_counts, not_negative, positive
-from llpkit.estimators._margin import MarginClassifier, mean_kernel, root
-from llpkit.estimators._plane import fit_plane
+from llpkit.estimators._large_margin import MarginClassifier, fit_plane, mean_kernel, root
+from llpkit.estimators.base import bag_sums, check_number, exact_counts
 
 
 class InvCalClassifier(MarginClassifier):
-    r"""Inverse calibration: the mean of a bag shall have the logit of the bag's proportion.
+    r"""InvCal: support vector regression of the bags' proportions, as logits, on their means.
 
     .. math:: \min_{w, \beta}\; \tfrac12 \|w\|^2
               + C \sum_b \max\bigl(0, |w^\top m_b + \beta - t_b| - \varepsilon_b\bigr),
@@ -66,7 +64,8 @@ class InvCalClassifier(MarginClassifier):
         self.gamma = gamma
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C, epsilon = positive("C", self.C), not_negative("epsilon", self.epsilon)
+        C = check_number("C", self.C, above=0)
+        epsilon = check_number("epsilon", self.epsilon, low=0)
         self._prepare(X)
         y, n = exact_counts(bags, self), bags.sizes.numpy()
         p = (y + 0.5) / (n + 1)

@@ -11,11 +11,18 @@ from sklearn.utils.validation import validate_data
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array, BaseLLP, solve, some_bags
-from llpkit.estimators._check import check_number, check_whole, check_word
-from llpkit.estimators._logistic import Scale, calibrate
-from llpkit.estimators._start import additive_start, is_table
-from llpkit.estimators._weighted import WeightedFits, class_scores, climbs, may_interpolate
+from llpkit.estimators._additive_start import additive_start, is_table
+from llpkit.estimators._m_step import WeightedFits, class_scores, climbs, may_interpolate
+from llpkit.estimators.base import (
+    Array,
+    BaseLLP,
+    check_number,
+    check_whole,
+    check_word,
+    solve,
+    some_bags,
+)
+from llpkit.estimators.logistic import Scale, calibrate
 
 _WARMING = 1.5
 """What the inverse temperature is multiplied by after every annealed E-step."""
@@ -117,7 +124,7 @@ class LLPClassifier(BaseLLP):
         check_whole("max_iter", self.max_iter, low=1)
         check_whole("n_folds", self.n_folds, low=2)
         if self.tol is not None:
-            check_number("tol", self.tol, above=0)
+            check_number("tol", self.tol, above=0, high=np.inf)
         check_number("annealing", self.annealing, above=0, high=1)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)

@@ -9,11 +9,8 @@ from sklearn.utils import check_random_state
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators._base import Array
-from llpkit.estimators._check import check_number, check_whole
-from llpkit.estimators._classical import positive
-from llpkit.estimators._margin import MarginClassifier, root
-from llpkit.estimators._plane import Plane, fit_plane, hinge
+from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, hinge, root
+from llpkit.estimators.base import Array, check_number, check_whole
 
 FIRST, GROWTH = 1e-5, 1.5
 """Annealing: C rises by half at a time, from a hundred-thousandth."""
@@ -22,7 +19,7 @@ ENOUGH = 1e-4
 
 
 class AlterSVMClassifier(MarginClassifier):
-    r"""The large-margin function and the labels that agree with it and with the counts.
+    r"""alter-∝SVM: a support vector machine and the labels that agree with it and the counts.
 
     .. math:: \min_{s, w, \beta}\; \tfrac12 \|w\|^2 + C \sum_i \psi\bigl(1 - s_i f(x_i)\bigr)
               + C_p \sum_b \Bigl|\frac{k_b(s)}{n_b} - \frac{y_b}{n_b}\Bigr|,
@@ -86,8 +83,8 @@ class AlterSVMClassifier(MarginClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = positive("C", self.C)
-        check_number("C_p", self.C_p, above=0)
+        C = check_number("C", self.C, above=0)
+        check_number("C_p", self.C_p, above=0, high=np.inf)
         check_whole("n_init", self.n_init, low=1)
         source = check_random_state(self.random_state)
         self._prepare(X)

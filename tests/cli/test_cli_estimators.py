@@ -11,7 +11,7 @@ import torch
 
 from llpkit import Bags, LLPError, estimators
 from llpkit._files import add_checksums
-from llpkit.runs._table_model import bag_calibration, check_bags
+from llpkit.runs.estimator import bag_calibration, check_bags
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 

@@ -11,11 +11,11 @@ from llpkit.bags import Bags
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet, Inputs
 from llpkit.methods import METHODS
-from llpkit.runs._data import take
-from llpkit.runs._measure import how_measured, posterior_of, probability_of
-from llpkit.runs._place import REPORT
-from llpkit.runs._record import flat
-from llpkit.runs._table_model import TableModel
+from llpkit.runs.data import take
+from llpkit.runs.estimator import FittedEstimator
+from llpkit.runs.folder import REPORT
+from llpkit.runs.machine import flat
+from llpkit.runs.measures import how_measured, posterior_of, probability_of
 from llpkit.training import Fitted
 
 FIGURES = "figures"
@@ -33,7 +33,7 @@ def write_report(
     """Write the page of a run and its figures into its folder."""
     from llpkit.report import Calibration, Page, Series, summarise, write_page
 
-    if isinstance(model, TableModel):
+    if isinstance(model, FittedEstimator):
         from llpkit.runs._table_page import write_table_page
 
         pages = work / REPORT, work / FIGURES
@@ -44,7 +44,7 @@ def write_report(
     curves = []
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows
-        p = model.predict_proba(take(data.inputs, rows))
+        p = probability_of(model.logits(take(data.inputs, rows)))
         curves = [Calibration(config.recipe.method, *evaluation.calibration(p, data.truth[rows]))]
     what = config.data.dataset or Path(config.data.table or "").name
     facts = {

@@ -53,20 +53,19 @@ class Fitted:
         return forward(self.network, self.preprocess, feed, batches, self.num_classes).cpu()
 
     def predict_proba(self, inputs: Any) -> Tensor:
-        """Probability of the positive class ``(n,)``, or of every class ``(n, K)``."""
-        return probabilities(self.logits(inputs))
+        """Probability of every class, ``(n, 2)`` or ``(n, K)``, as scikit-learn gives it."""
+        return _per_class(probabilities(self.logits(inputs)))
 
     def predict(self, inputs: Any, threshold: float = 0.5) -> Tensor:
         """Labels ``(n,)``: positive from the threshold on, or the most probable class."""
-        return labels_of(self.predict_proba(inputs), threshold)
+        return labels_of(probabilities(self.logits(inputs)), threshold)
 
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
-        """Label probabilities given the bags' counts, one row per input row.
+        """Probability of every class given also the bags' counts, ``(n, 2)`` or ``(n, K)``.
 
-        ``inputs`` are those of the whole table that the bags speak of. Rows in no bag keep the
-        probability that the network alone gives them.
-        A warning says where posteriors are approximate, since the exact ones of many classes are
-        out of reach.
+        ``inputs`` are those of the whole table that the bags are of. Rows in no bag keep the
+        network's own probability. A warning is given where posteriors are approximate because the
+        exact ones of many classes are out of reach.
         """
         inputs = as_inputs(inputs)
         check_table(bags, len(inputs))
@@ -77,7 +76,25 @@ class Fitted:
         result[bags.rows] = best_posterior(
             logits[bags.rows], bags.evidence, bags.offsets, validate=True
         )
-        return result
+        return _per_class(result)
+
+    def __repr__(self) -> str:
+        settings = self.details.get("settings", {})
+        kind = "binary" if self.num_classes is None else f"{self.num_classes} classes"
+        name = self.network_name or type(self.network).__name__
+        shape = " x ".join(map(str, self.input_shape))
+        lines = [f"Fitted {name} ({kind}, inputs of {shape})"]
+        if "method" in settings:
+            epoch = f"epoch {self.chosen_epoch} of {len(self.history)}"
+            lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")
+        last = self.history[(self.chosen_epoch or 0) - 1] if self.history else {}
+        for prefix, what in (("", "training"), ("held_out_", "held-out")):
+            if f"{prefix}log_likelihood" in last:
+                value, base = (last[f"{prefix}{k}log_likelihood"] for k in ("", "baseline_"))
+                lines.append(
+                    f"  {what} bags: mean log-likelihood {value:.3f} (constant rate {base:.3f})"
+                )
+        return "\n".join(lines)
 
     def save(self, directory: str | Path) -> Path:
         """Write the weights as safetensors and a description as JSON; read by :func:`load`.
@@ -106,6 +123,13 @@ class Fitted:
         write_text(folder / DESCRIPTION, json.dumps(description, indent=1))
         add_checksums(folder, (WEIGHTS, DESCRIPTION))
         return folder
+
+
+def _per_class(probability: Tensor) -> Tensor:
+    """``(n, 2)`` from the probability of the positive class; ``(n, K)`` as it is."""
+    if probability.dim() == 2:
+        return probability
+    return torch.stack([1 - probability, probability], 1)
 
 
 def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:

@@ -18,7 +18,7 @@ from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.likelihood.budget import best_log_prob
 from llpkit.ragged import segment_sum
-from llpkit.runs._measure import probability_of
+from llpkit.runs.measures import probability_of
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess
@@ -30,7 +30,7 @@ _ROWS = 20_000
 _REPEATS = 5
 
 
-class TableModel(Fitted):
+class FittedEstimator(Fitted):
     """A fitted estimator with the face of a trained network."""
 
     def __init__(
@@ -87,7 +87,7 @@ def train(
     seed: int,
     threads: int | None = None,
     held_out: Bags | None = None,
-) -> TableModel:
+) -> FittedEstimator:
     """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
     from llpkit.estimators.registry import make
 
@@ -117,13 +117,13 @@ def train(
         "estimator": name,
         "warnings": sorted({str(w.message) for w in told}),
     }
-    model = TableModel(estimator, bags.num_classes, rows.shape[1], history, details)
+    model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
     details["baseline"] = _baseline(model, data.inputs, bags, held_out)
     return model
 
 
 def _baseline(
-    model: TableModel, inputs: Tensor, bags: Bags, held_out: Bags | None
+    model: FittedEstimator, inputs: Tensor, bags: Bags, held_out: Bags | None
 ) -> dict[str, Any]:
     """The constant rate, what it reaches, and a warning if the model does not beat it."""
     rate = evaluation.constant_rate(bags)
@@ -143,8 +143,8 @@ def _baseline(
     return found if gains[1] is not None else found | {"note": evaluation.UNJUDGED}
 
 
-def load(folder: Path, trust: bool = False) -> TableModel:
-    """Read what :meth:`TableModel.save` wrote. Nothing that is read can run code.
+def load(folder: Path, trust: bool = False) -> FittedEstimator:
+    """Read what :meth:`FittedEstimator.save` wrote. Nothing that is read can run code.
 
     ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
     """
@@ -172,7 +172,7 @@ def load(folder: Path, trust: bool = False) -> TableModel:
     return _Loaded(estimator, *parts)
 
 
-class _Loaded(TableModel):
+class _Loaded(FittedEstimator):
     """A model from a file, of which nothing is known but that its parts are sound."""
 
     def logits(self, inputs: Any) -> Tensor:
@@ -201,7 +201,7 @@ class Importance(NamedTuple):
 
 
 def importances(
-    model: TableModel, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
+    model: FittedEstimator, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
 ) -> list[Importance]:
     """Permutation importances of the table's columns, the greatest first.
 

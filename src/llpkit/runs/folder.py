@@ -31,7 +31,7 @@ _MARK = "llpkit.json"
 _ABOUT = {"written by": "llpkit", "what": "a run under way; llpkit removes this folder at its end"}
 
 
-class Place:
+class RunFolder:
     """A run directory and the folder next to it. The caller holds the lock of the directory.
 
     Args:

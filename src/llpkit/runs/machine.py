@@ -9,7 +9,7 @@ import torch
 
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
-from llpkit.runs._data import checksum
+from llpkit.runs.data import checksum
 
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "numba", "scikit-learn", "pyarrow", "pillow")
 

@@ -18,12 +18,12 @@ from llpkit.bags import Bags
 from llpkit.config import Config, Data, Values, check, merge, read
 from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
-from llpkit.runs._data import divide, load_data
-from llpkit.runs._fit import CONFIG, ENCODER
-from llpkit.runs._measure import measure, posterior_of, probability_of
-from llpkit.runs._place import Place
-from llpkit.runs._table_model import ESTIMATOR
-from llpkit.runs._table_model import load as load_table_model
+from llpkit.runs.data import divide, load_data
+from llpkit.runs.estimator import ESTIMATOR
+from llpkit.runs.estimator import load as load_table_model
+from llpkit.runs.folder import RunFolder
+from llpkit.runs.measures import measure, posterior_of, probability_of
+from llpkit.runs.train import CONFIG, ENCODER
 from llpkit.tables import CountColumns, FeatureEncoder, Table
 from llpkit.training import Fitted
 
@@ -50,7 +50,7 @@ class Run:
 def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
     """Read a run directory; ``trust_model`` reads models that could crash the process too."""
     if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
-        if Place(folder).kept:
+        if RunFolder(folder).kept:
             raise LLPError(
                 f"the run {folder} was stopped before its end; go on: "
                 f"llpkit fit --resume --out {shlex.quote(str(folder))}"

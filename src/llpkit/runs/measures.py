@@ -11,7 +11,7 @@ from llpkit.bags import Bags
 from llpkit.config import Values
 from llpkit.datasets import Inputs
 from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
-from llpkit.runs._data import take
+from llpkit.runs.data import take
 from llpkit.training import Fitted
 from llpkit.training.measures import BUDGET as MEASURE_BUDGET
 

@@ -1,7 +1,7 @@
 """Training as configured, into a run directory that is whole or not there.
 
 While a run works, its files are in a hidden folder next to the run directory; see
-:mod:`llpkit.runs._place`. A run that was killed leaves its checkpoint there, and goes on from it.
+:mod:`llpkit.runs.folder`. A run that was killed leaves its checkpoint there, and goes on from it.
 One process at a time works on a run directory.
 """
 
@@ -26,14 +26,14 @@ from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
-from llpkit.runs._data import checksum, divide, load_data, take
-from llpkit.runs._measure import measure
 from llpkit.runs._page import write_report
-from llpkit.runs._place import Place
-from llpkit.runs._record import record_of
-from llpkit.runs._table_model import ESTIMATOR
-from llpkit.runs._table_model import load as load_table_model
-from llpkit.runs._table_model import train as train_table
+from llpkit.runs.data import checksum, divide, load_data, take
+from llpkit.runs.estimator import ESTIMATOR
+from llpkit.runs.estimator import load as load_table_model
+from llpkit.runs.estimator import train as train_table
+from llpkit.runs.folder import RunFolder
+from llpkit.runs.machine import record_of
+from llpkit.runs.measures import measure
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
@@ -93,7 +93,7 @@ def fit(
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
     with locked(out):
-        place = Place(out)
+        place = RunFolder(out)
         finished = place.finished
         try:
             if place.recover(force) and (done := _found(config, place)):
@@ -111,7 +111,7 @@ def fit(
                 place.recover(force=False)
 
 
-def _found(config: Config, place: Place) -> Finished | None:
+def _found(config: Config, place: RunFolder) -> Finished | None:
     """The run that only lacked its name, if it is the one that is asked for."""
     checked = Checksums.need(place.out)
     if _differing(checked.check(CONFIG), config):
@@ -132,7 +132,7 @@ def _measured(out: Path, model: Fitted, data: DataSet, parts: Mapping[str, Bags]
 
 def _fit(
     config: Config,
-    place: Place,
+    place: RunFolder,
     resume: bool,
     force: bool,
     command: str,
@@ -192,7 +192,7 @@ def _measured_note(model: Fitted, training: Bags) -> str | None:
     )
 
 
-def _check_place(config: Config, place: Place, resume: bool, force: bool) -> None:
+def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
     """Refuse what would replace or lose something, and drop an unfinished run with ``force``."""
     out, stopped = place.out, place.kept
     if out.exists() and not (out / CONFIG).exists():
@@ -222,7 +222,7 @@ def _check_place(config: Config, place: Place, resume: bool, force: bool) -> Non
 
 def unfinished(out: Path) -> Values | None:
     """The settings of a run that was stopped, where there is one."""
-    place = Place(out)
+    place = RunFolder(out)
     if not place.kept:
         return None
     return read(Checksums.need(place.work).check(CONFIG))
@@ -230,10 +230,10 @@ def unfinished(out: Path) -> Values | None:
 
 def nothing_to_resume(out: Path) -> bool:
     """Whether the run is finished and no other is to replace it; an error if one works on it."""
-    if not out.exists() and not Place(out).home.exists():
+    if not out.exists() and not RunFolder(out).home.exists():
         return False
     with locked(out):
-        place = Place(out)
+        place = RunFolder(out)
         place.recover(force=False)
         return (out / CONFIG).exists() and not place.kept
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from llpkit.errors import LLPError
     from llpkit.evidence import Evidence
     from llpkit.training import Fitted, load
-    from llpkit.training.fit import fit
+    from llpkit.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
 

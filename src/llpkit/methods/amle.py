@@ -1,11 +1,12 @@
 """The count likelihood under the normal approximation (AMLE)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from llpkit._validation import number
+from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.losses import DEQUANTISATION, normal_loss
-from llpkit.methods.base import BagMethod
+from llpkit.methods.base import BagMethod, Task
 
 
 class AMLE(BagMethod):
@@ -41,3 +42,11 @@ class AMLEPaper(AMLE):
 
     def __init__(self, floor: float = 1e-12) -> None:
         super().__init__(floor)
+
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
+        if task.num_classes is not None and task.num_classes > 2:
+            raise LLPError(
+                f'method "{self.key}" takes binary counts: with {task.num_classes} classes the '
+                'covariance without a floor is singular; use "amle"'
+            )

@@ -3,7 +3,7 @@
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import bag_batches, instance_batches
 from llpkit.training.callbacks import Callback, Progress, TestMetrics
-from llpkit.training.fit import fit
+from llpkit.training.fitting import fit
 from llpkit.training.inputs import Feed, Preprocess
 from llpkit.training.loop import Session
 from llpkit.training.model import Fitted, load

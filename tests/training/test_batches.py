@@ -1,4 +1,4 @@
-"""Batches of one shape hold every instance once, and train as batches of any shape do."""
+"""Padded batches hold every instance once, and train as batches of any shape do."""
 
 from itertools import pairwise
 
@@ -10,20 +10,22 @@ from hypothesis import strategies as st
 
 import llpkit
 from llpkit.likelihood import Evidence
-from llpkit.training import _fit
-from llpkit.training._fixed import plan_bags, plan_instances
-from llpkit.training._replay import Replay
+from llpkit.training import fitting
+from llpkit.training.batches import plan_bags, plan_instances
+from llpkit.training.cuda_graph import Steps
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
 def test_every_instance_is_planned_once(number, size):
-    plan = plan_instances(number, size)
-    assert plan.positions.shape == plan.into.shape == plan.weights.shape
-    assert sorted(plan.into[plan.into < number].tolist()) == list(range(number))
-    assert torch.equal(plan.weights > 0, plan.into < number)
-    torch.testing.assert_close(plan.weights.sum(1), torch.ones(len(plan.weights)))
-    assert plan.positions.max() < number
-    torch.testing.assert_close(plan.share.sum(), torch.tensor(1.0))
+    plan = plan_instances(number, size, pad=True)
+    into = torch.cat([step.into for step in plan])
+    assert sorted(into[into < number].tolist()) == list(range(number))
+    for step in plan:
+        assert step.positions.shape == step.into.shape == step.weights.shape == (min(size, number),)
+        assert torch.equal(step.weights > 0, step.into < number)
+        assert float(step.weights.sum()) == pytest.approx(1)
+        assert step.positions.max() < number
+    assert sum(float(step.share) for step in plan) == pytest.approx(1)
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.booleans())
@@ -38,32 +40,33 @@ def test_every_bag_is_planned_once(sizes, size, classes):
     else:
         counts = rng.integers(0, n + 1)
     bags = llpkit.Bags(np.concatenate([[0], n.cumsum()]), counts)
-    plan, large = plan_bags(bags, bags.sizes, size)
-    assert plan.offsets is not None
-    assert plan.counts is not None
-    found = []
-    for step in range(len(plan.positions)):
-        offsets, weights = plan.offsets[step], plan.weights[step]
+    plan = plan_bags(bags, size, pad=True)
+    found, large = [], []
+    for step in plan:
+        if step.large:
+            large += step.bags.tolist()
+            continue
+        offsets, weights = step.offsets, step.weights
         assert offsets[0] == 0
-        assert offsets[-1] == plan.positions.shape[1]
+        assert offsets[-1] == len(step.positions) == min(size, bags.num_instances)
         assert bool((offsets.diff() >= 0).all())
         torch.testing.assert_close(weights.sum(), torch.tensor(1.0))
         for bag in range(len(weights)):
             inside = slice(int(offsets[bag]), int(offsets[bag + 1]))
-            where, into = plan.positions[step, inside], plan.into[step, inside]
-            if weights[bag] == 0:  # a filler, or nothing
+            where, into = step.positions[inside], step.into[inside]
+            if weights[bag] == 0:  # padding, or an empty bag
                 assert len(where) <= 1
                 assert bool((into == bags.num_instances).all())
-                assert plan.counts[step, bag].sum() == (len(where) if classes else 0)
+                assert step.counts[bag].sum() == (len(where) if classes else 0)
             else:
                 assert torch.equal(where, into)
                 index = int(bags.bag_index[where[0]])
                 assert where.tolist() == list(range(bags.offsets[index], bags.offsets[index + 1]))
-                assert torch.equal(plan.counts[step, bag], bags.counts[index])
+                assert torch.equal(step.counts[bag], bags.counts[index])
                 found.append(index)
     small = [b for b, s in enumerate(sizes) if 0 < s <= min(size, sum(sizes))]
     assert sorted(found) == small
-    assert large == [b for b, s in enumerate(sizes) if s > min(size, sum(sizes))]
+    assert sorted(large) == [b for b, s in enumerate(sizes) if s > min(size, sum(sizes))]
 
 
 @pytest.fixture
@@ -76,8 +79,8 @@ def problem():
 
 @pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp"])
 @pytest.mark.parametrize("size", [8, 3, 40])
-def test_fixed_batches_train_the_same_network(problem, method, size, monkeypatch):
-    """With no dropout and no batch norm, what fills a batch up must not change the result.
+def test_padded_batches_train_the_same_network(problem, method, size, monkeypatch):
+    """With no dropout and no batch norm, padding must not change the result.
 
     Bags of 40 are larger than the batch of 32, those of 3 leave room in it.
     """
@@ -87,29 +90,26 @@ def test_fixed_batches_train_the_same_network(problem, method, size, monkeypatch
     if method == "supervised":
         arguments["labels"] = labels
 
-    def train(fixed):
-        monkeypatch.setattr(_fit, "_fixed", lambda *_: fixed)
+    def train(pad):
+        monkeypatch.setattr(fitting, "_paddable", lambda *_: pad)
         return llpkit.fit("linear", bags, x, method, **arguments)
 
-    usual, fixed = train(False), train(True)
-    if method in ("supervised", "mle") or size < 32:
-        torch.testing.assert_close(fixed.predict_proba(x), usual.predict_proba(x))
-        for a, b in zip(usual.history, fixed.history, strict=True):
-            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
-            assert a["log_likelihood"] == pytest.approx(b["log_likelihood"], rel=1e-4)
-    else:  # large bags come in another order
-        assert fixed.history[-1]["log_likelihood"] > fixed.history[0]["log_likelihood"]
+    usual, padded = train(False), train(True)
+    torch.testing.assert_close(padded.predict_proba(x), usual.predict_proba(x))
+    for a, b in zip(usual.history, padded.history, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+        assert a["log_likelihood"] == pytest.approx(b["log_likelihood"], rel=1e-4)
 
 
 @pytest.mark.parametrize("method", ["mle", "amle", "dllp", "direct", "llp-gan"])
-def test_fixed_batches_with_classes(problem, method, monkeypatch):
+def test_padded_batches_with_classes(problem, method, monkeypatch):
     x, _ = problem
     labels = (x[:, 0] > 0.4).long() + (x[:, 0] > -0.4).long()
     bags = llpkit.random_bags(labels, (1, 6), generator=0, num_classes=3)
     network = None if method == "llp-gan" else "linear"
     results = []
     for fixed in (False, True):
-        monkeypatch.setattr(_fit, "_fixed", lambda *_, fixed=fixed: fixed)
+        monkeypatch.setattr(fitting, "_paddable", lambda *_, fixed=fixed: fixed)
         results.append(
             llpkit.fit(
                 network,
@@ -123,14 +123,14 @@ def test_fixed_batches_with_classes(problem, method, monkeypatch):
             )
         )
     usual, fixed = results
-    if method != "llp-gan":  # whose noise is drawn for the fillers too
+    if method != "llp-gan":  # whose noise is drawn for the padding too
         torch.testing.assert_close(fixed.predict_proba(x), usual.predict_proba(x))
 
 
 def fixed(method, bags, device="cuda", batch_size=4):
     task = type("Task", (), {})()
     task.device, task.bags, task.batch_size = torch.device(device), bags, batch_size
-    return _fit._fixed(method, task)
+    return fitting._paddable(method, task)
 
 
 def test_when_batches_have_one_shape():
@@ -170,11 +170,9 @@ def test_a_recording_is_dropped_when_what_it_read_has_changed(problem):
 
     class Watch(llpkit.training.Callback):
         def on_epoch(self, session, row):
-            replay = Replay(
-                session.method, session._trainer, None, len(x), torch.device("cpu"), False
-            )
-            marks.append(replay._read_by_a_step())
-            group = session.optimizer.param_groups[0]
+            steps = Steps(session.method, session.learner, len(x), None, torch.device("cpu"))
+            marks.append(steps._read_by_a_step())
+            group = session.learner.optimizer.param_groups[0]
             if row["epoch"] == 2:
                 group["betas"] = (0.8, 0.9)
             if row["epoch"] == 3:
@@ -197,8 +195,8 @@ def test_kept_logits_stay_what_they_were(problem, monkeypatch):
         key = "keeps"
         summary = "remembers the logits of every epoch"
 
-        def prepare(self, task):
-            super().prepare(task)
+        def prepare(self, task, network):
+            super().prepare(task, network)
             self.kept, self.copies = [], []
 
         def loss(self, logits, batch):  # noqa: ARG002
@@ -208,7 +206,7 @@ def test_kept_logits_stay_what_they_were(problem, monkeypatch):
             self.kept.append(logits)
             self.copies.append(logits.clone())
 
-    monkeypatch.setattr(_fit, "_fixed", lambda *_: True)
+    monkeypatch.setattr(fitting, "_paddable", lambda *_: True)
     method = Keeps()
     bags = llpkit.random_bags(labels, 4, generator=0)
     llpkit.fit("linear", bags, x, method, epochs=3, progress=False)
@@ -231,7 +229,7 @@ def test_the_generator_follows_the_schedule(problem):
     assert rates[-1] < 0.2 * rates[0]
 
 
-def test_what_fills_up_may_be_anything(problem, monkeypatch):
+def test_padding_may_be_anything(problem, monkeypatch):
     """A loss that divides by the size of the bag is not finite for the empty bags of a batch."""
     x, labels = problem
 
@@ -243,6 +241,6 @@ def test_what_fills_up_may_be_anything(problem, monkeypatch):
             return llpkit.losses.count_loss(logits, evidence, offsets) / offsets.diff()
 
     bags = llpkit.random_bags(labels, (1, 6), generator=0)
-    monkeypatch.setattr(_fit, "_fixed", lambda *_: True)
+    monkeypatch.setattr(fitting, "_paddable", lambda *_: True)
     model = llpkit.fit("linear", bags, x, PerInstance(), epochs=3, lr=0.05, progress=False)
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from llpkit import methods
-from llpkit.methods import Trainer
-from llpkit.training._replay import Replay
+from llpkit.methods import Learner
+from llpkit.training.cuda_graph import Steps
 
 
 class Network(nn.Module):
@@ -79,11 +79,11 @@ def test_a_recording_is_forgotten_when_what_it_read_has_changed(change):
     method.settings = {"w": 1.0}
     method.generator = nn.Linear(2, 2)
     method.optimizer = torch.optim.Adam(method.generator.parameters())
-    trainer = Trainer(network, torch.optim.Adam(network.parameters()), torch.Tensor.backward)
-    replay = Replay(method, trainer, None, 5, torch.device("cpu"), record=False)
-    replay.graph, replay.recorded = "a recording", replay._read_by_a_step()
-    replay.begin()
-    assert replay.graph == "a recording"
+    learner = Learner(network, torch.optim.Adam(network.parameters()), torch.Tensor.backward)
+    steps = Steps(method, learner, 5, None, torch.device("cpu"))
+    steps.graph, steps.recorded = "a recording", steps._read_by_a_step()
+    steps.begin_epoch()
+    assert steps.graph == "a recording"
     change(network, method)
-    replay.begin()
-    assert (replay.graph is None) == (change in CHANGES)
+    steps.begin_epoch()
+    assert (steps.graph is None) == (change in CHANGES)

@@ -1,5 +1,6 @@
 import os
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -21,3 +22,18 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # what a test draws without a generator of its own is the same every time
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it."""
+    from llpkit import augment, datasets, estimators, methods, networks
+
+    for registry in (
+        methods.METHODS,
+        networks.NETWORKS,
+        datasets.DATASETS,
+        augment.AUGMENTATIONS,
+        estimators.ESTIMATORS,
+    ):
+        monkeypatch.setattr(registry, "_entries", dict(registry))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from llpkit import LLPError, augment
-from llpkit.augment import PRESETS, Augment, make
+from llpkit.augment import AUGMENTATIONS, Augment, make
 
 FLIP = Augment(flip=True, blur=0, colour=0)
 BLUR = Augment(flip=False, blur=0.1, colour=0)
@@ -329,7 +329,7 @@ def test_presets():
     assert (geometric.shift, geometric.rotate, geometric.scale) == (0.05, 6, 0.05)
     assert geometric.flip
     assert geometric.colour > 0
-    assert {name: make(name) for name in PRESETS} == {
+    assert {name: make(name) for name in AUGMENTATIONS} == {
         "paper": paper,
         "geometric": geometric,
         "none": Augment.none(),

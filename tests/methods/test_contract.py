@@ -32,9 +32,9 @@ def prepared(key, num_classes=None, device="cpu"):
     method = methods.make(key)
     labels = truth[bags.rows].to(device) if method.needs_labels else None
     task = Task(bags.to(device), num_classes, (4,), labels, 32, torch.device(device), 1e-2)
-    method.prepare(task)
     name = method.network_name or "mlp"
     network = networks.make(name, input_shape=(4,), num_outputs=num_classes or 1).to(device)
+    method.prepare(task, network)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
     learner = Learner(network, optimizer, lambda loss, **kw: loss.backward(**kw))
     if method.batches == "instances":
@@ -154,10 +154,10 @@ def test_the_gradient_of_a_bag_larger_than_a_batch_is_exact(key):
     x, _, _ = separable(rows=50)
     bag = llpkit.Bags([0, 50], [20])
     method = methods.make(key)
-    method.prepare(Task(bag, None, (4,), None, 16, torch.device("cpu"), 1e-2))
     torch.manual_seed(1)
     body = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 1)]
     network = nn.Sequential(*body)
+    method.prepare(Task(bag, None, (4,), None, 16, torch.device("cpu"), 1e-2), network)
     pieces = list(x.split(16))
 
     before = {name: value.clone() for name, value in network.state_dict().items()}

@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,8 +28,9 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten after it."""
-    from llpkit import augment, datasets, estimators, methods, networks
+    from llpkit import augment, datasets, estimators, methods, networks, plugins
 
+    monkeypatch.setattr(plugins, "_loaded", {})
     for registry in (
         methods.METHODS,
         networks.NETWORKS,
@@ -37,3 +39,9 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
         estimators.ESTIMATORS,
     ):
         monkeypatch.setattr(registry, "_entries", dict(registry))
+
+
+@pytest.fixture
+def own_parts(registries: None) -> Path:  # noqa: ARG001
+    """A plugin, to be loaded: what it registers is forgotten after the test."""
+    return Path(__file__).with_name("own_parts.py")

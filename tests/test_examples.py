@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 import torch
 
-
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 

@@ -94,7 +94,11 @@ def test_yaml_numbers_that_it_reads_as_text(tmp_path: Path):
     file = tmp_path / "c.yaml"
     file.write_text("data: {dataset: digits, bag_size: 1-12}\nlr: 1e-3\nweight_decay: 5e-4\n")
     config = check(read(file))
-    assert (config.recipe.lr, config.recipe.weight_decay, config.data.bag_size) == (1e-3, 5e-4, (1, 12))
+    assert (config.recipe.lr, config.recipe.weight_decay, config.data.bag_size) == (
+        1e-3,
+        5e-4,
+        (1, 12),
+    )
 
 
 def test_options_win_and_what_they_leave_stays():

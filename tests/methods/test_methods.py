@@ -198,9 +198,7 @@ def test_a_bag_loss_has_one_value_a_bag(shape, batch_size):
 
     gave = {"scalar": r"\(\)", "instances": r"\(10,\)", "float": "float"}[shape]
     bags = llpkit.Bags([0, 10], [5])
-    with pytest.raises(
-        LLPError, match=rf"bag_loss of Mine gave {gave}; return one value per bag"
-    ):
+    with pytest.raises(LLPError, match=rf"bag_loss of Mine gave {gave}; return one value per bag"):
         llpkit.fit("mlp", bags, torch.randn(10, 3), Mine(), batch_size=batch_size, progress=False)
 
 

@@ -39,4 +39,4 @@ class ApproximationWarning(UserWarning):
 
 
 class BaselineWarning(UserWarning):
-    """A model explains its bags no better than one constant rate for every instance does."""
+    """A model does not clearly explain its bags better than one constant rate for all instances."""

@@ -721,6 +721,8 @@ class Ends(nn.Module):
         (3, nn.Softmax(1)),
         (3, lambda z: z.sigmoid()),
         (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+        (1, lambda z: z.sigmoid().clamp(1e-6, 1 - 1e-6)),
+        (3, lambda z: z.softmax(1).clamp_min(0.3)),
     ],
 )
 def test_a_network_that_returns_probabilities_is_refused(outputs, end):
@@ -748,6 +750,18 @@ def test_a_network_of_logits_is_taken(outputs, end):
     if outputs == 3:
         bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
     llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_a_last_layer_of_zeros_is_no_softmax(outputs):
+    """Its outputs are its bias, the rates of the classes, say, which sum to one."""
+    x, truth, bags = toy()
+    if outputs == 3:
+        bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    network = nn.Linear(3, outputs)
+    nn.init.zeros_(network.weight)
+    nn.init.constant_(network.bias, 1 / outputs)
+    llpkit.fit(network, bags, x, epochs=1, progress=False)
 
 
 def test_the_look_at_the_network_leaves_no_trace():

@@ -164,8 +164,9 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
+    baseline = model.details["baseline"]
     about = (
-        model.details["baseline"].get("warning"),
+        baseline.get("warning") or baseline.get("note"),
         evaluation.approximation_note(*parts.values()),
         _measured_note(model, parts["training"]),
     )

@@ -91,6 +91,7 @@ class Session:
         self.rate = constant_rate(self._host_bags)
         self._baselines: dict[str, float] = {}
         self._sample = self._measured_bags()
+        self._order = torch.Generator()  # of instances and bags, whoever else draws meanwhile
 
     def _measured_bags(self) -> tuple[Bags, Tensor] | None:
         """The training bags whose likelihood is measured and where their logits are, if not all."""
@@ -141,7 +142,8 @@ class Session:
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
                     if self.stop:
                         break
-                    torch.manual_seed(epoch_seed(self.seed, epoch))
+                    self._order.manual_seed(epoch_seed(self.seed, epoch))
+                    torch.manual_seed(epoch_seed(self.seed, epoch, 1))
                     self._epoch(epoch)
             finally:
                 for callback in self.callbacks:
@@ -234,14 +236,14 @@ class Session:
         bags, size, replay = self.task.bags, self.task.batch_size, self._replay
         large: list[int] = []
         if self.method.batches == "instances":
-            plan = plan_instances(bags.num_instances, size)
+            plan = plan_instances(bags.num_instances, size, self._order)
         else:
-            plan, large = plan_bags(self._host_bags, self._sizes, size)
+            plan, large = plan_bags(self._host_bags, self._sizes, size, self._order)
         inputs = self._prepared(self._host_bags.rows[plan.positions])
         steps, plan = len(plan.positions), plan.to(self.task.device)
         replay.begin()
         done = 0
-        for turn in torch.randperm(steps + len(large)).tolist():
+        for turn in torch.randperm(steps + len(large), generator=self._order).tolist():
             if turn < len(large):
                 self._large(large[turn])
             else:
@@ -282,12 +284,13 @@ class Session:
     def _batches(self) -> Iterator[Batch | LargeBag]:
         bags, size, device = self.task.bags, self.task.batch_size, self.task.device
         if self.method.batches == "instances":
-            positions = [b.to(device) for b in instance_batches(bags.num_instances, size)]
+            drawn = instance_batches(bags.num_instances, size, self._order)
+            positions = [b.to(device) for b in drawn]
             rows = [bags.rows[p] for p in positions]
             for raw, where in zip(self.feed.stream(rows), positions, strict=True):
                 yield Batch(self._inputs(raw), where)
             return
-        chosen = bag_batches(self._sizes, size)
+        chosen = bag_batches(self._sizes, size, generator=self._order)
         large = [
             isinstance(self.method, BagMethod) and int(self._sizes[b].sum()) > size + 1
             for b in chosen

@@ -9,6 +9,10 @@ class LLPError(ValueError):
     """
 
 
+class Diverged(LLPError):
+    """Training left the numbers: the loss, or what the network returns, is not finite."""
+
+
 class TooManyStates(LLPError):
     """The exact likelihood of a bag of many classes is out of reach.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import evaluation
-from llpkit._files import Checksums, add_checksums, write_text
+from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
@@ -61,6 +61,7 @@ class TableModel(Fitted):
         from llpkit import estimators
 
         folder = Path(directory)
+        claim(folder, (ESTIMATOR, DESCRIPTION))
         with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)

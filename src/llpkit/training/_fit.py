@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from llpkit import _bounds, methods, networks
 from llpkit._device import device_of
-from llpkit._files import locked
+from llpkit._files import locked, place_of
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.evaluation import (
@@ -77,7 +77,8 @@ def _one_at_a_time(function: _Function) -> _Function:
         with ExitStack() as held:
             held.enter_context(_training)
             if run_dir is not None:
-                held.enter_context(locked(Path(run_dir) / CHECKPOINT))
+                run_dir = place_of("run_dir", run_dir)
+                held.enter_context(locked(run_dir / CHECKPOINT))
             return function(*arguments, run_dir=run_dir, **options)
 
     return cast(_Function, alone)
@@ -127,7 +128,7 @@ def fit(
         network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
             classes; or a name for :func:`llpkit.networks.make`; or ``None`` for a default.
         bags: Which rows form which bag, and what is known of the counts.
-        inputs: One row an instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
+        inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
         method: A key of :data:`llpkit.methods.METHODS`, or a method of your own.
         epochs: Passes over the training data.
@@ -373,7 +374,7 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is out of reach: they are too large for their "
-            "classes, and their counts are not exact; leave held_out away"
+            "classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
     warn_of_approximation(*parts, stacklevel=5)

@@ -34,8 +34,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_array
 
 from llpkit import LLPError, estimators
-from llpkit.datasets import ImageFiles, Table
-from llpkit.datasets._files import members
+from llpkit.datasets import ImageFiles
+from llpkit.datasets.files import members
+from llpkit.tables import Table
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 
@@ -273,7 +274,8 @@ def test_nothing_waits_for_a_pipe():
         from pathlib import Path
         import llpkit
         from llpkit import config, datasets, estimators
-        from llpkit.datasets._files import members
+        from llpkit.datasets.files import members
+from llpkit.tables import Table
         calls = [
             lambda: datasets.load("image-table", table="photos.csv", bag="bag", count="n",
                                   image="image", skip_bad=True),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._files import place_of
-from llpkit.cli._options import key_values
-from llpkit.cli._printing import echo, note, terminal
+from llpkit.cli.options import key_values
+from llpkit.cli.printing import echo, note, terminal
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def reproduce(
         str | None, _option("paper, geometric or none (paper; digits: none).", HOW, "NAME")
     ] = None,
     size: Annotated[
-        str | None, _option("Of group photos: full, 72x90, or half (full).", HOW, "SIZE", "--size")
+        str | None, _option("Of group photos: full, 90x72, or half (full).", HOW, "SIZE", "--size")
     ] = None,
     precision: Annotated[
         str | None,

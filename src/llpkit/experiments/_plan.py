@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from llpkit import _bounds, methods, networks
-from llpkit.augment import PRESETS
+from llpkit.augment import AUGMENTATIONS as PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS
-from llpkit.methods._likelihood import OPTION
+from llpkit.methods.tractability import OPTION
 from llpkit.networks import NETWORKS
 
 FOLDS = 10
@@ -64,7 +64,7 @@ class Settings:
         dataset: A key of :data:`PROTOCOLS`.
         methods: Of :func:`names`; all unless given, but no variants in ``bag-size``.
         folds: Which folds to run.
-        size: Of group photos, ``"full"`` (72 x 90) or ``"half"``.
+        size: Of group photos, ``"full"`` (90 x 72) or ``"half"``.
         held_out: Share of training bags to select the epoch by, beside the last one.
         bag_sizes: Of the bag-size experiment.
         method_options: For each method, its own options.

@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from llpkit._arrays import Array, named_entry, read, refuse, whole_array
-from llpkit._validation import number, whole
 from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.evidence import COUNTS_REMEDY, NO_BOUND, Evidence
-from llpkit.ragged import segment_sum
-
-MAX_DECIMALS = 12
 
 
 @dataclass(frozen=True)
@@ -26,12 +20,12 @@ class CountNaming:
     """How errors name the counts of bags, and which remedies they offer.
 
     Args:
-        ids: The id of every bag.
+        ids: The id of every bag, where they are known.
         name: What the user passed: ``counts`` or ``proportions``.
         keyed: Whether that was a mapping from ids.
     """
 
-    ids: Sequence[Hashable]
+    ids: Sequence[Hashable] = ()
     name: str = "counts"
     keyed: bool = False
 
@@ -41,7 +35,14 @@ class CountNaming:
     @property
     def remedy(self) -> str:
         """What to do about a value that is not a count."""
-        return COUNTS_REMEDY
+        if self.name != "counts":
+            return "give whole numbers from 0"
+        return "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
+
+    @property
+    def as_integers(self) -> str:
+        """What to do about counts that are written as 0.0 and 1.0."""
+        return "give integers if they are counts, as counts.astype(int) does"
 
     @property
     def for_shares(self) -> str:
@@ -76,163 +77,51 @@ class CountNaming:
         of_bag = f" of {self.bag(index[0])}" if index and index[0] < len(self.ids) else ""
         return self.entry(value, *index) + of_bag
 
-
-def check_shape(array: Array, num_bags: int, name: str) -> None:
-    """Refuse what is not one entry per bag, or one per bag and class."""
-    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] < 2):
-        raise LLPError(f"{name} has shape {array.shape}; give (B,), or (B, K) for K > 1 classes")
-    if len(array) != num_bags:
-        raise LLPError(
-            f"{name} has {len(array)} entries but there are {num_bags} bags; give one per bag"
-        )
+    def has(self, b: int, sizes: Array) -> str:
+        """A bag and its size."""
+        return f"{self.bag(b)} has {several(int(sizes[b]), self.unit)}"
 
 
-def whole_counts(values: Any, num_bags: int, naming: CountNaming) -> Array:
-    """Whole numbers from 0, int64 ``(B,)`` or ``(B, K)``."""
+def whole_counts(values: Any, naming: CountNaming) -> Array:
+    """Whole numbers from 0, int64 ``(B,)`` or ``(B, K)``, in an array of their own."""
     y = whole_array(values, naming.name, naming.remedy, naming.entry_of_bag)
-    check_shape(y, num_bags, naming.name)
+    if y.ndim not in (1, 2):
+        raise LLPError(f"{naming.name} has shape {y.shape}; give (B,), or (B, K) for K classes")
     refuse(y < 0, lambda *i: f"{naming.entry_of_bag(y[i], *i)} is negative; {naming.remedy}")
     return y
 
 
-def checked_evidence(counts: Any, sizes: Array, naming: CountNaming) -> Evidence:
-    """The counts as evidence that bags of these sizes can fulfil."""
-    if isinstance(counts, Evidence):
-        evidence = counts
-        check_shape(evidence.low.cpu().numpy(), len(sizes), "evidence")
-    else:
-        y = whole_counts(counts, len(sizes), naming)
-        if y.ndim == 1 and _of_floats(counts):
-            check_not_shares(y, sizes, naming)
-        evidence = Evidence.unchecked(torch.from_numpy(y))
-    check_support(evidence, sizes, naming)
-    return evidence
+def exact_counts(values: Any, naming: CountNaming, sizes: Array | None = None) -> Array:
+    """:func:`whole_counts`, refusing floats that may be shares of bags of these sizes ``(B,)``."""
+    y = whole_counts(values, naming)
+    if y.ndim == 1 and _of_floats(values):
+        check_not_shares(y, naming, sizes)
+    return y
 
 
 def _of_floats(values: Any) -> bool:
-    """Whether any of the numbers is a float, as shares are."""
     array = read(values, "counts")
     if array.dtype.kind == "O":
         return any(isinstance(x, float | np.floating) for x in array.flat)
     return array.dtype.kind == "f"
 
 
-def check_not_shares(y: Array, sizes: Array, naming: CountNaming) -> None:
-    """Refuse decimals that are all 0.0 or 1.0, where 1.0 may be one instance or all of them."""
-    if (y <= 1).all():
-        refuse(
-            (y == 1) & (sizes > 1),
-            lambda b: (
-                f"{naming.entry('1.0', b)} but {_has(b, sizes, naming)}, and all values are 0.0 or "
-                "1.0, as shares are; if they are counts, write 0 and 1 as integers, for shares "
-                f"{naming.for_shares}"
-            ),
+def check_not_shares(y: Array, naming: CountNaming, sizes: Array | None = None) -> None:
+    """Refuse counts written as 0.0 and 1.0 alone: 1.0 may be one instance or the whole bag.
+
+    In a bag of one instance it is the same. Shares of all classes do not sum to the size of a bag,
+    so that they need no such rule.
+    """
+    if not (y <= 1).all():
+        return
+    if sizes is not None and len(sizes) != len(y):
+        sizes = None  # which is an error of its own, further on
+
+    def message(b: int) -> str:
+        size = "" if sizes is None else f" but {naming.has(b, sizes)}"
+        return (
+            f"{naming.entry('1.0', b)}{size}, and all values are 0.0 or 1.0, as shares are; "
+            f"{naming.as_integers}; for shares {naming.for_shares}"
         )
 
-
-def _has(b: int, sizes: Array, naming: CountNaming) -> str:
-    return f"{naming.bag(b)} has {several(int(sizes[b]), naming.unit)}"
-
-
-def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None:
-    """Refuse the first bag whose evidence leaves no count that a bag of its size can have."""
-    low, high = evidence.low.cpu().numpy(), evidence.high.cpu().numpy()
-    n = sizes if low.ndim == 1 else sizes[:, None]
-
-    def known(*i: int) -> str:
-        ends = zip(np.ravel(low[i]), np.ravel(high[i]), strict=True)
-        cells = [
-            f"{a}" if a == b else f"{a} or more" if b == NO_BOUND else f"{a} to {b}"
-            for a, b in ends
-        ]
-        return f"{naming.entry(', '.join(cells), *i)} but {_has(i[0], sizes, naming)}"
-
-    refuse((low > n) | (high < 0), lambda *i: f"{known(*i)}; {naming.of_size}")
-    if low.ndim == 2:
-        refuse(
-            (low.sum(1) > sizes) | (np.minimum(high, n).sum(1) < sizes),
-            lambda b: f"{known(b)}; the counts of all classes must sum to that; {naming.of_size}",
-        )
-    if len(evidence.table):
-        weighted = evidence.table_offsets.diff().cpu().numpy().reshape(low.shape) > 0
-        possible = segment_sum((evidence.table > -torch.inf).double(), evidence.table_offsets)
-        refuse(
-            weighted & (high != n),
-            lambda *i: (
-                f"the evidence has weights for counts 0 to {high[i]} but "
-                f"{_has(i[0], sizes, naming)}; give n + 1 weights for n instances"
-            ),
-        )
-        refuse(
-            weighted & (possible.cpu().numpy().reshape(low.shape) == 0),
-            lambda *i: (
-                f"the evidence of {naming.bag(i[0])} gives no count a weight; give one above -inf"
-            ),
-        )
-
-
-def proportion_evidence(
-    p: Array, sizes: Array, tolerance: float, decimals: int | None, naming: CountNaming
-) -> Evidence:
-    """The count near ``n * p``, within ``tolerance``; or all counts that round to ``p``."""
-    check_shape(p, len(sizes), naming.name)
-    n = sizes if p.ndim == 1 else sizes[:, None]
-    number("tolerance", tolerance, 0, below=0.5)
-    refuse(
-        ~((p >= 0) & (p <= 1)),
-        lambda *i: (
-            f"{naming.entry_of_bag(p[i], *i)} is not between 0 and 1; divide percentages by 100, "
-            f"{naming.for_counts}"
-        ),
-    )
-    written = next(
-        d for d in range(MAX_DECIMALS + 1) if d == MAX_DECIMALS or _has_decimals(p, d).all()
-    )
-    remedy = f"if it was rounded, use `decimals={written}`"
-    expected, reach = n * p, np.full_like(n, tolerance, dtype=np.float64)
-    if decimals is not None:
-        digits = whole("decimals", decimals, 0, MAX_DECIMALS)
-        refuse(
-            ~_has_decimals(p, digits),
-            lambda *i: (
-                f"{naming.entry_of_bag(p[i], *i)} has more decimals; use `decimals={written}`"
-            ),
-        )
-        remedy = f"check it, and whether a {naming.unit} of the bag is missing"
-        expected, reach = n * np.round(p, digits), n * 0.5 * 10.0**-digits
-    reach = reach + 1e-7  # n * p is itself rounded
-    if p.ndim == 2:
-        refuse(
-            np.abs(expected.sum(1) - sizes) > p.shape[1] * reach[:, 0],
-            lambda b: (
-                f"{naming.entry_of_bag(p[b], b)} sum to {p[b].sum():.6g}; all classes together "
-                "must make 1"
-            ),
-        )
-    low, high = np.ceil(expected - reach), np.floor(expected + reach)
-    refuse(
-        low > high,
-        lambda *i: (
-            f"{naming.entry_of_bag(p[i], *i)} makes {(n * p)[i]:.6g} of its "
-            f"{several(int(sizes[i[0]]), naming.unit)}, not a whole count; {remedy}"
-        ),
-    )
-    first = np.maximum(low, 0).astype(np.int64)
-    last = np.minimum(high, n).astype(np.int64)
-    evidence = Evidence.exact(first) if decimals is None else Evidence.interval(first, last)
-    check_support(evidence, sizes, naming)
-    return evidence
-
-
-def _has_decimals(p: Array, decimals: int) -> Array:
-    """Where a share has no more decimals than this; float32 is off by up to 1e-7."""
-    exact: Array = np.abs(p - np.round(p, decimals)) <= 0.01 * 10.0**-decimals + 1e-7
-    return exact
-
-
-def label_counts(labels: Array, sizes: Array, num_classes: int | None) -> Evidence:
-    """The counts of labels that are in the order of the bags."""
-    num_bags, k = len(sizes), num_classes or 2
-    cells = np.repeat(np.arange(num_bags) * k, sizes) + labels
-    counts = np.bincount(cells, minlength=num_bags * k).reshape(num_bags, k)
-    return Evidence.exact(counts if num_classes else counts[:, 1].copy())
+    refuse((y == 1) if sizes is None else (y == 1) & (sizes > 1), message)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_labels, numbers
-from llpkit._counts import CountNaming, checked_evidence, label_counts, proportion_evidence
+from llpkit._counts import CountNaming
 from llpkit._groups import Groups, aligned, group, numbered
 from llpkit._indices import checked_offsets, checked_rows, positions
+from llpkit._support import checked_evidence, label_counts, proportion_evidence
 from llpkit._validation import one_of, share, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence

@@ -7,15 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._arrays import named_entry, refuse, whole_array
+from llpkit._arrays import Array, refuse
+from llpkit._counts import CountNaming, exact_counts, whole_counts
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.ragged import ranges, to_offsets
 
 NO_BOUND = 2**62
 """An upper end that no bag reaches."""
-COUNTS_REMEDY = "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
-"""What to do about a value that is not a count."""
 
 
 class Evidence:
@@ -74,10 +73,15 @@ class Evidence:
     def exact(cls, counts: Any) -> "Evidence":
         """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
 
+        Floats are taken if they are whole numbers. The one exception, here and wherever counts of
+        positives are taken: floats that are all 0.0 or 1.0 are refused, since 1.0 may be a share,
+        unless the bags with 1.0 are known to have one instance, which is the same. Give integers.
+
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
         """
-        return cls.unchecked(whole_tensor(counts, "counts", COUNTS_REMEDY))
+        y = exact_counts(counts, CountNaming())
+        return cls.unchecked(on_device_of(counts, y))
 
     @classmethod
     def unchecked(cls, counts: Tensor) -> "Evidence":
@@ -303,14 +307,13 @@ class Evidence:
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
 
 
-def whole_tensor(values: Any, name: str, remedy: str = "give whole numbers from 0") -> Tensor:
+def whole_tensor(values: Any, name: str) -> Tensor:
     """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
-    entry = named_entry(name)
-    # A copy, so that what is known cannot change behind our back.
-    array = whole_array(values, name, remedy, entry)
-    if array.ndim not in (1, 2):
-        raise LLPError(f"{name} has shape {array.shape}; expected (B,), or (B, K) for K classes")
-    refuse(array < 0, lambda *i: f"{entry(array[i], *i)} is negative; {remedy}", "entries")
+    return on_device_of(values, whole_counts(values, CountNaming(name=name)))
+
+
+def on_device_of(values: Any, array: Array) -> Tensor:
+    """The array as a tensor, where the values are if these are a tensor."""
     tensor = torch.from_numpy(array)
     return tensor.to(values.device) if isinstance(values, Tensor) else tensor
 

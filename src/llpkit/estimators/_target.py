@@ -15,8 +15,9 @@ from sklearn.utils.validation import (
 )
 
 from llpkit._arrays import read
-from llpkit._counts import CountNaming, checked_evidence
+from llpkit._counts import CountNaming
 from llpkit._groups import Groups, group
+from llpkit._support import checked_evidence
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence

@@ -6,10 +6,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from llpkit._counts import CountNaming, check_support
+from llpkit._counts import CountNaming, exact_counts
 from llpkit._indices import check_rising
+from llpkit._support import check_support
 from llpkit.errors import LLPError
-from llpkit.evidence import Evidence, whole_tensor
+from llpkit.evidence import Evidence, on_device_of, whole_tensor
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
@@ -18,9 +19,6 @@ Approximation: TypeAlias = Literal["sinkhorn"] | None
 
 BACKENDS = ("auto", "torch", "numba", "triton")
 APPROXIMATIONS = ("sinkhorn",)
-
-LARGEST = 1e6
-"""Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -81,12 +79,14 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
 
 def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) -> Evidence:
     """Counts as :class:`Evidence` that fits the logits and the bags."""
+    naming = CountNaming(range(len(ends) - 1))
     if isinstance(counts, Evidence):
         evidence = counts
     elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
         evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
     else:
-        evidence = Evidence.exact(counts)
+        y = exact_counts(counts, naming, ends.diff().cpu().numpy())
+        evidence = Evidence.unchecked(on_device_of(counts, y))
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"
@@ -101,7 +101,7 @@ def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) ->
         )
     evidence = evidence.to(logits.device)
     if validate:
-        check_support(evidence, ends.diff().cpu().numpy(), CountNaming(range(len(evidence))))
+        check_support(evidence, ends.diff().cpu().numpy(), naming)
     return evidence
 
 
@@ -115,16 +115,7 @@ def all_finite(values: Tensor) -> bool:
 
 
 def check_numbers(logits: Tensor) -> None:
-    """No NaN; with several classes, a class for every instance, and sums that float64 can hold."""
-    if logits.dim() == 2:
-        far = logits.isfinite() & (logits.abs() > LARGEST)
-        if bool(far.any()):
-            i, k = far.nonzero()[0].tolist()
-            raise LLPError(
-                f"logits[{i}, {k}] = {float(logits[i, k]):.6g}; logits of several classes may be "
-                f"up to {LARGEST:g} in size, or infinite for a known label; scale them down, or "
-                "lower the learning rate"
-            )
+    """No NaN; with several classes, a class for every instance."""
     if all_finite(logits):
         return
     bad = logits.isnan()
@@ -178,4 +169,13 @@ def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
     return LLPError(
         f"bag {b} is impossible: no label combination agrees with its evidence{known}; correct "
         "the count or the known labels (infinite logits)"
+    )
+
+
+def absurd_bag(b: int, log_p: float) -> LLPError:
+    """The error for a bag whose label combinations float64 cannot tell apart."""
+    return LLPError(
+        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts ask for classes that the logits "
+        "put out of reach, and float64 cannot tell its label combinations apart; correct the "
+        "counts, scale the logits down, or lower the learning rate"
     )

@@ -9,13 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._arrays import refuse
-from llpkit._counts import (
-    CountNaming,
-    check_not_shares,
-    check_support,
-    proportion_evidence,
-    whole_counts,
-)
+from llpkit._counts import CountNaming, check_not_shares, whole_counts
+from llpkit._support import check_support, proportion_evidence
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
@@ -99,6 +94,10 @@ class _Cells(CountNaming):
     @property
     def remedy(self) -> str:
         return "give whole numbers from 0; proportions go in `proportion`"
+
+    @property
+    def as_integers(self) -> str:
+        return "write 0 and 1 if they are counts"
 
     @property
     def for_shares(self) -> str:
@@ -213,11 +212,11 @@ class _Counted:
                 "cell is then no bound"
             ),
         )
-        y = whole_counts(values, len(self.ids), naming)
+        y = whole_counts(values, naming)
         evidence = Evidence.exact(y)
         check_support(evidence, self.sizes, naming)
         if y.ndim == 1 and self.table.has_decimals(naming.columns[0]):
-            check_not_shares(y, self.sizes, naming)
+            check_not_shares(y, naming, self.sizes)
         return evidence
 
     def bounds(self, low: Columns, high: Columns) -> Evidence:
@@ -246,7 +245,7 @@ class _Counted:
         naming = self.naming(columns)
         values = self.values(naming, "a bound is a whole number")
         filled = np.where(np.isnan(values), missing, values)
-        return whole_counts(filled, len(self.ids), naming)
+        return whole_counts(filled, naming)
 
     def proportions(self, columns: Columns, decimals: int | None) -> Evidence:
         """Evidence from shares of the bag."""

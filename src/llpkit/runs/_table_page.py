@@ -40,7 +40,7 @@ from llpkit.runs._table_model import (
     importances,
 )
 from llpkit.tables import FeatureEncoder
-from llpkit.tables.features import NumberColumn
+from llpkit.tables.columns import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8

@@ -100,7 +100,8 @@ def proportion_evidence(
         refuse(
             ~_has_decimals(p, digits),
             lambda *i: (
-                f"{naming.entry_of_bag(p[i], *i)} has more decimals; use {option('decimals', written)}"
+                f"{naming.entry_of_bag(p[i], *i)} has more decimals; use "
+                f"{option('decimals', written)}"
             ),
         )
         remedy = f"check it, and whether a {naming.unit} of the bag is missing"

@@ -31,6 +31,7 @@ def same_weights(one: Path, other: Path) -> bool:
 # The run directory
 
 
+@pytest.mark.usefixtures("figures")
 def test_a_run_directory_holds_everything(llpkit):
     done = llpkit(
         *("fit", "--dataset", "digits", "--epochs", 2, "--test-fraction", 0.2, "--seed", 5),
@@ -204,7 +205,7 @@ def test_interrupted_it_says_how_to_go_on():
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"stopped; go on with: llpkit {shlex.join(arguments)} --resume" in err
+    assert f"stopped; continue with: llpkit {shlex.join(arguments)} --resume" in err
     assert "Traceback" not in err
 
 

@@ -117,7 +117,8 @@ def test_over_relaxed_em_reaches_the_same_optimum_sooner():
 def test_mle_starts_at_the_bag_proportions():
     bags = llpkit.Bags([0, 4, 6], [1, 2])
     method = methods.make("mle")
-    method.prepare(methods.Task(bags, None, (1,), None, 8, torch.device("cpu"), 1e-3))
+    task = methods.Task(bags, None, (1,), None, 8, torch.device("cpu"), 1e-3)
+    method.prepare(task, nn.Linear(1, 1))
     torch.testing.assert_close(method.targets, torch.tensor([0.25] * 4 + [1.0] * 2))
 
 
@@ -225,6 +226,13 @@ def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(vali
     x, _, bags = linear_toy()
     with pytest.raises(LLPError, match=r"epoch 1: the loss is nan.* by zero in the loss of Mine"):
         llpkit.fit("mlp", bags, x, Mine(), epochs=1, batch_size=32, progress=False)
+
+
+def test_the_paper_s_normal_approximation_is_binary():
+    x = torch.randn(8, 3)
+    bags = llpkit.Bags([0, 4, 8], [[1, 2, 1], [0, 2, 2]])
+    with pytest.raises(LLPError, match='"amle-paper" takes binary counts: .*; use "amle"'):
+        llpkit.fit("linear", bags, x, "amle-paper", epochs=1, progress=False)
 
 
 def test_llp_gan_refuses_a_network_without_features():

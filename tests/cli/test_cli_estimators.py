@@ -42,6 +42,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("figures")
 def test_boosting_without_labels(llpkit, people, tmp_path):
     features = ("--features", "age", "--features", "noise", "--features", "region")
     options = ("--estimator", "hist-gradient-boosting", "--estimator-option", "max_iter=3")

@@ -14,9 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import gen_batches
 
+from llpkit._validation import number, one_of
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, check_number, check_word, solve
+from llpkit.estimators.base import Array, BaseLLP, solve
 
 KERNELS = ("linear", "rbf")
 BLOCK = 2**23
@@ -44,7 +45,7 @@ class MarginClassifier(BaseLLP):
     gamma: float | str
 
     def _prepare(self, X: Any) -> None:
-        check_word("kernel", self.kernel, KERNELS)
+        one_of("kernel", self.kernel, KERNELS)
         largest = float(abs(X).max())
         if largest > FAR:
             raise LLPError(
@@ -126,8 +127,8 @@ def mean_kernel(X: Any, offsets: Array, gamma: float) -> Array:
 def kernel_gamma(gamma: Any, X: Any) -> float:
     """The radial kernel's ``gamma`` as a number: ``"scale"`` and ``"auto"`` as in ``SVC``."""
     if not isinstance(gamma, str):
-        return check_number("gamma", gamma, above=0)
-    check_word("gamma", gamma, ("scale", "auto"))
+        return number("gamma", gamma, above=0)
+    one_of("gamma", gamma, ("scale", "auto"))
     if gamma == "scale":
         mean_square = (X.multiply(X) if hasattr(X, "multiply") else X * X).mean()
         variance = float(mean_square - X.mean() ** 2)

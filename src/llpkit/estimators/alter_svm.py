@@ -7,10 +7,11 @@ import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, hinge, root
-from llpkit.estimators.base import Array, check_number, check_whole
+from llpkit.estimators.base import Array
 
 FIRST, GROWTH = 1e-5, 1.5
 """Annealing: C rises by half at a time, from a hundred-thousandth."""
@@ -83,9 +84,9 @@ class AlterSVMClassifier(MarginClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = check_number("C", self.C, above=0)
-        check_number("C_p", self.C_p, above=0, high=np.inf)
-        check_whole("n_init", self.n_init, low=1)
+        C = number("C", self.C, above=0)
+        number("C_p", self.C_p, above=0, infinite=True)
+        whole("n_init", self.n_init, 1)
         source = check_random_state(self.random_state)
         self._prepare(X)
         known, ordered = _Known.of(bags), X[bags.rows.numpy()]

@@ -1,11 +1,7 @@
 """What all estimators share: ``fit(X, y, groups)``, answers from logits, checks of parameters."""
 
-import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
-from math import inf
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +12,6 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from llpkit._registry import did_you_mean
 from llpkit.bags import Bags
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
@@ -220,32 +215,3 @@ def exact_counts(bags: Bags, estimator: object) -> NDArray[np.int64]:
         )
     counts: NDArray[np.int64] = bags.counts.numpy()
     return counts
-
-
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    above: float = -inf,
-    low: float = -inf,
-    high: float = sys.float_info.max,
-) -> float:
-    """A parameter that must be a number: above ``above``, from ``low`` to ``high``."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (value > above and low <= value <= high):
-        bound = f"above {above:g}" if above > -inf else f"from {low:g} on"
-        end = "" if high >= sys.float_info.max else f", up to {high:g}"
-        raise LLPError(f"{name} = {value!r}; give a number {bound}{end}")
-    return float(value)
-
-
-def check_whole(name: str, value: object, *, low: int) -> None:
-    """Refuse a parameter that is not a whole number from ``low`` on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
-        raise LLPError(f"{name} = {value!r}; give a whole number from {low} on")
-
-
-def check_word(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse a parameter that is none of these words."""
-    if value not in known:
-        raise LLPError(f"{name} = {value!r}; {did_you_mean(value, known)}")

@@ -9,9 +9,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, check_number, check_whole, exact_counts
+from llpkit.estimators.base import Array, BaseLLP, exact_counts
 from llpkit.estimators.logistic import lbfgs
 from llpkit.losses import proportion_loss
 
@@ -86,11 +87,11 @@ class DLLPClassifier(BaseLLP):
                 f"hidden_layer_sizes = {self.hidden_layer_sizes!r}; give a tuple such as (64,), or "
                 "() for a linear model"
             )
-        C, tol = check_number("C", self.C, above=0), check_number("tol", self.tol, above=0)
-        check_whole("max_iter", self.max_iter, low=1)
+        C, tol = number("C", self.C, above=0), number("tol", self.tol, above=0)
+        whole("max_iter", self.max_iter, 1)
         hidden = tuple(self.hidden_layer_sizes)
         for i, units in enumerate(hidden):
-            check_whole(f"hidden_layer_sizes[{i}]", units, low=1)
+            whole(f"hidden_layer_sizes[{i}]", units, 1)
         exact_counts(bags, self)
         widths = [X.shape[1], *hidden, bags.num_classes or 1]
         shapes = list(pairwise(widths))

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
+from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._additive_start import additive_start, is_table
@@ -16,9 +17,6 @@ from llpkit.estimators._m_step import WeightedFits, class_scores, climbs, may_in
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
-    check_number,
-    check_whole,
-    check_word,
     solve,
     some_bags,
 )
@@ -117,15 +115,15 @@ class LLPClassifier(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        check_word("start", self.start, ("additive", "proportion"))
+        one_of("start", self.start, ("additive", "proportion"))
         if not isinstance(self.out_of_fold, bool):
-            check_word("out_of_fold", self.out_of_fold, ("auto",))
-        check_whole("n_init", self.n_init, low=1)
-        check_whole("max_iter", self.max_iter, low=1)
-        check_whole("n_folds", self.n_folds, low=2)
+            one_of("out_of_fold", self.out_of_fold, ("auto",))
+        whole("n_init", self.n_init, 1)
+        whole("max_iter", self.max_iter, 1)
+        whole("n_folds", self.n_folds, 2)
         if self.tol is not None:
-            check_number("tol", self.tol, above=0, high=np.inf)
-        check_number("annealing", self.annealing, above=0, high=1)
+            number("tol", self.tol, above=0, infinite=True)
+        number("annealing", self.annealing, above=0, most=1)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
         shape = (bags.num_rows,) if classes == 2 else (bags.num_rows, classes)

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._validation import number
 from llpkit.bags import Bags
 from llpkit.estimators._large_margin import MarginClassifier, fit_plane, mean_kernel, root
-from llpkit.estimators.base import bag_sums, check_number, exact_counts
+from llpkit.estimators.base import bag_sums, exact_counts
 
 
 class InvCalClassifier(MarginClassifier):
@@ -64,8 +65,8 @@ class InvCalClassifier(MarginClassifier):
         self.gamma = gamma
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = check_number("C", self.C, above=0)
-        epsilon = check_number("epsilon", self.epsilon, low=0)
+        C = number("C", self.C, above=0)
+        epsilon = number("epsilon", self.epsilon, 0)
         self._prepare(X)
         y, n = exact_counts(bags, self), bags.sizes.numpy()
         p = (y + 0.5) / (n + 1)

@@ -9,12 +9,11 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
-    check_number,
-    check_whole,
     linear_logits,
     probabilities,
     solve,
@@ -80,9 +79,9 @@ class LLPLogisticRegression(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        check_number("C", self.C, above=0, high=np.inf)
-        check_number("tol", self.tol, above=0, high=np.inf)
-        check_whole("max_iter", self.max_iter, low=1)
+        number("C", self.C, above=0, infinite=True)
+        number("tol", self.tol, above=0, infinite=True)
+        whole("max_iter", self.max_iter, 1)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])

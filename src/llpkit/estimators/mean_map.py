@@ -7,14 +7,13 @@ from scipy import sparse
 from scipy.sparse.linalg import cg
 from scipy.special import expit, logsumexp
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
     bag_sums,
-    check_number,
-    check_whole,
     exact_counts,
     linear_logits,
 )
@@ -97,17 +96,17 @@ class MeanMapClassifier(BaseLLP):
         self.approximation = approximation
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = check_number("C", self.C, above=0)
-        tol = check_number("tol", self.tol, above=0)
-        check_whole("max_iter", self.max_iter, low=1)
+        C = number("C", self.C, above=0)
+        tol = number("tol", self.tol, above=0)
+        whole("max_iter", self.max_iter, 1)
         n, y = bags.sizes.numpy(), exact_counts(bags, self)
         y = np.stack([n - y, y], 1) if y.ndim == 1 else y  # (B, K)
         self._check_proportions(y, n)
         means = class_means(X, bags, y / n[:, None])
         sums = y.sum(0)[:, None] * means  # (K, D)
         if self.laplacian is not None:
-            gamma = check_number("laplacian", self.laplacian, above=0)
-            check_whole("n_neighbors", self.n_neighbors, low=1)
+            gamma = number("laplacian", self.laplacian, above=0)
+            whole("n_neighbors", self.n_neighbors, 1)
             of_bags = bag_sums(X, bags) / n[:, None]
             sums = tied_sums(of_bags, y, n, means, gamma, self.n_neighbors)
         self.class_means_ = sums / y.sum(0)[:, None]

@@ -298,8 +298,8 @@ def test_bad_cells(write, rows, options, message):
         ({"class_names": ["one"]}, "`class_names` = ['one']; give 2 names"),
         ({"class_names": "no"}, "give 2 names"),
         ({"features": []}, "has no feature columns; name some with `features`"),
-        ({"numeric": ["x"], "categorical": ["x"]}, "'x' stands in `numeric` and in `categorical`"),
-        ({"features": ["x"], "numeric": ["n"]}, "'n' stands in `numeric` or `categorical` but"),
+        ({"numeric": ["x"], "categorical": ["x"]}, "'x' is in `numeric` and in `categorical`"),
+        ({"features": ["x"], "numeric": ["n"]}, "'n' is in `numeric` or `categorical` but"),
         ({"label": "x"}, "row 1 (header not counted), column 'x' = '0.5' is not a class; give"),
     ],
 )
@@ -472,7 +472,7 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     assert data.encoder.feature_names == ["x"]
     assert data.notes == (
         "column '' is left out: it has no name",
-        "column 'name' is left out: 70 different texts in 70 rows tell nothing",
+        "column 'name' is left out: 70 different texts in 70 rows are too many for a category",
         "column 'empty' is left out: it has no values",
     )
     asked = features(write("t.csv", rows), features=["name"])

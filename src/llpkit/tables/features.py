@@ -45,7 +45,7 @@ class FeatureEncoder:
         """Fit to these columns of a table.
 
         A column is numeric when its values are numbers. One with more numbers than other texts is
-        taken for a numeric column with a slip in it, which is an error, unless it stands in
+        taken for a numeric column with a slip in it, which is an error, unless it is in
         ``categorical``; one in ``numeric`` must be numeric.
         """
         numeric, categorical = set(numeric), set(categorical)
@@ -53,9 +53,9 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} stands in `numeric` and in `categorical`; choose one"
+                f"column {both[0]!r} is in `numeric` and in `categorical`; choose one"
                 if both
-                else f"column {stray[0]!r} stands in `numeric` or `categorical` but is no feature"
+                else f"column {stray[0]!r} is in `numeric` or `categorical` but is no feature"
             )
         if not names:
             raise LLPError(f"{table.path} has no feature columns; name some with `features`")

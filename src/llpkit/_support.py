@@ -7,7 +7,7 @@ import torch
 
 from llpkit._arrays import Array, refuse
 from llpkit._counts import CountNaming, exact_counts
-from llpkit._validation import number, whole
+from llpkit._validation import number, option, whole
 from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.evidence import NO_BOUND, Evidence
@@ -93,14 +93,15 @@ def proportion_evidence(
     written = next(
         d for d in range(MAX_DECIMALS + 1) if d == MAX_DECIMALS or _has_decimals(p, d).all()
     )
-    remedy = f"if it was rounded, use `decimals={written}`"
+    remedy = f"if it was rounded, use {option('decimals', written)}"
     expected, reach = n * p, np.full_like(n, tolerance, dtype=np.float64)
     if decimals is not None:
         digits = whole("decimals", decimals, 0, MAX_DECIMALS)
         refuse(
             ~_has_decimals(p, digits),
             lambda *i: (
-                f"{naming.entry_of_bag(p[i], *i)} has more decimals; use `decimals={written}`"
+                f"{naming.entry_of_bag(p[i], *i)} has more decimals; use "
+                f"{option('decimals', written)}"
             ),
         )
         remedy = f"check it, and whether a {naming.unit} of the bag is missing"

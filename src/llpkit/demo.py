@@ -20,7 +20,7 @@ from llpkit.datasets import DataSet
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.methods import METHODS
 from llpkit.report import Calibration, Page, Series, SummaryRow, summarise, write_page
-from llpkit.runs import FIGURES, REPORT, Place, environment, flat, wall
+from llpkit.runs import FIGURES, REPORT, RunFolder, environment, flat, wall
 from llpkit.training import Callback, Feed, Fitted, fit
 
 SIZES = (1, 12)
@@ -100,7 +100,7 @@ def demo(
                 done = (len(series) * epochs, seeds * len(LR) * epochs)
                 model = _run(method, data, inputs, split, seed, epochs, _Tick(callback, *done))
                 series.append(Series(method, seed, model.history))
-                p = model.predict_proba(inputs[split.test])
+                p = model.predict_proba(inputs[split.test])[:, 1]
                 tested[method].append((p, data.truth[split.test]))  # type: ignore[index]
                 if seed == 0:
                     shown[method] = wall(model, data, split.bags, inputs)
@@ -127,9 +127,9 @@ def demo(
     return Result(rows, out / REPORT)
 
 
-def _place(out: Path) -> Place:
+def _place(out: Path) -> RunFolder:
     """Where to write to, if nothing is lost by that; what a call that was killed left is sorted."""
-    place = Place(out)
+    place = RunFolder(out)
     place.recover(force=False)
     if place.kept and not (place.work / MARK).exists():
         raise LLPError(f"{out} holds a run that was stopped; choose another directory with --out")

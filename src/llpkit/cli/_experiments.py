@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._files import place_of
-from llpkit.cli._options import key_values
-from llpkit.cli._printing import echo, note, terminal
+from llpkit.cli.options import key_values
+from llpkit.cli.printing import echo, note, terminal
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
@@ -31,10 +32,10 @@ def image_table(
     count_high: Columns = None,
     proportion: Columns = None,
     decimals: int | None = None,
-    counts: str | os.PathLike[str] | None = None,
-    root: str | os.PathLike[str] | None = None,
-    size: Size | None = None,
-    channels: int = 3,
+    counts_table: str | os.PathLike[str] | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    image_size: Size | None = None,
+    grey: bool = False,
     label: str | None = None,
     class_names: Sequence[str] | None = None,
     skip_bad: bool = False,
@@ -53,20 +54,23 @@ def image_table(
         count_high: The most there may be; empty for no bound.
         proportion: In place of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
-        counts: A second table with one row per bag that has the bag column and these columns.
-        root: The folder that paths start from; the table's own folder unless given.
-        size: Height and width that every image is resized to; the first image's unless given.
-        channels: 3 for colour, 1 for grey.
+        counts_table: A second table with one row per bag that has the bag column and these columns.
+        image_root: The folder that paths start from; the table's own folder unless given.
+        image_size: Height and width that every image is resized to; the first image's unless given.
+        grey: Whether images are read as grey.
         label: The column of true labels, for evaluation only.
         class_names: What the classes are called.
         skip_bad: Look at all images first and leave out the bags of bad ones.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts)
+    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
     data = Table.read(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
-    files = image_files(data, image, root=root, size=size, channels=channels, check=not skip_bad)
+    channels = 1 if grey else 3
+    files = image_files(
+        data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
+    )
     whole = DataSet("image-table", files, bags, truth, names)
     return _without_bad(whole, files) if skip_bad else whole
 
@@ -93,7 +97,8 @@ def image_files(
         if check and not os.path.isfile(path):
             raise BadImage(
                 f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
-                "that paths start from with `root`, or leave its bag out with `skip_bad`"
+                f"that paths start from with {option('image_root')}, or leave its bag out with "
+                f"{option('skip_bad')}"
             )
     return ImageFiles(paths, size=size, channels=channels)
 

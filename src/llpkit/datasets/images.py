@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._limits import check_limit, check_regular, limit
-from llpkit._validation import whole
+from llpkit._validation import option, whole
 from llpkit.errors import LLPError
 
 Size = tuple[int, int]
@@ -30,7 +30,6 @@ Progress = Callable[[int, int], None]
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _CHUNK = 64
 _LARGEST = 2**14
-_REMEDY = "put the right file there, or leave its bag out with `skip_bad`"
 
 
 class BadImage(LLPError):
@@ -64,8 +63,11 @@ class ImageFiles:
             raise LLPError(f"channels = {channels!r}; give 3 for colour or 1 for grey")
         if size is not None:
             if not isinstance(size, Sequence) or len(size) != 2:
-                raise LLPError(f"`size` = {size!r}; give height and width")
-            size = whole("`size`", size[0], 1, _LARGEST), whole("`size`", size[1], 1, _LARGEST)
+                raise LLPError(f"{option('image_size')} = {size!r}; give height and width")
+            size = (
+                whole(f"{option('image_size')}", size[0], 1, _LARGEST),
+                whole("{option('image_size')}", size[1], 1, _LARGEST),
+            )
         self.channels = channels
         self.resize = size is not None
         self.size = size or self._first_size()
@@ -113,9 +115,9 @@ class ImageFiles:
         def check(rows: range) -> None:
             for row in rows:
                 try:
-                    self._read(row, self.size)
+                    self._read(row, self.size, remedy="")
                 except BadImage as error:
-                    bad[row] = str(error).removesuffix(f"; {_REMEDY}")
+                    bad[row] = str(error)
 
         self._over_all(check, progress)
         return dict(sorted(bad.items()))
@@ -152,14 +154,16 @@ class ImageFiles:
         assert failed is not None  # there is at least one row
         raise failed
 
-    def _read(self, row: int, size: Size | None) -> Pixels:
+    def _read(self, row: int, size: Size | None, remedy: str | None = None) -> Pixels:
         name = f"row {self.rows[row] + 1}: {self.paths[row]}"
         target = size if self.resize else None
-        image = read_image(self.paths[row], name, self.channels, target, remedy=_REMEDY)
+        if remedy is None:
+            remedy = f"put the right file there, or leave its bag out with {option('skip_bad')}"
+        image = read_image(self.paths[row], name, self.channels, target, remedy=remedy)
         if size is not None and image.shape[1:] != size:
             raise LLPError(
                 f"{name} is {_by(image.shape[1:])} pixels (height x width) but the first image is "
-                f"{_by(size)}; give the size that all are resized to with `size`"
+                f"{_by(size)}; give the size that all are resized to with {option('image_size')}"
             )
         return image
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from llpkit import _bounds, methods, networks
-from llpkit.augment import PRESETS
+from llpkit.augment import AUGMENTATIONS as PRESETS
 from llpkit.errors import LLPError
 from llpkit.experiments._run import EXPERIMENTS, VARIANTS, Record, Run
 from llpkit.methods import METHODS
-from llpkit.methods._likelihood import OPTION
+from llpkit.methods.tractability import OPTION
 from llpkit.networks import NETWORKS
 
 FOLDS = 10

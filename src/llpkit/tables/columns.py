@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.tables.table import Table
@@ -39,7 +40,7 @@ class NumberColumn:
     @classmethod
     def fit(cls, table: Table, name: str) -> "NumberColumn":
         """Mean and scale of the values that are there."""
-        hint = f"correct it, leave it empty, or keep it a category: `categorical={name!r}`"
+        hint = f"correct it, leave it empty, or keep it a category: {option('categorical', name)}"
         values = table.numbers(name, hint)
         there = values[~np.isnan(values)]
         with np.errstate(all="ignore"):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from llpkit._arrays import refuse
 from llpkit._counts import CountNaming, check_not_shares, whole_counts
 from llpkit._support import check_support, proportion_evidence
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
@@ -56,11 +57,12 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                "what is known of the counts? Name the columns of one of `count`, `proportion`, or "
-                f"`count_low` and `count_high`; {sum(kinds)} of them were given"
+                f"what is known of the counts? Name the columns of one of {option('count')}, "
+                f"{option('proportion')}, or "
+                f"{option('count_low')} and {option('count_high')}; {sum(kinds)} of them were given"
             )
         if self.decimals is not None and self.proportion is None:
-            raise LLPError("`decimals` belongs to `proportion`; leave it out")
+            raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
         codes, ids = table.groups(bag)
         counted = _Counted.of(table, bag, codes, ids, self.table)
         if self.count is not None:
@@ -93,7 +95,7 @@ class _Cells(CountNaming):
 
     @property
     def remedy(self) -> str:
-        return "give whole numbers from 0; proportions go in `proportion`"
+        return f"give whole numbers from 0; proportions go in {option('proportion')}"
 
     @property
     def as_integers(self) -> str:
@@ -101,15 +103,15 @@ class _Cells(CountNaming):
 
     @property
     def for_shares(self) -> str:
-        return f"use `proportion={self.columns[0]!r}`"
+        return f"use {option('proportion', self.columns[0])}"
 
     @property
     def for_counts(self) -> str:
-        return "counts go in `count`"
+        return f"counts go in {option('count')}"
 
     @property
     def of_size(self) -> str:
-        return "are rows of the bag missing? Proportions go in `proportion`"
+        return f"are rows of the bag missing? Proportions go in {option('proportion')}"
 
     def bag(self, b: int) -> str:
         return f"bag {self.ids[b]!r}"
@@ -208,8 +210,8 @@ class _Counted:
             np.isnan(values),
             lambda *i: (
                 f"{naming.cell(*i)} is empty; give the count. Where some are not known, use "
-                f"`count_low={columns!r}` `count_high={columns!r}` in place of `count`: an empty "
-                "cell is then no bound"
+                f"{option('count_low', columns)} {option('count_high', columns)} in place of "
+                f"{option('count')}: an empty cell is then no bound"
             ),
         )
         y = whole_counts(values, naming)
@@ -222,7 +224,8 @@ class _Counted:
     def bounds(self, low: Columns, high: Columns) -> Evidence:
         """Evidence from bounds; without a bound a count goes from 0 to the size of the bag."""
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError("`count_low` and `count_high` name different numbers of columns")
+            names = f"{option('count_low')} and {option('count_high')}"
+            raise LLPError(f"{names} name different numbers of columns")
         naming = self.naming(high if low is None else low)
         n = self.sizes if len(naming.columns) == 1 else self.sizes[:, None]
         first = self._bound(low, np.zeros_like(n))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.tables.columns import CategoryColumn, NumberColumn
 from llpkit.tables.selection import is_numeric
@@ -53,12 +54,16 @@ class FeatureEncoder:
         stray = sorted((numeric | categorical) - set(names))
         if both or stray:
             raise LLPError(
-                f"column {both[0]!r} is in `numeric` and in `categorical`; choose one"
+                f"column {both[0]!r} is in {option('numeric')} and in {option('categorical')}; "
+                "choose one"
                 if both
-                else f"column {stray[0]!r} is in `numeric` or `categorical` but is no feature"
+                else f"column {stray[0]!r} is in {option('numeric')} or {option('categorical')} "
+                "but is no feature"
             )
         if not names:
-            raise LLPError(f"{table.path} has no feature columns; name some with `features`")
+            raise LLPError(
+                f"{table.path} has no feature columns; name some with {option('features')}"
+            )
         return cls(
             tuple(
                 NumberColumn.fit(table, name)

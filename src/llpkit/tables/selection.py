@@ -5,6 +5,7 @@ from collections.abc import Container, Iterable
 
 import numpy as np
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -30,13 +31,13 @@ def is_numeric(table: Table, name: str) -> bool:
         row = int(table.comma_numbers(name).argmax())
         raise LLPError(
             f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
-            f"comma; {PLAIN_NUMBERS}, or keep the column a category: `categorical={name!r}`"
+            f"comma; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
         )
     if numbers > bad.total:
         raise LLPError(
             f"{table.cell(bad.row, name)} = {bad.written!r} is not a number, but "
             f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
-            f"it a category: `categorical={name!r}`"
+            f"it a category: {option('categorical', name)}"
         )
     return False
 

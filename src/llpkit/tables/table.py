@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from llpkit._files import atomic
 from llpkit._registry import did_you_mean
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.tables.csv import lines_of, read_csv, write_csv
@@ -209,7 +210,7 @@ class Table:
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
                 f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "
-                f"classes in their order: `class_names={names!r}`"
+                f"classes in their order: {option('class_names', names)}"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels

@@ -145,7 +145,7 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
             _check_same(y, rows)
         y = _of_bags(y, rows, np.append(starts, len(rows)), ids)
     evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
-    return Bags._of_groups(found, evidence)._as_they_appear()
+    return Bags._of_groups(found, evidence).in_row_order()
 
 
 def _check_order(found: Groups) -> None:

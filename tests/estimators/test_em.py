@@ -445,7 +445,7 @@ def test_not_converging_is_said():
     ("model", "message"),
     [
         (LLPClassifier(KNeighborsClassifier()), "KNeighborsClassifier.fit takes no sample_weight"),
-        (LLPClassifier(start="zero"), "start = 'zero'; known are additive, proportion"),
+        (LLPClassifier(start="zero"), "start = 'zero'; give additive or proportion"),
         (LLPClassifier(out_of_fold="yes"), "out_of_fold = 'yes'; known are auto"),
         (LLPClassifier(n_init=0), "n_init = 0; give a whole number from 1"),
         (LLPClassifier(n_folds=1), "n_folds = 1; give a whole number from 2"),

@@ -387,7 +387,7 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import _page as page
 
-    names = "cli runs demo experiments._progress training._fit runs._table_page"
+    names = "cli runs demo experiments training.fitting"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):

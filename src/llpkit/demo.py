@@ -18,9 +18,12 @@ from llpkit._files import locked, write_text
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import BaselineWarning, LLPError
+from llpkit.likelihood import posterior
 from llpkit.methods import METHODS
-from llpkit.report import Calibration, Page, Series, SummaryRow, summarise, write_page
-from llpkit.runs import FIGURES, REPORT, Place, environment, flat, wall
+from llpkit.report._data import Calibration, Series, SummaryRow, summarise
+from llpkit.report._page import Page, write_page
+from llpkit.report._wall import wall_bags
+from llpkit.runs import FIGURES, REPORT, Place, environment, flat
 from llpkit.training import Callback, Feed, Fitted, fit
 
 SIZES = (1, 12)
@@ -103,7 +106,7 @@ def demo(
                 p = model.predict_proba(inputs[split.test])
                 tested[method].append((p, data.truth[split.test]))  # type: ignore[index]
                 if seed == 0:
-                    shown[method] = wall(model, data, split.bags, inputs)
+                    shown[method] = _wall(model, data, split.bags, inputs)
     finally:
         torch.set_num_threads(threads)
     curves = []
@@ -183,6 +186,22 @@ def _run(
             callbacks=[_Watch(inputs, data.truth, split), tick],
             progress=False,
         )
+
+
+def _wall(model: Fitted, data: DataSet, bags: Bags, inputs: Tensor) -> list[Any]:
+    shown = bags[:12]
+    logits = torch.zeros(len(inputs))
+    logits[shown.rows] = model.logits(inputs[shown.rows])
+    phi = logits.sigmoid()
+    phi[shown.rows] = posterior(logits[shown.rows], shown.evidence, shown.offsets)
+    return wall_bags(
+        shown,
+        data.inputs,
+        logits.sigmoid(),
+        class_names=data.class_names,
+        posterior=phi,
+        truth=data.truth,
+    )
 
 
 class _Watch(Callback):

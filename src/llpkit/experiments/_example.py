@@ -6,7 +6,7 @@ from llpkit.errors import LLPError
 from llpkit.experiments._groups import Group
 from llpkit.experiments._run import Record, Run
 from llpkit.experiments._work import load
-from llpkit.report import ExampleBag
+from llpkit.report._results import ExampleBag
 from llpkit.report._wall import data_uri
 
 _FACES = "group-photos"  # of people: nothing of their pictures leaves the data set

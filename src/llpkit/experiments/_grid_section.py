@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from llpkit.experiments._run import Record
 from llpkit.experiments._tables import Tables, or_dash
-from llpkit.report import Column, Section, Table
+from llpkit.report._results import Column, Section, Table
 
 
 def grid(grid: Record, commands: Sequence[str], tables: Tables) -> Section:

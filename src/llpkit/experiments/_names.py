@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from llpkit.experiments._groups import Group, describe
 from llpkit.experiments._plan import PROTOCOLS
 from llpkit.experiments._sources import GRID
-from llpkit.report import Plot
+from llpkit.report._figures import Plot
 
 
 def prefixes(groups: Sequence[Group]) -> list[str]:

@@ -18,7 +18,7 @@ from llpkit.experiments._plan import names
 from llpkit.experiments._run import Record, Store
 from llpkit.experiments._summary import BOUND, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, commands_of, counted
-from llpkit.report import Chapter, Results, Section, figure_files, write_results
+from llpkit.report._results import Chapter, Results, Section, figure_files, write_results
 
 PAGE, SUMMARY, FILES = "report.html", "summary.md", "files.json"
 _TITLES = {

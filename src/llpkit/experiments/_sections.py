@@ -15,16 +15,10 @@ from llpkit.experiments._sources import DEFAULTS, GRID
 from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, between, cell, counted, or_dash, signed, two
 from llpkit.experiments._time_sections import time_to_accuracy
-from llpkit.report import (
-    Calibration,
-    Column,
-    Interval,
-    Section,
-    Table,
-    fold_curves,
-    intervals,
-    reliability,
-)
+from llpkit.report._comparisons import Interval, fold_curves, intervals
+from llpkit.report._data import Calibration
+from llpkit.report._figures import reliability
+from llpkit.report._results import Column, Section, Table
 
 
 def convergence(

@@ -11,7 +11,9 @@ from llpkit.experiments._run import Record
 from llpkit.experiments._sections import curve_rows, trained_with
 from llpkit.experiments._summary import FEWEST, LEVEL, REFERENCE, SELECTS
 from llpkit.experiments._tables import Tables, between, cell, commands_of, counted, two
-from llpkit.report import Column, Plot, Section, SizePoint, Table, epoch_curves, size_curves
+from llpkit.report._comparisons import SizePoint, epoch_curves, size_curves
+from llpkit.report._figures import Plot
+from llpkit.report._results import Column, Section, Table
 
 _KINDS = (("last epoch", "final"), ("selected epoch", "selected"))
 

@@ -11,7 +11,7 @@ from statistics import correlation, fmean, linear_regression, stdev
 
 from llpkit.experiments._groups import Group, by_number
 from llpkit.experiments._run import Record
-from llpkit.report import Calibration, Series
+from llpkit.report._data import Calibration, Series
 
 REFERENCE, BOUND = "mle", "supervised"
 PAPERS = "mle-pass"

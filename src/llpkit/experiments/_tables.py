@@ -10,7 +10,7 @@ from llpkit._files import write_text
 from llpkit.experiments import _summary as summary
 from llpkit.experiments._groups import Group
 from llpkit.experiments._run import Record
-from llpkit.report import styles
+from llpkit.report._style import styles
 
 
 class Tables:

@@ -10,8 +10,9 @@ from llpkit.experiments._plan import WARM_UP
 from llpkit.experiments._summary import BOUND, LEVEL, PAPERS, REFERENCE
 from llpkit.experiments._tables import Tables, cell, commands_of, or_dash, ratio
 from llpkit.experiments._times import BELOW, Reach
-from llpkit.report import Column, Section, Series, Table, epoch_times, time_curves
-from llpkit.report._data import decimals
+from llpkit.report._data import Series, decimals
+from llpkit.report._figures import epoch_times, time_curves
+from llpkit.report._results import Column, Section, Table
 
 _PAPERS_TIME = (
     f" The paper's {REFERENCE} makes a pass over the training data after every epoch, which is "

@@ -79,7 +79,7 @@ def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None =
         write_figures(plots, Path(figures_dir))
 
     light, dark = css_variables()
-    text = template("page.html").render(
+    text = template("old/page.html").render(
         page=page,
         sections=sections,
         wall=wall,

@@ -135,7 +135,7 @@ def write_results(results: Results, path: Path, *, figures_dir: Path | None = No
                 made = "\n".join([*(section.commands or chapter.commands), *results.commands])
                 write_figures(section.plots, figures_dir, made)
     light, dark = css_variables()
-    text = template("results.html").render(
+    text = template("old/results.html").render(
         results=results,
         styles=results.look,
         light=light,

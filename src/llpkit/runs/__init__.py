@@ -13,7 +13,7 @@ from llpkit.runs._fit import (
     unfinished,
 )
 from llpkit.runs._measure import measure
-from llpkit.runs._page import FIGURES, wall
+from llpkit.runs._page import FIGURES
 from llpkit.runs._place import REPORT, Place
 from llpkit.runs._predict import (
     Predictions,
@@ -56,6 +56,5 @@ __all__ = [
     "predict",
     "take",
     "unfinished",
-    "wall",
     "write_predictions",
 ]

@@ -29,6 +29,8 @@ Settings = dict[str, Any]
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel = 2
+_DEPTH = 20
+"""Levels of a configuration; its own sections have three."""
 _NOTHING = "what is there to learn from? Name a dataset or a table"
 
 
@@ -66,7 +68,7 @@ def _columns(value: Any) -> str | list[str] | None:
         return value
     names = list(value) if isinstance(value, list | tuple) else []
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("give the name of a column, or a list of one a class")
+        raise ValueError("give the name of a column, or a list with one per class")
     return names[0] if len(names) == 1 else names
 
 
@@ -106,7 +108,7 @@ class Data(_Section):
     bag_size: Annotated[int | tuple[int, int] | None, PlainValidator(_bag_size)] = None
 
     table: str | None = None
-    """A CSV or Parquet file, one row an instance."""
+    """A CSV or Parquet file, one row per instance."""
     bag: str | None = None
     count: Columns = None
     count_low: Columns = None
@@ -292,9 +294,7 @@ def read(path: Path) -> Settings:
     try:
         check_regular(path)
         check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
-        text = path.read_bytes()
-        _check_aliases(path, text)
-        content = yaml.safe_load(text)
+        content = yaml.load(path.read_bytes(), plain_loader(path))
     except LLPError:
         raise
     except FileNotFoundError as error:
@@ -313,16 +313,46 @@ def read(path: Path) -> Settings:
     return content
 
 
-def _check_aliases(path: Path, text: bytes) -> None:
-    """Refuse references to other parts of the file: a few lines of them can stand for billions."""
+def plain_loader(where: object) -> Any:
+    """A loader of plain YAML: no references, few levels, every key once.
+
+    ``where`` stands in messages.
+    """
     import yaml
 
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise LLPError(
-                f"{path}: line {event.start_mark.line + 1} refers to *{event.anchor}; references "
-                "are not read in a configuration, write the value itself"
-            )
+    def refuse(node: Any, wrong: str) -> None:
+        raise LLPError(f"{where}: line {node.start_mark.line + 1} {wrong}")
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for billions
+                refuse(
+                    event,
+                    f"refers to *{event.anchor}; references are not read in a configuration, "
+                    "write the value itself",
+                )
+            self.depth += 1
+            if self.depth > _DEPTH:  # the scanner's time grows with the square of the depth
+                refuse(event, f"is nested more than {_DEPTH} levels deep; settings need a few")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            content = super().construct_mapping(node, deep=deep)
+            if len(content) < len(node.value):
+                seen = set()
+                for part, _ in node.value:
+                    key = self.construct_object(part, deep=True)
+                    if key in seen:
+                        refuse(part, f"gives {key!r} a second time; keep one of the two")
+                    seen.add(key)
+            return content
+
+    return Loader
 
 
 def merge(settings: Settings, options: Mapping[str, Any]) -> Settings:

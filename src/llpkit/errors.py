@@ -9,6 +9,10 @@ class LLPError(ValueError):
     """
 
 
+class Diverged(LLPError):
+    """Training left the numbers: the loss, or what the network returns, is not finite."""
+
+
 class TooManyStates(LLPError):
     """The exact likelihood of a bag of many classes is out of reach.
 
@@ -39,4 +43,4 @@ class ApproximationWarning(UserWarning):
 
 
 class BaselineWarning(UserWarning):
-    """A model explains its bags no better than one constant rate for every instance does."""
+    """A model does not clearly explain its bags better than one constant rate for all instances."""

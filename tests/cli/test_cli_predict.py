@@ -83,6 +83,16 @@ def test_without_counts_there_is_no_posterior(llpkit, run, survey):
     assert list(rows_of("p.csv")[0]) == ["age", "region", "probability", "label"]
 
 
+def test_why_there_is_no_posterior_is_told_in_full(llpkit, run):
+    Path("new.csv").write_text(
+        "district,n_yes,age,region\nup; down,1,30,north\nup; down,2,40,south\n"
+    )
+    done = llpkit("predict", run, "new.csv", "--out", "p.csv")
+    assert done.code == 0
+    assert "no posterior" in done.err
+    assert "up; down" in done.err
+
+
 def test_a_data_set_and_the_run_s_own_data(llpkit):
     options = ("--dataset", "digits", "--epochs", 1, "--quiet", "--out", "digits-run")
     assert llpkit("fit", *options).code == 0

@@ -1,6 +1,7 @@
 """The one call, its refusals, and what the loop promises."""
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from torch import nn
 import llpkit
 from llpkit import LLPError
 from llpkit._files import add_checksums
+from llpkit.errors import Diverged
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
@@ -500,13 +502,24 @@ def test_no_half_written_file_is_left(tmp_path, monkeypatch):
         def on_epoch(self, session, row):  # noqa: ARG002
             if row["epoch"] == 2:
                 self.before = (tmp_path / "checkpoint.pt").read_bytes()
-                monkeypatch.setattr(os, "fsync", fail)
+                monkeypatch.setattr(os, "replace", fail)
 
     disk = Fill()
     with pytest.raises(LLPError, match=r"checkpoint\.pt cannot be written: disk full"):
         quick(run_dir=tmp_path, callbacks=disk)
     assert (tmp_path / "checkpoint.pt").read_bytes() == disk.before
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(0, False), (1, True)])
+def test_checkpoints_wait_for_the_disk_where_epochs_take_time(
+    tmp_path, monkeypatch, seconds, waits
+):
+    clock, synced = itertools.count(step=seconds) if seconds else itertools.repeat(0), []
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(os, "fsync", synced.append)
+    quick(epochs=3, run_dir=tmp_path)
+    assert (len(synced) >= 3) if waits else not synced
 
 
 def test_a_checkpoint_is_not_overwritten(tmp_path):
@@ -643,7 +656,7 @@ def test_inputs_must_be_numbers():
 
 def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
-        LLPError, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
+        Diverged, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
     ):
         quick(lr=1e30, optimizer="sgd")
 
@@ -721,6 +734,8 @@ class Ends(nn.Module):
         (3, nn.Softmax(1)),
         (3, lambda z: z.sigmoid()),
         (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+        (1, lambda z: z.sigmoid().clamp(1e-6, 1 - 1e-6)),
+        (3, lambda z: z.softmax(1).clamp_min(0.3)),
     ],
 )
 def test_a_network_that_returns_probabilities_is_refused(outputs, end):
@@ -748,6 +763,18 @@ def test_a_network_of_logits_is_taken(outputs, end):
     if outputs == 3:
         bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
     llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_a_last_layer_of_zeros_is_no_softmax(outputs):
+    """Its outputs are its bias, the rates of the classes, say, which sum to one."""
+    x, truth, bags = toy()
+    if outputs == 3:
+        bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    network = nn.Linear(3, outputs)
+    nn.init.zeros_(network.weight)
+    nn.init.constant_(network.bias, 1 / outputs)
+    llpkit.fit(network, bags, x, epochs=1, progress=False)
 
 
 def test_the_look_at_the_network_leaves_no_trace():

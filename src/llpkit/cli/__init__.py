@@ -5,7 +5,6 @@ Heavy imports stand inside the commands, so that help comes at once.
 
 import io
 import json
-import re
 import shlex
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from llpkit._files import place_of
 from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
@@ -85,11 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"{error.object!r} is not UTF-8; use other characters, or rename the file")
     except OSError as error:  # a full disk, a folder without permission
         return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not re.search("out of|allocate memory", str(error)):
-            raise
+    except _no_memory():
         return _fail("not enough memory; use a smaller batch size, less data or --resident false")
     return 0
+
+
+def _no_memory() -> tuple[type[Exception], ...]:
+    """What is raised where memory ends; torch's own error is known if torch was loaded at all."""
+    torch = sys.modules.get("torch")
+    return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 @contextmanager
@@ -182,6 +186,7 @@ def demo(
     """
     from llpkit import demo as show
 
+    out = place_of("--out", out)
     with demo_progress(quiet) as progress:
         result = show.demo(out, seeds=seeds, epochs=epochs, quick=quick, callback=progress)
     if not quiet:
@@ -198,7 +203,7 @@ def fit(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A configuration (.yaml), or a table (CSV or Parquet, one row an instance).",
+            help="A configuration (.yaml), or a table (CSV or Parquet, one row per instance).",
             metavar="[CONFIG.yaml|TABLE]",
             show_default=False,
         ),
@@ -246,6 +251,7 @@ def fit(
     from llpkit import runs
     from llpkit._files import check_apart
 
+    out = None if out is None else place_of("--out", out)
     names = {setting.path: setting.name for setting in SETTINGS if setting.path in given}
     file: dict[str, Any] = {}
     if source is not None:
@@ -304,7 +310,7 @@ def predict(
 
     [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 from the threshold on;
     [bold]posterior[/bold] is the probability given also the counts of the row's bag, where the
-    table has them. With more than two classes there is one column of each a class, and the label
+    table has them. With more than two classes there is one column of each per class, and the label
     is the name of the most probable one.
 
     [bold]Examples[/bold]

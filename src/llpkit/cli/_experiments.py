@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llpkit._files import place_of
 from llpkit.cli._options import key_values
 from llpkit.cli._printing import echo, note, terminal
 from llpkit.errors import LLPError
@@ -126,7 +127,7 @@ def reproduce(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Run the paper's experiments: every method, the same folds, one record a run.
+    """Run the paper's experiments: every method, the same folds, one record per run.
 
     [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
     [bold]epoch-time[/bold]: each method alone on the machine, in turns.
@@ -168,7 +169,7 @@ def reproduce(
         raise LLPError(f"{experiment!r} is none of {', '.join(EXPERIMENTS)}, all and check")
     if (experiment == "check") != bool(records):
         raise LLPError("check takes the files of records, and nothing else does")
-    store = Store(out or [Path("llpkit-results")])
+    store = Store([place_of("--out", path) for path in out or [Path("llpkit-results")]])
     ends, command = deadline(time_limit), _command(ctx.obj or [])
     place = Place(
         tuple(store.folders),
@@ -278,6 +279,7 @@ def report(
     for folder in results:
         if not (folder / "records").is_dir():
             raise LLPError(f"{folder} holds no records; give a folder of llpkit reproduce")
+    out = None if out is None else place_of("--out", out)
     echo(write_report(Store(results), out, data_dir, _command(ctx.obj or [])))
 
 

@@ -66,7 +66,7 @@ SETTINGS = [
     Setting("data.bag", "Column of the bag.", "COLUMN", TABLE),
     Setting(
         "data.count",
-        "Column of the bag's positives; repeat, one a class, for more than two classes.",
+        "Column of the bag's positives; repeat, one per class, for more than two classes.",
         "COLUMN",
         TABLE,
         True,
@@ -75,7 +75,7 @@ SETTINGS = [
     Setting("data.count_high", "Column of the most it may be.", "COLUMN", TABLE, True),
     Setting("data.proportion", "Column of the share of positives.", "COLUMN", TABLE, True),
     Setting("data.decimals", "Decimals that the proportions were rounded to.", "N", TABLE),
-    Setting("data.counts_table", "A second table with the counts, one row a bag.", "FILE", TABLE),
+    Setting("data.counts_table", "A second table with the counts, one row per bag.", "FILE", TABLE),
     Setting("data.features", "Column to learn from; repeat (all others).", "COLUMN", TABLE, True),
     Setting("data.numeric", "Feature that must be a number; repeat.", "COLUMN", TABLE, True),
     Setting(
@@ -244,10 +244,12 @@ def _value(key: str, text: str) -> Any:
     """A value of YAML without dates, references and tags: an option has no use for them."""
     import yaml  # type: ignore[import-untyped]
 
+    from llpkit.config import plain_loader
+
     kinds = ("null", "bool", "int", "float", "str", "seq", "map")
     known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class Loader(plain_loader(key)):  # type: ignore[misc]
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
             first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
             for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -261,6 +263,8 @@ def _value(key: str, text: str) -> Any:
 
     try:
         return yaml.load(text, Loader)
+    except LLPError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LLPError(
             f"{key}={_SHORT.repr(text)}: the value cannot be read; give a number, a word or a list "

@@ -22,7 +22,7 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
 
     start = content[:4096]
     if not start.strip() and not content.strip():
-        raise LLPError(f"{path} is empty; give a header line and one row an instance")
+        raise LLPError(f"{path} is empty; give a header line and one row per instance")
     if b"\0" in start:
         raise LLPError(
             f"{path} is not a CSV: it starts with {content[:8]!r}; save the table as CSV in UTF-8 "

@@ -38,7 +38,7 @@ _PARQUET = (".parquet", ".pq")
 
 
 class Table:
-    """A CSV or Parquet file: one row an instance, or one row a bag.
+    """A CSV or Parquet file: one row per instance, or one row per bag.
 
     A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
     either case. As the name of a bag or of an image only an empty value is missing.
@@ -60,7 +60,7 @@ class Table:
         if twice:
             raise LLPError(f"{path}: two columns are called {twice[0]!r}; rename one")
         if not len(data) or not self.names:
-            raise LLPError(f"{path} has no rows below its header; give one row an instance")
+            raise LLPError(f"{path} has no rows below its header; give one row per instance")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Table":
@@ -286,13 +286,19 @@ def _content(file: Path) -> bytes:
     import pyarrow as pa
 
     check_regular(file)
-    parts, unpacked = [], 0
-    with pa.input_stream(str(file), compression="detect") as stream:
-        while part := stream.read(2**24):
-            parts.append(part)
+
+    def opened() -> Any:
+        return pa.input_stream(str(file), compression="detect")
+
+    unpacked = 0
+    with opened() as stream:  # measured before anything is kept: a bomb is never in memory
+        if not isinstance(stream, pa.CompressedInputStream):
+            return bytes(stream.read())
+        while part := stream.read(2**20):
             unpacked += len(part)
             check_unpacked(file, unpacked)
-    return b"".join(parts)
+    with opened() as stream:
+        return bytes(stream.read(unpacked))
 
 
 def _decimal_comma(text: Any, known: bool) -> str | None:
@@ -348,12 +354,11 @@ def _parquet(path: Path, content: bytes) -> Any:
 
     try:
         source = pq.ParquetFile(pa.BufferReader(content))
-        batches, unpacked = [], 0
-        for batch in source.iter_batches():
-            batches.append(batch)
+        unpacked = 0
+        for batch in source.iter_batches():  # as above
             unpacked += batch.nbytes
             check_unpacked(path, unpacked)
-        table = pa.Table.from_batches(batches, source.schema_arrow)
+        table = pa.Table.from_batches(list(source.iter_batches()), source.schema_arrow)
         table.validate(full=True)  # damage may show only when text is decoded
         table.column_names  # noqa: B018
         return table

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import atomic
+from llpkit._files import atomic, place_of
 from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
 
@@ -55,15 +55,22 @@ class Untrusted(LLPError):
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator, or a pipeline that ends in one, to a skops file.
 
-    Of parts that :func:`load` would only make when told to, a warning is given. Models of LightGBM
-    and XGBoost are such parts too.
+    A warning names all types that :func:`load` would only make if they are trusted, such as the
+    models of LightGBM and XGBoost and the classifiers by neighbours of scikit-learn.
     """
     import skops.io
 
-    file = Path(os.path.expanduser(path))
+    from llpkit.estimators._untrusted import strange_estimators
+
+    file = place_of("path", path).expanduser()
     with atomic(file) as temporary:
         skops.io.dump(estimator, temporary, compression=zipfile.ZIP_DEFLATED)
         strange = _strange(skops.io.get_untrusted_types(file=temporary), ())
+    try:
+        strange += [name for name in strange_estimators(estimator, ()) if name not in strange]
+    except Exception as error:  # of what it does not know, the check raises all kinds
+        warnings.warn(f"{file} cannot be loaded again: {error}", UserWarning, stacklevel=2)
+        return
     if strange:
         warnings.warn(
             f"{file} holds objects of {', '.join(strange)}; to load it pass trusted={strange}",
@@ -87,7 +94,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
 
     from llpkit.estimators._untrusted import strange_estimators
 
-    file = Path(os.path.expanduser(path))
+    file = place_of("path", path).expanduser()
     try:
         check_regular(file)
         content = file.read_bytes()
@@ -98,7 +105,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         strange = _strange(found, trusted)
         if not strange:
             estimator = skops.io.loads(content, trusted=found)
-            strange = strange_estimators(estimator, trusted)
+            strange = strange_estimators(estimator, trusted, bound_jobs=True)
         if strange:
             raise Untrusted(file, strange)
         return estimator

@@ -65,16 +65,21 @@ def name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def strange_estimators(part: Any, trusted: Collection[str]) -> list[str]:
-    """Check all parts of an estimator; the names of types in it that have to be trusted."""
+def strange_estimators(
+    part: Any, trusted: Collection[str], *, bound_jobs: bool = False
+) -> list[str]:
+    """Check all parts of an estimator; the names of types in it that have to be trusted.
+
+    ``bound_jobs`` lets no part use more processes than there are cores.
+    """
     strange: set[str] = set()
-    _Walk(trusted, strange).count(part)
+    _Walk(trusted, strange, bound_jobs).count(part)
     return sorted(strange)
 
 
 class _Walk:
-    def __init__(self, trusted: Collection[str], strange: set[str]) -> None:
-        self.trusted, self.strange = trusted, strange
+    def __init__(self, trusted: Collection[str], strange: set[str], bound_jobs: bool) -> None:
+        self.trusted, self.strange, self.bound_jobs = trusted, strange, bound_jobs
         self.counts: dict[int, int | None] = {}
         self.kept: list[Any] = []  # so that no id is given twice
 
@@ -130,7 +135,7 @@ class _Walk:
             for key in attributes:
                 if isinstance(getattr(type(part), key, None), types.FunctionType):
                     raise Unsound(f"{type(part).__name__}.{key} is not its own")
-            jobs = attributes.get("n_jobs")
+            jobs = attributes.get("n_jobs") if self.bound_jobs else None
             if isinstance(jobs, int) and jobs > (cores := os.cpu_count() or 1):
                 part.n_jobs = cores
         if isinstance(part, BaseDecisionTree) and "tree_" in attributes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from llpkit._device import device_of
+from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 from llpkit.experiments._machine import end_with, status_folder, turn
 from llpkit.experiments._plan import at_least_one, known
@@ -293,7 +294,7 @@ def read(path: Path) -> Record | None:
     import json
 
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        return dict(json.loads(read_regular(path)))
     except (OSError, ValueError):
         return None
 

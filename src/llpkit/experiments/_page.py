@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from llpkit._files import Checksums, sha256, write_text
+from llpkit._files import Checksums, claim, sha256, write_text
 from llpkit.errors import LLPError
 from llpkit.experiments import _grid_section, _sections, _size_sections, _time_sections
 from llpkit.experiments._doubts import doubts
@@ -122,18 +122,9 @@ def _quick(records: Sequence[Record]) -> list[str]:
 def _own_files(out: Path, names: set[str]) -> Iterator[None]:
     """While these files are written: overwrite only what a report wrote here before.
 
-    What it wrote and this one does not is removed, unless it was changed since. The list of names
-    is written first, so that files of a call that was killed are known as well.
+    What it wrote and this one does not is removed, unless it was changed since.
     """
-    found = Checksums.read(out, FILES)
-    before = {} if found is None else found.files
-    for name in sorted({*names, FILES} - {*before, *([FILES] if found else [])}):
-        if (out / name).exists():
-            raise LLPError(
-                f"{out / name} was not written by llpkit report, and would be overwritten; choose "
-                "another folder with --out, or move it away"
-            )
-    Checksums(out, dict.fromkeys(sorted(names), "") | before).write(FILES)
+    before = claim(out, names, FILES)
     yield
     for name in sorted(set(before) - names):
         old = out / name

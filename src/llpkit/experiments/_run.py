@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from llpkit._files import write_text
+from llpkit._limits import check_regular, read_regular
 from llpkit.errors import LLPError
 from llpkit.experiments._machine import locked
 from llpkit.experiments._record import wrong_with
@@ -274,6 +275,8 @@ class Store:
 def _claim(path: Path) -> IO[str] | None:
     """A file that is locked, unless another process has it."""
     while True:
+        with contextlib.suppress(FileNotFoundError):
+            check_regular(path)
         file = path.open("w")
         if not locked(file.fileno(), alone=True):
             file.close()
@@ -319,7 +322,7 @@ def parsed(path: Path) -> Record:
 def _looked_at(path: Path) -> tuple[Record, str]:
     """What is in a file, and what is wrong with it as a record: empty if nothing is."""
     try:
-        record = dict(json.loads(path.read_text(encoding="utf-8")))
+        record = dict(json.loads(read_regular(path)))
         if record["format"] != FORMAT:
             return record, f"it is of format {record['format']}, not {FORMAT}"
         if ("error" in record) != path.name.endswith(".error.json"):

@@ -26,7 +26,7 @@ from llpkit import datasets, evaluation, plugins
 from llpkit._files import atomic
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
-from llpkit.errors import BaselineWarning, LLPError
+from llpkit.errors import BaselineWarning, Diverged, LLPError
 from llpkit.experiments._run import Record, Run, Store
 from llpkit.methods import METHODS
 from llpkit.runs import checksum, environment
@@ -99,7 +99,7 @@ def _carry_out(run: Run, place: Place, store: Store) -> str:
     except Exception as error:
         about["error"] = f"{type(error).__name__}: {error}"
         if isinstance(error, LLPError):
-            about["diverged"] = "lower the learning rate" in str(error)
+            about["diverged"] = isinstance(error, Diverged)
         else:
             about["traceback"] = traceback.format_exc()
         store.write_error(run, about)

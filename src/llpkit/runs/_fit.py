@@ -19,6 +19,7 @@ import torch
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
+from llpkit._limits import read_regular
 from llpkit.bags import Bags
 from llpkit.config import Config, Settings, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
@@ -118,7 +119,8 @@ def _found(config: Config, place: Place) -> Finished | None:
     if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
         return None
     table = ESTIMATOR in checked.files
-    model = load_table_model(place.out) if table else train.load(place.out)
+    # A run that this very command began is no stranger's.
+    model = load_table_model(place.out, trust=True) if table else train.load(place.out)
     return _measured(place.out, model, data, divide(data.bags, config))
 
 
@@ -164,8 +166,9 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.method}
+    baseline = model.details["baseline"]
     about = (
-        model.details["baseline"].get("warning"),
+        baseline.get("warning") or baseline.get("note"),
         evaluation.approximation_note(*parts.values()),
         _measured_note(model, parts["training"]),
     )
@@ -253,7 +256,7 @@ def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
 def _sha256(file: Path) -> str:
     """The checksum of the data in a record."""
     try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["data"]["sha256"])
+        return str(json.loads(read_regular(file))["data"]["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LLPError(f"{file} is damaged; start the run afresh with --force") from error
 

@@ -23,6 +23,7 @@ from llpkit._files import (
     write_text,
     writing,
 )
+from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 
 CHECKPOINT, REPORT = "checkpoint.pt", "report.html"
@@ -49,7 +50,7 @@ class Place:
 
     def _is_ours(self) -> bool:
         try:
-            return bool(json.loads((self.home / _MARK).read_bytes()) == _ABOUT)
+            return bool(json.loads(read_regular(self.home / _MARK)) == _ABOUT)
         except (OSError, ValueError):
             # A kill between making the folder and marking it, or while it was removed.
             return self.home.is_dir() and all(is_ours(path.name) for path in self.home.iterdir())
@@ -119,8 +120,8 @@ class Place:
         found = Checksums.read(self.out)
         if found is None or REPORT not in found.files:
             raise LLPError(
-                f"{self.out} has no list of checksums that tells its files as llpkit's, so --force "
-                "does not replace it; remove it yourself, or choose another directory"
+                f"{self.out} has no {CHECKSUMS} that lists its files as llpkit's, so --force does "
+                "not replace it; remove it yourself, or choose another directory"
             )
         if foreign := found.foreign():
             raise LLPError(

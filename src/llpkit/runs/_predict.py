@@ -130,8 +130,8 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         except LLPError as error:
             if data.counts_table is not None:
                 raise
-            fact = str(error).partition("; ")[0]  # remedies are those of fit
-            bags, missing = None, [f"no posterior: {fact}; it takes whole bags and their counts"]
+            bags = None
+            missing = [f"no posterior: {error}; a posterior takes whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
@@ -212,7 +212,7 @@ def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[s
 def _named(
     what: str, probability: Tensor, class_names: Sequence[str], known: Any
 ) -> dict[str, Any]:
-    """One column, or one a class; null where nothing is known."""
+    """One column, or one per class; null where nothing is known."""
     import pyarrow as pa
 
     values = probability.float().numpy()
@@ -269,7 +269,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         if data.label is not None:
             names = data.class_names or run.class_names
             if len(names) != len(run.class_names):
-                raise LLPError(f"--class-name was given {len(names)} times; give one a class")
+                raise LLPError(f"--class-name was given {len(names)} times; give one per class")
             truth = torch.from_numpy(table.labels(data.label, names))
     if bags is None and truth is None:
         raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")

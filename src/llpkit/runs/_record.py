@@ -62,7 +62,7 @@ def _processor() -> str:
 
 
 def flat(record: Settings) -> dict[str, object]:
-    """A record for a page: one line a name."""
+    """A record for a page: one line per name."""
     flat: dict[str, object] = {}
     for key, value in record.items():
         if isinstance(value, dict):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import evaluation
-from llpkit._files import Checksums, add_checksums, write_text
+from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet, FeatureEncoder
 from llpkit.errors import LLPError
@@ -61,6 +61,7 @@ class TableModel(Fitted):
         from llpkit import estimators
 
         folder = Path(directory)
+        claim(folder, (ESTIMATOR, DESCRIPTION))
         with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)
@@ -131,38 +132,13 @@ def _baseline(
         one = None
         if part is not None and known:
             log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
-            if part is bags:
-                count = _parameters(model.estimator)
-                one = evaluation.gain(log_p, part, rate, trained_on=bags, parameters=count)
-                if _out_of_fold(model.estimator):
-                    # Trees learn bags by heart. The first fits had not seen the bags that they are
-                    # judged by; the later ones repeat what their own posteriors told them.
-                    first = float(model.estimator.log_likelihoods_[0])
-                    one = one._replace(log_likelihood=first)
-            else:
-                one = evaluation.gain(log_p, part, rate)
+            one = evaluation.gain(log_p, part, rate)
             found[f"{prefix}log_likelihood"] = one.baseline
         gains.append(one)
     note = evaluation.baseline_note(*gains)
-    if note is None:
-        return found
-    if gains[1] is None and _out_of_fold(model.estimator):
-        note += " (the log-likelihood is that of the first fits of EM, which had not seen the bag)"
-    return found | {"warning": note}
-
-
-def _out_of_fold(estimator: Any) -> bool:
-    return bool(getattr(estimator, "out_of_fold_", False) and len(estimator.log_likelihoods_))
-
-
-def _parameters(estimator: Any) -> int | None:
-    """How many numbers an estimator fits to the bags' counts, where that is known."""
-    if _out_of_fold(estimator):  # those of the additive model that EM starts from
-        return 8 * int(estimator.n_features_in_) * max(1, len(estimator.classes_) - 1)
-    inner = getattr(estimator, "estimator_", estimator)
-    if hasattr(inner, "coef_"):
-        return int(np.size(inner.coef_) + np.size(getattr(inner, "intercept_", ())))
-    return None
+    if note is not None:
+        return found | {"warning": note}
+    return found if gains[1] is not None else found | {"note": evaluation.UNJUDGED}
 
 
 def load(folder: Path, trust: bool = False) -> TableModel:

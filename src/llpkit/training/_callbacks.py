@@ -105,7 +105,7 @@ class Progress(Callback):
             )
 
     def on_epoch(self, session: Any, row: Row) -> None:
-        figures = _figures(row)
+        figures = _figures(row, last=row["epoch"] == session.epochs)
         if self.bar is not None:
             self.bar.update(self.job, completed=row["epoch"], figures=figures)
             return
@@ -124,7 +124,7 @@ class Progress(Callback):
             self.bar.stop()
 
 
-def _figures(row: Row) -> str:
+def _figures(row: Row, last: bool = False) -> str:
     """The measures of an epoch, each log-likelihood beside that of a constant rate."""
     parts = []
     for prefix, name in (("", "bag log-lik"), ("held_out_", "held out")):
@@ -135,6 +135,8 @@ def _figures(row: Row) -> str:
         parts.insert(1, f"prop. error {row['proportion_error']:.3f}")
     if not parts:
         parts.append(f"loss {row['loss']:.3f}")
+    if last and "held_out_log_likelihood" not in row:
+        parts.append("whether it learned cannot be known without held_out bags")
     spent = row["measure_seconds"]
     if spent > 0.1 and spent > 0.5 * row["seconds"]:
         parts.append(f"measuring takes {spent / (spent + row['seconds']):.0%} of an epoch")

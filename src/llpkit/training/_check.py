@@ -91,9 +91,9 @@ def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
 
 
 _VIEWS = {
-    "Alias", "AsStrided", "Clone", "Copy", "Expand", "Index", "Permute", "ReshapeAlias", "Select",
-    "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze",
-    "View",
+    "Alias", "AsStrided", "Clamp", "ClampMax", "ClampMin", "Clone", "Copy", "Expand", "Index",
+    "Permute", "ReshapeAlias", "Select", "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose",
+    "Unbind", "UnsafeView", "Unsqueeze", "View",
 }  # fmt: skip
 _BOUNDED = {"Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Softmax": "softmax"}
 
@@ -137,7 +137,9 @@ def _last_function(output: Tensor) -> str | None:
             return _BOUNDED[kind]
         node = node.next_functions[0][0] if kind in _VIEWS and node.next_functions else None
     values = output.detach().double()
-    if values.dim() == 2 and values.shape[1] > 1 and len(values) > 1 and bool((values >= 0).all()):
+    if values.dim() != 2 or values.shape[1] == 1 or bool((values == values[:1]).all()):
+        return None  # a last layer of zeros gives its bias, whose sum says nothing
+    if bool((values >= 0).all()):
         ones = (values.sum(1) - 1).abs() < 1e-5
         return "softmax (its rows sum to one)" if bool(ones.all()) else None
     return None

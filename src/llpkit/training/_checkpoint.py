@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from llpkit._files import write_bytes
+from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 
 _HEAD = b"llpkit checkpoint, sha256 "
@@ -25,12 +26,12 @@ _PARTS = [
 ]
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write the state of a run, after a line with its checksum."""
+def save_checkpoint(path: Path, state: dict[str, Any], *, sync: bool = True) -> None:
+    """Write the state of a run, after a line with its checksum; ``sync`` waits for the disk."""
     stream = io.BytesIO()
     torch.save(state, stream)
     content = stream.getvalue()
-    write_bytes(path, _HEAD + _digest(content) + content)
+    write_bytes(path, _HEAD + _digest(content) + content, sync=sync)
 
 
 def _digest(content: bytes) -> bytes:
@@ -39,7 +40,7 @@ def _digest(content: bytes) -> bytes:
 
 def _state(path: Path) -> dict[str, Any]:
     """What :func:`save_checkpoint` wrote, if every bit of it is there."""
-    raw = path.read_bytes()
+    raw = read_regular(path)
     start = raw.find(b"\n") + 1
     content = raw[start:]
     if raw[:start] != _HEAD + _digest(content):

@@ -17,10 +17,17 @@ from torch import Tensor, nn
 
 from llpkit import _bounds, methods, networks
 from llpkit._device import device_of
-from llpkit._files import locked
+from llpkit._files import locked, place_of
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
-from llpkit.evaluation import Gain, baseline_note, gain, measurable, warn_of_approximation
+from llpkit.evaluation import (
+    UNJUDGED,
+    Gain,
+    baseline_note,
+    gain,
+    measurable,
+    warn_of_approximation,
+)
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.training._batches import epoch_seed
@@ -70,7 +77,8 @@ def _one_at_a_time(function: _Function) -> _Function:
         with ExitStack() as held:
             held.enter_context(_training)
             if run_dir is not None:
-                held.enter_context(locked(Path(run_dir) / CHECKPOINT))
+                run_dir = place_of("run_dir", run_dir)
+                held.enter_context(locked(run_dir / CHECKPOINT))
             return function(*arguments, run_dir=run_dir, **options)
 
     return cast(_Function, alone)
@@ -109,16 +117,18 @@ def fit(
 ) -> Fitted:
     """Train a network that classifies single instances, from the counts of their bags.
 
-    Dropout, augmentation and shuffling draw from torch's global random numbers, which the run seeds
-    and puts back. So that a seed gives the same weights everywhere, calls in several threads run
-    one after the other; processes run side by side. A network that you build yourself has drawn
-    its weights before: seed torch, and build it, in one thread.
+    A seed gives the same weights everywhere. The order of the instances comes from a generator of
+    the run's own. The first weights of a named network, dropout, augmentation and the noise of
+    ``llp-gan`` come from torch's global random numbers, which the run seeds and puts back; so calls
+    in several threads run one after the other, and a thread of yours that draws from them meanwhile
+    (``torch.rand`` without a generator) changes those. Processes run side by side. A network that
+    you build yourself has drawn its weights before: seed torch, and build it, in one thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) an instance, or K logits for K
             classes; or a name for :func:`llpkit.networks.make`; or ``None`` for a default.
         bags: Which rows form which bag, and what is known of the counts.
-        inputs: One row an instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
+        inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
         method: A key of :data:`llpkit.methods.METHODS`, or a method of your own.
         epochs: Passes over the training data.
@@ -165,8 +175,9 @@ def fit(
     Returns:
         A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
         same bags if every instance had the same probability; a
-        :class:`~llpkit.errors.BaselineWarning` says if the model is not clearly better in the end
-        (:func:`llpkit.evaluation.gain` has the rule).
+        :class:`~llpkit.errors.BaselineWarning` says if the model is not better in the end, on the
+        held-out bags by more than two standard errors. Without ``held_out`` it is given only if the
+        model is no better even on the training bags: more than that these cannot tell.
 
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
@@ -298,8 +309,7 @@ def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, 
     if session.measure != "off":
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
         some = bags[even_sample(within, MEASURE_BUDGET)]
-        parameters = sum(p.numel() for p in session.network.parameters() if p.requires_grad)
-        training = _gain(session, some, trained_on=bags, parameters=parameters)
+        training = _gain(session, some)
     unseen = None if held_out is None else _gain(session, held_out)
     found: dict[str, Any] = {"rate": session.rate.tolist()}
     for prefix, part in (("", training), ("held_out_", unseen)):
@@ -309,15 +319,17 @@ def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, 
     if note is not None:
         found["warning"] = note
         warnings.warn(note, BaselineWarning, stacklevel=4)
+    elif unseen is None:
+        found["note"] = UNJUDGED
     return found
 
 
-def _gain(session: Session, bags: Bags, **options: Any) -> Gain | None:
+def _gain(session: Session, bags: Bags) -> Gain | None:
     if not bool(measurable(bags).any()):
         return None
     bags = bags.to(session.task.device)
     log_p = best_log_prob(session.bag_logits(bags), bags.evidence, bags.offsets)
-    return gain(log_p, bags, session.rate, **options)
+    return gain(log_p, bags, session.rate)
 
 
 def _measure(measure: Any) -> str:
@@ -362,7 +374,7 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is out of reach: they are too large for their "
-            "classes, and their counts are not exact; leave held_out away"
+            "classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
     warn_of_approximation(*parts, stacklevel=5)

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         return Batch(inputs, self.positions, self.offsets, evidence, self.weights)
 
 
-def plan_instances(num_instances: int, size: int) -> Plan:
+def plan_instances(num_instances: int, size: int, generator: torch.Generator | None = None) -> Plan:
     """Instances in random order.
 
     >>> plan = plan_instances(5, 3)
@@ -61,8 +61,9 @@ def plan_instances(num_instances: int, size: int) -> Plan:
     (1, [1.0, 1.0])
     """
     size = min(size, num_instances)
-    order, steps = torch.randperm(num_instances), -(-num_instances // size)
-    fillers = torch.randint(num_instances, (steps * size - num_instances,))
+    order = torch.randperm(num_instances, generator=generator)
+    steps = -(-num_instances // size)
+    fillers = torch.randint(num_instances, (steps * size - num_instances,), generator=generator)
     into = torch.cat([order, torch.full_like(fillers, num_instances)]).view(steps, size)
     real = into < num_instances
     number = real.sum(1)
@@ -74,7 +75,9 @@ def plan_instances(num_instances: int, size: int) -> Plan:
     )
 
 
-def plan_bags(bags: Bags, sizes: Tensor, size: int) -> tuple[Plan, list[int]]:
+def plan_bags(
+    bags: Bags, sizes: Tensor, size: int, generator: torch.Generator | None = None
+) -> tuple[Plan, list[int]]:
     """Whole bags in random order, on the host; and the bags that are larger than a batch.
 
     ``sizes`` and ``bags`` are on the CPU. The plan has no steps if all bags are large.
@@ -83,7 +86,7 @@ def plan_bags(bags: Bags, sizes: Tensor, size: int) -> tuple[Plan, list[int]]:
     size = min(size, total)
     fits = (sizes > 0) & (sizes <= size)
     small = fits.nonzero()[:, 0]
-    groups = [small[g] for g in bag_batches(sizes[small], size, join=False)]
+    groups = [small[g] for g in bag_batches(sizes[small], size, False, generator)]
     chosen = torch.cat(groups).numpy() if groups else np.zeros(0, dtype=np.int64)
     step = np.repeat(np.arange(len(groups)), [len(g) for g in groups])  # of each chosen bag
     n = sizes.numpy()[chosen]
@@ -96,7 +99,7 @@ def plan_bags(bags: Bags, sizes: Tensor, size: int) -> tuple[Plan, list[int]]:
     # Instances: those of the chosen bags one after another, then fillers.
     column = np.arange(size)
     taken = column < filled[:, None]  # (steps, S)
-    positions = torch.randint(total, (steps, size)).numpy()
+    positions = torch.randint(total, (steps, size), generator=generator).numpy()
     first = bags.offsets.numpy()[chosen]
     positions[taken] = np.repeat(first - ends + n, n) + np.arange(n.sum())
     into = np.where(taken, positions, total)

@@ -1,5 +1,6 @@
 """The training loop: short, resumable, and blind to instance labels."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from llpkit.augment import Augment
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
+from llpkit.errors import Diverged, LLPError
 from llpkit.evaluation import (
     baseline_log_likelihood,
     constant_rate,
@@ -39,6 +40,10 @@ MEASURES = ("auto", "all", "off")
 MEASURE_BUDGET = 2**22
 """States of the exact recursion that a measure of the training bags may cost in an epoch: with K
 classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
+
+_WORTH_A_SYNC = 0.1
+"""Seconds of training from which on a checkpoint waits for the disk, which takes some thousandths
+of a second: a loss of power then costs an epoch, and where epochs are shorter a few minutes."""
 
 AT_ONCE = 2**24
 """Values of inputs that a CUDA device prepares at once: enough to fill it, few enough to hold."""
@@ -91,6 +96,7 @@ class Session:
         self.rate = constant_rate(self._host_bags)
         self._baselines: dict[str, float] = {}
         self._sample = self._measured_bags()
+        self._order = torch.Generator()  # of instances and bags, whoever else draws meanwhile
 
     def _measured_bags(self) -> tuple[Bags, Tensor] | None:
         """The training bags whose likelihood is measured and where their logits are, if not all."""
@@ -116,7 +122,7 @@ class Session:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
         self.method.load_state_dict(state["method"])
-        self.history = state["history"]
+        self.history = json.loads(state["history"])
         self.best = state["best"]
         self.first_epoch = len(self.history)
         self.stop = state["stop"]
@@ -141,7 +147,8 @@ class Session:
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
                     if self.stop:
                         break
-                    torch.manual_seed(epoch_seed(self.seed, epoch))
+                    self._order.manual_seed(epoch_seed(self.seed, epoch))
+                    torch.manual_seed(epoch_seed(self.seed, epoch, 1))
                     self._epoch(epoch)
             finally:
                 for callback in self.callbacks:
@@ -192,7 +199,7 @@ class Session:
             callback.on_epoch(self, row)
         self.history.append(plain_row(row))
         if self.checkpoint is not None:
-            save_checkpoint(self.checkpoint, self._state())
+            save_checkpoint(self.checkpoint, self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: mean loss, and the logits as they went by."""
@@ -219,11 +226,11 @@ class Session:
             total += loss * len(batch.positions)
         return total / bags.num_instances, seen
 
-    def _diverged(self, loss: float, more: str = "") -> LLPError:
+    def _diverged(self, loss: float, more: str = "") -> Diverged:
         own = not type(self.method).__module__.startswith("llpkit.")
         name = type(self.method).__name__
         zeros = f"a logarithm of zero or a division by zero in the loss of {name}"
-        return LLPError(
+        return Diverged(
             f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
             f"(now {float(self.optimizer.param_groups[0]['lr']):g}) or look for "
             f"{zeros if own else 'extreme values in the inputs'}"
@@ -234,14 +241,14 @@ class Session:
         bags, size, replay = self.task.bags, self.task.batch_size, self._replay
         large: list[int] = []
         if self.method.batches == "instances":
-            plan = plan_instances(bags.num_instances, size)
+            plan = plan_instances(bags.num_instances, size, self._order)
         else:
-            plan, large = plan_bags(self._host_bags, self._sizes, size)
+            plan, large = plan_bags(self._host_bags, self._sizes, size, self._order)
         inputs = self._prepared(self._host_bags.rows[plan.positions])
         steps, plan = len(plan.positions), plan.to(self.task.device)
         replay.begin()
         done = 0
-        for turn in torch.randperm(steps + len(large)).tolist():
+        for turn in torch.randperm(steps + len(large), generator=self._order).tolist():
             if turn < len(large):
                 self._large(large[turn])
             else:
@@ -282,12 +289,13 @@ class Session:
     def _batches(self) -> Iterator[Batch | LargeBag]:
         bags, size, device = self.task.bags, self.task.batch_size, self.task.device
         if self.method.batches == "instances":
-            positions = [b.to(device) for b in instance_batches(bags.num_instances, size)]
+            drawn = instance_batches(bags.num_instances, size, self._order)
+            positions = [b.to(device) for b in drawn]
             rows = [bags.rows[p] for p in positions]
             for raw, where in zip(self.feed.stream(rows), positions, strict=True):
                 yield Batch(self._inputs(raw), where)
             return
-        chosen = bag_batches(self._sizes, size)
+        chosen = bag_batches(self._sizes, size, generator=self._order)
         large = [
             isinstance(self.method, BagMethod) and int(self._sizes[b].sum()) > size + 1
             for b in chosen
@@ -380,7 +388,7 @@ class Session:
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
-            "history": self.history,
+            "history": json.dumps(self.history),  # torch looks at every number of it otherwise
             "best": self.best,
             "stop": self.stop,
         }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from llpkit._files import Checksums, add_checksums, write_bytes, write_text
+from llpkit._files import Checksums, add_checksums, claim, place_of, write_bytes, write_text
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import labels_of, warn_of_approximation
@@ -31,7 +31,7 @@ class Fitted:
     """``None`` for binary labels, else K."""
     input_shape: tuple[int, ...]
     history: list[dict[str, Any]] = field(default_factory=list)
-    """One row an epoch: loss, bag log-likelihood, proportion error, seconds, …"""
+    """One row per epoch: loss, bag log-likelihood, proportion error, seconds, …"""
     chosen_epoch: int | None = None
     """The epoch whose weights these are."""
     network_name: str | None = None
@@ -62,7 +62,7 @@ class Fitted:
         return labels_of(self.predict_proba(inputs), threshold)
 
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
-        """Label probabilities given the bags' counts, one row an input row.
+        """Label probabilities given the bags' counts, one row per input row.
 
         ``inputs`` are those of the whole table that the bags speak of. Rows in no bag keep the
         probability that the network alone gives them.
@@ -83,11 +83,13 @@ class Fitted:
     def save(self, directory: str | Path) -> Path:
         """Write the weights as safetensors and a description as JSON; read by :func:`load`.
 
-        The SHA-256 of both is in ``checksums.json``, and compared when they are read.
+        The SHA-256 of both is in ``checksums.json``, and compared when they are read. Files of the
+        same names that llpkit did not write are never overwritten.
         """
         from safetensors.torch import save
 
-        folder = Path(directory)
+        folder = place_of("directory", directory)
+        claim(folder, (WEIGHTS, DESCRIPTION))
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"preprocess.{k}": v for k, v in self.preprocess.state_dict().items()}
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
@@ -119,7 +121,7 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
 
     from llpkit import networks
 
-    folder = Path(directory)
+    folder = place_of("directory", directory)
     if not (folder / DESCRIPTION).exists():
         raise LLPError(f"{folder} holds no model: {DESCRIPTION} is missing")
     checked = Checksums.need(folder)

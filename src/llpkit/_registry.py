@@ -1,0 +1,80 @@
+"""Things that have names: methods, networks, data sets, augmentations, estimators."""
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from llpkit.errors import LLPError
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class UnknownName(LLPError, KeyError):
+    """A name that no entry of a registry has."""
+
+    __str__ = Exception.__str__  # KeyError would put the message in quotes
+
+
+class Registry(Mapping[str, T]):
+    """Entries by name, in the order in which they were registered.
+
+    ``registry[name]`` raises :class:`UnknownName`, which suggests the nearest name. ``in``, ``get``
+    and the rest work as with any mapping.
+
+    >>> shapes = Registry[int]("shape")
+    >>> shapes.register("square", 4)
+    4
+    >>> shapes["sqare"]
+    Traceback (most recent call last):
+        ...
+    llpkit._registry.UnknownName: there is no shape 'sqare'; did you mean 'square'?
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All names."""
+        return list(self._entries)
+
+    @overload
+    def register(self, name: str, value: V) -> V: ...
+    @overload
+    def register(self, name: str) -> Callable[[V], V]: ...
+    def register(self, name: str, value: Any = None) -> Any:
+        """Add an entry and return it; without ``value``, a decorator that does so."""
+        if value is None:
+            return lambda value: self.register(name, value)
+        if not isinstance(name, str) or not name:
+            raise LLPError(f"{self.kind} name = {name!r}; give a name that is not empty")
+        if self._entries.get(name, value) is not value:
+            raise LLPError(f"there is already a {self.kind} {name!r}; choose another name")
+        self._entries[name] = value
+        return value
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self:
+            hint = did_you_mean(name, self)
+            raise UnknownName(f"there is no {self.kind} {name!r}; {hint}")
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The remedy for an unknown name: the nearest known name, or all of them."""
+    names = list(known)
+    folded = {each.casefold(): each for each in reversed(names)}
+    if near := difflib.get_close_matches(str(name).casefold(), folded, n=1):
+        return f"did you mean {folded[near[0]]!r}?"
+    return f"known are {', '.join(names)}" if names else "none is known"

@@ -1,0 +1,90 @@
+"""Checks of single values; errors call a value by its place, such as ``epochs`` or ``--epochs``."""
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+from llpkit._registry import did_you_mean
+from llpkit.errors import LLPError
+
+
+def whole(place: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number of any type within bounds, as an int.
+
+    >>> whole("epochs", 0)
+    Traceback (most recent call last):
+        ...
+    llpkit.errors.LLPError: epochs = 0; give a whole number from 1
+    """
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None or found < least or (most is not None and found > most):
+        bound = "" if most is None else f" to {most}"
+        raise LLPError(f"{place} = {value!r}; give a whole number from {least}{bound}")
+    return found
+
+
+def number(
+    place: str,
+    value: Any,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """A finite number within bounds, as a float; ``above`` and ``below`` exclude the bound.
+
+    >>> number("lr", -1, above=0)
+    Traceback (most recent call last):
+        ...
+    llpkit.errors.LLPError: lr = -1; give a number above 0
+    """
+    try:
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        found = float(value) if real else math.nan
+    except OverflowError:
+        found = math.inf
+    inside = (
+        (least is None or found >= least)
+        and (most is None or found <= most)
+        and (above is None or found > above)
+        and (below is None or found < below)
+    )
+    if not (math.isfinite(found) and inside):
+        raise LLPError(f"{place} = {value!r}; give a number{_bounds(least, most, above, below)}")
+    return found
+
+
+def _bounds(
+    least: float | None, most: float | None, above: float | None, below: float | None
+) -> str:
+    if above is not None and below is not None:
+        return f" between {above:g} and {below:g}"
+    ends = {"from": least, "above": above, "to": most, "below": below}
+    if least is None:
+        ends["up to"] = ends.pop("to")
+    return "".join(f" {word} {end:g}" for word, end in ends.items() if end is not None)
+
+
+def share(place: str, value: Any) -> float:
+    """A number between 0 and 1, which are themselves excluded."""
+    return number(place, value, above=0, below=1)
+
+
+def one_of(place: str, value: Any, known: Iterable[str]) -> str:
+    """One of the known words.
+
+    >>> one_of("split", "trian", ["train", "test"])
+    Traceback (most recent call last):
+        ...
+    llpkit.errors.LLPError: split = 'trian'; did you mean 'train'?
+    """
+    names = list(known)
+    if not isinstance(value, str) or value not in names:
+        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, names)}")
+    return value

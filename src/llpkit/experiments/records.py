@@ -285,7 +285,7 @@ def _rows(folder: Path) -> list[Record]:
     # Small files first: one that is packed meanwhile has its row in the Parquet file read later.
     for path in sorted((folder / RUNS).glob("*.json")):
         with contextlib.suppress(FileNotFoundError):
-            rows.append(_read_run(path))
+            rows.append(read_run(path))
     for experiment in EXPERIMENTS:
         path = folder / f"{experiment}.parquet"
         if path.exists():
@@ -297,7 +297,8 @@ def _rows(folder: Path) -> list[Record]:
     return list(found.values())
 
 
-def _read_run(path: Path) -> Record:
+def read_run(path: Path) -> Record:
+    """The record in a small file."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return _record(**values)

@@ -7,9 +7,12 @@ record yet, so that it can be stopped and continued; :class:`Results` reads a fo
 ['convergence', 'bag-size', 'epoch-time']
 """
 
-from llpkit.experiments.execute import BACKENDS, Display, Outcome, reproduce
-from llpkit.experiments.protocol import EXPERIMENTS, Protocol, load
-from llpkit.experiments.records import Record, Results
+from llpkit.experiments.backends import BACKENDS
+from llpkit.experiments.execute import Display, Outcome, reproduce
+from llpkit.experiments.protocol import EXPERIMENTS, Protocol
+from llpkit.experiments.protocol_file import load
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
 from llpkit.experiments.run import Run, Worker
 
 __all__ = [

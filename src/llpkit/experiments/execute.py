@@ -1,15 +1,12 @@
-"""Running many runs: side by side on one machine, or on a Ray or Dask cluster, through joblib."""
+"""Carrying out the runs of experiments that have no record yet."""
 
 import contextlib
-import itertools
 import json
 import math
-import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,15 +15,13 @@ from typing import Any, Protocol
 from llpkit._device import device_of
 from llpkit._files import locked
 from llpkit._validation import number, one_of, whole
-from llpkit.errors import LLPError
-from llpkit.experiments.protocol import EXPERIMENTS
-from llpkit.experiments.protocol import Protocol as Plan
-from llpkit.experiments.records import RUNS, Record, Results, begin, pack, read_run
+from llpkit.experiments.backends import BACKENDS, run_parallel
+from llpkit.experiments.plan import methods_of, plan
+from llpkit.experiments.records import RUNS, Record, read_run
+from llpkit.experiments.results import Results, begin, pack
 from llpkit.experiments.run import Run, Worker, carry_out, divide, load
-from llpkit.experiments.search import choices, known_runs, search
-from llpkit.methods import METHODS
+from llpkit.experiments.search import known_runs, search
 
-BACKENDS = ("loky", "ray", "dask")
 _POLL = 0.5
 
 
@@ -112,67 +107,6 @@ def reproduce(
     return found
 
 
-def plan(
-    results: Results,
-    experiment: str,
-    methods: Sequence[str] = (),
-    folds: Sequence[int] | None = None,
-) -> list[Run]:
-    """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
-
-    Of a grid, as far as its records reach. Each turn of timed runs begins with another method.
-    """
-    protocol = results.protocol
-    one_of("experiment", experiment, EXPERIMENTS)
-    if experiment not in protocol.experiments:
-        raise LLPError(f"the protocol {protocol.title!r} has no {experiment}; add it to its file")
-    names = _methods(protocol, methods)
-    if experiment == "grid":
-        known = known_runs(results)
-        wanted = [name for name in names if protocol.searched(name)]
-        return [run for name in wanted for run in search(protocol, name, known).runs]
-    if folds is None:
-        folds = range(protocol.folds_of(experiment))
-    for fold in folds:
-        whole("folds", fold, 0, protocol.folds - 1)
-    # The time of an epoch does not depend on what a grid chooses.
-    chosen: Mapping[str, Any] = {} if experiment == "epoch-time" else choices(results, names)
-    sizes: Sequence[int | None] = (None,)
-    if experiment == "bag-size" and protocol.sizes is not None:
-        sizes = protocol.sizes.sizes
-    recipes = {n: protocol.recipe_of(n, experiment, **chosen.get(n, {})) for n in names}
-    _check_recipes(results, experiment, {n: r.to_dict() for n, r in recipes.items()})
-    turns = [names[at:] + names[:at] for at in range(len(names))]
-    return [
-        Run(experiment, recipes[name], fold, size)
-        for fold, size in itertools.product(folds, sizes)
-        for name in (turns[fold % len(turns)] if experiment == "epoch-time" else names)
-    ]
-
-
-def _methods(protocol: Plan, methods: Sequence[str]) -> list[str]:
-    names = list(methods or protocol.methods or METHODS)
-    for name in names:
-        METHODS[name]
-        if names.count(name) > 1:
-            raise LLPError(f"methods: {name} is there twice; name each method once")
-    return names
-
-
-def _check_recipes(results: Results, experiment: str, recipes: Mapping[str, Any]) -> None:
-    """An error where a method has records with other settings, after a grid say."""
-    for record in results.records[experiment]:
-        wanted = recipes.get(record.method, record.recipe)
-        differs = [key for key in wanted if wanted[key] != record.recipe.get(key)]
-        if differs:
-            key = differs[0]
-            raise LLPError(
-                f"{results.folder}: {record.method} has records of {experiment} with {key} = "
-                f"{record.recipe.get(key)!r} and would now have {wanted[key]!r}; choose another "
-                "folder"
-            )
-
-
 def _run_grid(
     results: Results,
     worker: Worker,
@@ -183,7 +117,7 @@ def _run_grid(
     """Search until every method has a choice, or what it needs fails or has no time."""
     protocol, total = results.protocol, Outcome()
     known, asked = known_runs(results), set[str]()
-    wanted = [name for name in _methods(protocol, methods) if protocol.searched(name)]
+    wanted = [name for name in methods_of(protocol, methods) if protocol.searched(name)]
     while True:
         found = [search(protocol, name, known) for name in wanted]
         runs = [run for each in found for run in each.runs if run.id not in asked]
@@ -227,7 +161,7 @@ def _execute(
                     carry_out(run, worker)
                     watch.look()
             else:
-                _parallel(waiting, worker, backend)
+                run_parallel(waiting, worker, backend)
     records = watch.records
     failed = [record for record in records if record.error]
     left = len(waiting) - len(records)
@@ -299,94 +233,6 @@ def _note(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError):  # the run has ended meanwhile
         return dict(json.loads(path.read_text(encoding="utf-8")))
     return {}
-
-
-def _parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
-    from joblib import Parallel, delayed, parallel_config
-
-    parent = os.getpid() if backend == "loky" else None
-    connect: Callable[[int], Any] = {"ray": _ray, "dask": _dask}.get(backend, _nothing)
-    jobs = min(worker.jobs, len(runs))
-    with connect(jobs), parallel_config(backend=backend, n_jobs=jobs):
-        try:
-            Parallel(batch_size=1)(delayed(_in_worker)(run, worker, parent) for run in runs)
-        except BrokenExecutor as error:
-            raise LLPError(
-                "a worker process was killed, perhaps for lack of memory; what is done is kept: "
-                f"call again with fewer jobs than {worker.jobs}"
-            ) from error
-
-
-def _in_worker(run: Run, worker: Worker, parent: int | None) -> None:
-    if parent is not None:
-        _end_with(parent)
-    carry_out(run, worker)
-
-
-_watched: set[int] = set()
-
-
-def _end_with(parent: int) -> None:
-    """Let this process end soon after the one that started it, even if that was killed."""
-    if parent in _watched or os.getpid() == parent:
-        return
-    _watched.add(parent)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_POLL)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _nothing(jobs: int) -> Any:
-    return contextlib.nullcontext(jobs)
-
-
-@contextmanager
-def _ray(jobs: int) -> Iterator[None]:
-    """The cluster that is connected or that RAY_ADDRESS names, or a local one."""
-    ray = _imported("ray")
-    mine = not ray.is_initialized()
-    if mine:
-        local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
-        ray.init(include_dashboard=False, log_to_driver=False, **local)
-    try:
-        _imported("ray.util.joblib").register_ray()
-        yield
-    finally:
-        if mine:
-            ray.shutdown()
-
-
-@contextmanager
-def _dask(jobs: int) -> Iterator[None]:
-    """The cluster that is connected or that DASK_SCHEDULER_ADDRESS names, or a local one."""
-    distributed = _imported("distributed")
-    with contextlib.ExitStack() as stack:
-        try:
-            distributed.get_client()
-        except ValueError:
-            address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-            if address is None:
-                local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-                address = stack.enter_context(distributed.LocalCluster(**local))
-            stack.enter_context(distributed.Client(address))
-        yield
-
-
-def _imported(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        extra = "dask" if name == "distributed" else "ray"
-        raise LLPError(
-            f"{name} is not installed; install it with: pip install 'llpkit[{extra}]', or use "
-            "the backend loky"
-        ) from error
 
 
 def deadline(time_limit: float | None) -> float:

@@ -1,24 +1,18 @@
-"""Records of runs: small files while runs go on, then one Parquet file per experiment.
+"""Records of runs, and the files that hold them.
 
-A results folder has one protocol (``protocol.yaml``). Each run that ends leaves ``runs/<id>.json``;
-:func:`pack` moves these rows into ``<experiment>.parquet`` and removes the small files. Every file
-is whole or absent, and a row that is in both places counts once, so that a call may be killed at
-any moment. Reading never writes.
+A run that ends leaves a small JSON file; later its row is in the Parquet file of its experiment.
+Every file is whole or absent.
 """
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import atomic, locked, write_text
+from llpkit._files import atomic, write_text
 from llpkit.errors import LLPError
-from llpkit.experiments import protocol as protocols
-from llpkit.experiments.protocol import EXPERIMENTS, Protocol
-from llpkit.methods import METHODS
 from llpkit.training.recipe import Recipe
 
 RUNS = "runs"
@@ -108,193 +102,10 @@ def run_id(experiment: str, recipe: Mapping[str, Any], fold: int, bag_size: int 
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class Results:
-    """A results folder: its protocol and its records.
-
-    Args:
-        folder: Where it is.
-        protocol: Its ``protocol.yaml``.
-        records: Finished runs by experiment, ordered by method, bag size and fold.
-        failures: Runs that failed.
-    """
-
-    folder: Path
-    protocol: Protocol
-    records: Mapping[str, Sequence[Record]]
-    failures: Sequence[Record]
-
-    @classmethod
-    def read(cls, folder: Path) -> "Results":
-        """Read a folder; an error if a record does not match the protocol."""
-        path = folder / protocols.FILE
-        if not path.is_file():
-            raise LLPError(f"{folder} has no {protocols.FILE}; give a folder of llpkit reproduce")
-        return cls._of(folder, protocols.read(path), _rows(folder))
-
-    @classmethod
-    def _of(cls, folder: Path, protocol: Protocol, rows: Iterable[Record]) -> "Results":
-        found: dict[str, list[Record]] = {name: [] for name in EXPERIMENTS}
-        failures = []
-        for record in rows:
-            if record.error:
-                failures.append(record)
-            else:
-                found[record.experiment].append(record)
-        for records in found.values():
-            records.sort(key=lambda record: _order(protocol, record))
-        results = cls(folder, protocol, found, failures)
-        results._check()
-        return results
-
-    def by_method(self, experiment: str) -> dict[str, list[Record]]:
-        """The finished runs of an experiment by method, in the protocol's order."""
-        found: dict[str, list[Record]] = {}
-        for record in self.records[experiment]:
-            found.setdefault(record.method, []).append(record)
-        return found
-
-    @property
-    def ids(self) -> set[str]:
-        """Of the runs that need not be tried again."""
-        every = (*self.failures, *(r for records in self.records.values() for r in records))
-        return {record.id for record in every if record.done}
-
-    def _check(self) -> None:
-        """Refuse records that do not belong together."""
-        shared: dict[tuple[Any, ...], tuple[str, Any]] = {}
-
-        def same(what: str, key: tuple[Any, ...], value: Any, record: Record) -> None:
-            at = f"{record.experiment}, {record.method}, fold {record.fold}"
-            first, usual = shared.setdefault((what, *key), (at, value))
-            if usual != value:
-                raise LLPError(
-                    f"{self.folder}: {what} is {value} in one record ({at}) but {usual} in another "
-                    f"({first}); a results folder has one protocol: keep them in separate folders"
-                )
-
-        for record in (r for records in self.records.values() for r in records):
-            check_record(record, self.protocol, self.folder)
-            if record.data is not None:
-                same("the checksum of the data", (record.bag_size,), record.data.sha256, record)
-            if record.experiment != "grid":
-                same("the recipe", (record.experiment, record.method), record.recipe, record)
-            if record.experiment == "epoch-time":
-                same("the machine", (), record.machine, record)
-
-
-def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
-    """Refuse a record that was not made by this protocol."""
-    axes = {"lr", "weight_decay", "method_options"}
-    wanted = _expected(protocol, record)
-    own = protocol.methods.get(record.method, {})
-    for key, value in wanted.items():
-        if key in axes - own.keys() or record.recipe.get(key) == value:
-            continue
-        raise LLPError(
-            f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold}) has "
-            f"{key} = {record.recipe.get(key)!r}, but {protocols.FILE} has {value!r}; keep it in "
-            "another folder"
-        )
-    sizes = protocol.sizes.sizes if protocol.sizes and record.experiment == "bag-size" else (None,)
-    if record.experiment not in protocol.experiments or record.bag_size not in sizes:
-        what = f"bags of {record.bag_size}" if record.bag_size else record.experiment
-        raise LLPError(f"{folder}: {protocols.FILE} has no {what}, but there is a record of it")
-
-
-def _expected(protocol: Protocol, record: Record) -> dict[str, Any]:
-    """The recipe of a record's method by the protocol, less what a network of its own changes."""
-    values = {**Recipe().to_dict(), **protocol.settings(record.method, record.experiment)}
-    known = METHODS.get(record.method)
-    if known is None or known.network_name is not None:
-        values.pop("network")
-    return values
-
-
-def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
-    names = list(protocol.methods)
-    at = names.index(record.method) if record.method in names else len(names)
-    own = json.dumps(dict(record.recipe), sort_keys=True) if record.experiment == "grid" else ""
-    return at, record.method, own, record.bag_size or 0, record.fold
-
-
-# Files
-
-
-def begin(folder: Path, protocol: Protocol) -> Results:
-    """The results in a folder, which is made if it is new; an error if its protocol is another."""
-    path = folder / protocols.FILE
-    if path.exists():
-        there = protocols.read(path)
-        ours, theirs = (replace(each, title="").to_dict() for each in (protocol, there))
-        if differ := [key for key in ours | theirs if ours.get(key) != theirs.get(key)]:
-            raise LLPError(
-                f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
-                f"{ours.get(differ[0])} here); choose another folder"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        raise LLPError(f"{folder} has no {protocols.FILE} and is not empty; choose another folder")
-    else:
-        protocols.write(protocol, path)
-    return Results.read(folder)
-
-
 def write_run(folder: Path, record: Record) -> Path:
     """Keep the record of a run that has ended, whole or not at all."""
     path = folder / RUNS / f"{record.id}.json"
     return write_text(path, json.dumps(asdict(record), ensure_ascii=False, allow_nan=False))
-
-
-def pack(folder: Path) -> Results:
-    """Move the rows of small files into one Parquet file per experiment.
-
-    Nothing is lost if this is interrupted: small files are removed last, and doing it again gives
-    the same files.
-    """
-    small = sorted((folder / RUNS).glob("*.json"))
-    results = Results.read(folder)
-    if not small:
-        return results
-    every = [*results.failures, *(r for records in results.records.values() for r in records)]
-    for experiment in {record.experiment for record in every}:
-        rows = [record for record in every if record.experiment == experiment]
-        _write(folder / f"{experiment}.parquet", rows)
-    for path in small:
-        path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        (folder / RUNS).rmdir()
-    return results
-
-
-def merge(folder: Path, others: Sequence[Path]) -> Results:
-    """Add the records of other folders with the same protocol; of a run in both, ours stays."""
-    with locked(folder):
-        for other in others:
-            theirs = Results.read(other)
-            ids = begin(folder, theirs.protocol).ids
-            for records in theirs.records.values():
-                for record in records:
-                    if record.id not in ids:
-                        write_run(folder, record)
-        return pack(folder)
-
-
-def _rows(folder: Path) -> list[Record]:
-    """Every record once: of two with one id the finished one, or else that of a small file."""
-    rows = []
-    # Small files first: one that is packed meanwhile has its row in the Parquet file read later.
-    for path in sorted((folder / RUNS).glob("*.json")):
-        with contextlib.suppress(FileNotFoundError):
-            rows.append(read_run(path))
-    for experiment in EXPERIMENTS:
-        path = folder / f"{experiment}.parquet"
-        if path.exists():
-            rows += _read_packed(path, experiment)
-    found: dict[str, Record] = {}
-    for record in rows:
-        if record.id not in found or (found[record.id].error and not record.error):
-            found[record.id] = record
-    return list(found.values())
 
 
 def read_run(path: Path) -> Record:
@@ -314,7 +125,7 @@ def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: A
     return Record(data=None if data is None else Data(**data), recipe=full, **rest)
 
 
-def _write(path: Path, records: Sequence[Record]) -> None:
+def write_packed(path: Path, records: Sequence[Record]) -> None:
     """One row per record: settings under their own names, parts in columns of their own."""
     import pyarrow as pa
     from pyarrow import parquet
@@ -337,7 +148,8 @@ def _flat(record: Record) -> dict[str, Any]:
     return {k: json.dumps(v, ensure_ascii=False) if k in _TEXT else v for k, v in row.items()}
 
 
-def _read_packed(path: Path, experiment: str) -> list[Record]:
+def read_packed(path: Path, experiment: str) -> list[Record]:
+    """The records in a Parquet file."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
-from llpkit.experiments.records import Record, Results
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
 from llpkit.experiments.run import Run
 from llpkit.methods import METHODS
 

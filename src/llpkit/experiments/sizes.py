@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, linear_regression, median, stdev
 
 from llpkit.experiments.records import Record
-from llpkit.experiments.summary import (
+from llpkit.experiments.statistics import (
     FEWEST,
     LEVEL,
     REFERENCE,

@@ -8,7 +8,7 @@ import numpy as np
 
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.records import Record
-from llpkit.experiments.summary import (
+from llpkit.experiments.statistics import (
     BOUND,
     FEWEST,
     LEVEL,

@@ -18,8 +18,12 @@ _EASY = range(4, 9)
 class Watch(Callback):
     """Measures the test fold after every epoch, or after the last one alone."""
 
-    def __init__(self, inputs: Any, truth: Any, bags: Bags, every_epoch: bool) -> None:
+    def __init__(
+        self, inputs: Any, truth: Any, bags: Bags, training: Bags, every_epoch: bool
+    ) -> None:
         self.inputs, self.truth, self.bags = inputs, truth[bags.rows], bags
+        rate = evaluation.constant_rate(training)
+        self.baseline = float(evaluation.baseline_log_likelihood(bags, rate).mean())
         self.every_epoch = every_epoch
         self.feed: Feed | None = None
 
@@ -35,6 +39,7 @@ class Watch(Callback):
         row["test_log_loss"] = float(F.binary_cross_entropy_with_logits(z, self.truth.double()))
         row["test_brier"] = evaluation.brier(p, self.truth)
         row["test_log_likelihood"] = float(evaluation.bag_log_likelihood(z, self.bags).mean())
+        row["test_baseline_log_likelihood"] = self.baseline
         row["test_proportion_error"] = evaluation.proportion_error(p, self.bags)
 
     def calibration(self) -> dict[str, list[float]]:

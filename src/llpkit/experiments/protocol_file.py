@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from llpkit._files import write_text
 from llpkit._registry import did_you_mean
@@ -63,15 +63,20 @@ def read(path: Path) -> Protocol:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise LLPError(f"{path} cannot be read ({error}); give the file of a protocol") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LLPError(f"{path} is not YAML: {error}") from error
     return parse(values, str(path))
 
 
+def dumps(protocol: Protocol) -> str:
+    """A protocol as YAML."""
+    values = protocol.to_dict()
+    return str(yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100))
+
+
 def write(protocol: Protocol, path: Path) -> Path:
     """Write a protocol that :func:`read` returns unchanged."""
-    text = yaml.safe_dump(protocol.to_dict(), sort_keys=False, default_flow_style=None, width=100)
-    return write_text(path, text)
+    return write_text(path, dumps(protocol))
 
 
 # Reading plain values: one check per key

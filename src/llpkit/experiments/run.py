@@ -136,7 +136,8 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
         inputs = inputs.flatten(1).float() / 255
     train_bags, test_bags = divide(protocol, data.bags, run.fold)
     # A grid must not see the test fold, and a timed run must not spend time on it.
-    watch = Watch(inputs, data.truth, test_bags, every_epoch=run.experiment != "epoch-time")
+    every_epoch = run.experiment != "epoch-time"
+    watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"
     method = METHODS[run.method]
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])

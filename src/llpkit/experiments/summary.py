@@ -41,6 +41,8 @@ class Accuracy:
         band: The deviation over folds, its mean over all epochs.
         gap: Points from supervised training on the same folds.
         proportion_error, log_likelihood: Of test bags.
+        baseline_log_likelihood: Of a model that gives every instance the rate of the training bags;
+            not in older records.
         log_loss, brier: Of test instances.
         calibration_error: Of the test instances of all folds together.
         recipe: The settings that its runs share.
@@ -55,6 +57,7 @@ class Accuracy:
     gap: float | None
     proportion_error: Spread | None
     log_likelihood: Spread | None
+    baseline_log_likelihood: Spread | None
     log_loss: Spread | None
     brier: Spread | None
     calibration_error: float
@@ -71,22 +74,27 @@ def accuracies(runs: Runs) -> list[Accuracy]:
         chosen = [record.selected for record in records]
         found.append(
             Accuracy(
-                name,
-                len(records),
-                _known(spread((r.final["accuracy"] for r in records), 100)),
-                spread((row["accuracy"] for row in chosen if row), 100) if all(chosen) else None,
-                _sampling_sd(records),
-                _band(records),
-                fmean(own[fold] - bound[fold] for fold in shared) if shared else None,
-                *(
-                    spread(r.final.get(key) for r in records)
-                    for key in ("proportion_error", "log_likelihood", "log_loss", "brier")
-                ),
-                calibration(records).error,
-                records[0].recipe,
+                method=name,
+                folds=len(records),
+                accuracy=_known(spread(own.values())),
+                selected=spread(by_fold(records, True).values()) if all(chosen) else None,
+                sampling_sd=_sampling_sd(records),
+                band=_band(records),
+                gap=fmean(own[fold] - bound[fold] for fold in shared) if shared else None,
+                proportion_error=_final(records, "proportion_error"),
+                log_likelihood=_final(records, "log_likelihood"),
+                baseline_log_likelihood=_final(records, "baseline_log_likelihood"),
+                log_loss=_final(records, "log_loss"),
+                brier=_final(records, "brier"),
+                calibration_error=calibration(records).error,
+                recipe=records[0].recipe,
             )
         )
     return found
+
+
+def _final(records: Sequence[Record], key: str) -> Spread | None:
+    return spread(record.final.get(key) for record in records)
 
 
 def _known(value: Spread | None) -> Spread:

@@ -17,20 +17,19 @@ from typing import Annotated, Any
 import typer
 
 from llpkit._files import place_of
-from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli._options import OF_NEW_DATA, SETTINGS, as_flags, takes
 from llpkit.cli._printing import (
     PlainGroup,
-    demo_progress,
     echo,
     fit_progress,
     measure_table,
-    method_table,
     note,
     plain_warnings,
     resumable,
     terminal,
 )
+from llpkit.cli.demo import demo
+from llpkit.cli.reproduce import PLUGINS, report, reproduce
 from llpkit.errors import LLPError
 
 app = typer.Typer(
@@ -42,6 +41,7 @@ app = typer.Typer(
     help="Learn a classifier of single instances when only the counts of labels in bags are known.",
     epilog="Begin with: llpkit demo",
 )
+app.command()(demo)  # first in the list of commands
 
 USER_ERROR = 2
 INTERRUPTED, TERMINATED = 130, 143
@@ -161,37 +161,6 @@ def _root(
         from llpkit import plugins
 
         ctx.meta[PLUGINS] = plugins.load(plugin)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("llpkit-demo"),
-    seeds: Annotated[int, typer.Option(help="Runs of each method, for the bands.", min=1)] = 5,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs of each run.", min=1, show_default=False)
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One seed and few epochs.")] = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train all methods on handwritten digits and show what they learnt.
-
-    Odd against even, in bags of 1 to 12 digits; only the number of odd ones in a bag is known. It
-    takes about two minutes on two cores, needs no download, and ends with a table and a page.
-
-    [bold]Examples[/bold]
-
-      llpkit demo
-      llpkit demo --seeds 5 --out demo-5
-      llpkit demo --quick
-    """
-    from llpkit import demo as show
-
-    out = place_of("--out", out)
-    with demo_progress(quiet) as progress:
-        result = show.demo(out, seeds=seeds, epochs=epochs, quick=quick, callback=progress)
-    if not quiet:
-        terminal().print(method_table(result.rows))
-    echo(result.page)
 
 
 @app.command()

@@ -38,10 +38,6 @@ class TooManyStates(LLPError):
         return TooManyStates(self.what, rest, self.approximable)
 
 
-class Diverged(LLPError):
-    """Training whose loss is no longer finite; lower the learning rate."""
-
-
 class ApproximationWarning(UserWarning):
     """Measures of bags are approximate, since the exact likelihood is out of reach."""
 

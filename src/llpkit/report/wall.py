@@ -38,11 +38,15 @@ class WallInstance:
 
 @dataclass(frozen=True)
 class WallBag:
-    """One bag: its id, its known count (``"3 of 7 odd"``) and its instances."""
+    """One bag: its id, its known count (``"3 of 7 odd"``) and its instances.
+
+    ``left_out`` is the number of instances of the bag that are not among them.
+    """
 
     id: str
     known: str
     instances: Sequence[WallInstance]
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,10 @@ class ShownInstance:
 
 @dataclass(frozen=True)
 class ShownBag:
-    """A bag on the page; ``expected`` and ``right`` have one entry per method."""
+    """A bag on the page; ``expected`` and ``right`` have one entry per method.
+
+    Nothing is expected of a bag with unknown instances.
+    """
 
     id: str
     known: str
@@ -66,7 +73,7 @@ class ShownBag:
     instances: Sequence[ShownInstance]
     mixed: bool
     checked: int
-    expected: Sequence[str]
+    expected: Sequence[str | None]
     right: Sequence[int]
 
 
@@ -147,11 +154,13 @@ class Wall:
         return ShownBag(
             id=bag.id,
             known=bag.known,
-            size=len(bag.instances),
+            size=len(bag.instances) + bag.left_out,
             instances=instances,
             mixed=len(set(truths) or predicted) > 1,
             checked=len(truths),
-            expected=[expected(p, self.class_names) for p in probabilities],
+            expected=[
+                None if bag.left_out else expected(p, self.class_names) for p in probabilities
+            ],
             right=[sum(reading.right is True for reading in r) for r in readings],
         )
 

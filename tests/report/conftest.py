@@ -10,6 +10,7 @@ from llpkit.report import (
     Calibration,
     Column,
     Commands,
+    Details,
     EpochTime,
     Facts,
     Figures,
@@ -121,6 +122,6 @@ def full(wall) -> Page:
                 ],
             ),
             Section("A wall of bags", [wall]),
-            Section("Notes", [Notes([HOSTILE]), Commands(["llpkit demo", HOSTILE])]),
+            Section("Notes", [Notes([HOSTILE]), Details(HOSTILE, [Commands([HOSTILE])])]),
         ],
     )

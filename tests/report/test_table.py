@@ -48,8 +48,13 @@ def test_csv_has_full_precision_and_a_column_per_number():
     text = csv_text(Table(columns, rows).records())
     first, second = csv.DictReader(io.StringIO(text))
     assert first == {
-        "method": "mle", "accuracy": "97.71", "accuracy_sd": "0.25", "options": "a, b",
-        "gap": "0.125", "gap_low": "-1", "gap_high": "1",
+        "method": "mle",
+        "accuracy": "97.71",
+        "accuracy_sd": "0.25",
+        "options": "a, b",
+        "gap": "0.125",
+        "gap_low": "-1",
+        "gap_high": "1",
     }
     assert second["method"] == "dllp"
     assert second["gap_low"] == ""

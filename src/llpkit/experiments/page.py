@@ -18,6 +18,7 @@ from llpkit.methods import METHODS
 from llpkit.report import (
     Block,
     Commands,
+    Details,
     Facts,
     Notes,
     Opening,
@@ -139,7 +140,7 @@ def _sections(
     sections += epoch_time_section(results, label, look)
     sections += grid_section(results)
     commands = _commands(results)
-    return [*sections, *([Section("Commands", [Commands(commands)])] if commands else [])]
+    return [*sections, *([Details("Commands", [Commands(commands)])] if commands else [])]
 
 
 def _facts(results: Results) -> Facts:

@@ -18,6 +18,7 @@ from llpkit.report import (
     Calibration,
     Cell,
     Column,
+    Details,
     Figures,
     Section,
     Style,
@@ -45,7 +46,13 @@ def accuracy_sections(results: Results, label: str, look: Mapping[str, Style]) -
     return [
         Section(
             "Accuracy",
-            [_accuracy_table(rows, runs), _measure_table(rows), settings_table(rows)],
+            [
+                _accuracy_table(rows, runs),
+                Details(
+                    "More measures, and the settings of each method",
+                    [_spread_table(rows), _measure_table(rows), _settings_table(rows)],
+                ),
+            ],
         ),
         _curves(runs, label, look),
         *_differences(runs, label, look),
@@ -59,47 +66,38 @@ def references(runs: Runs) -> list[str]:
     return [name for name in (REFERENCE, PAPERS) if name in runs]
 
 
-def _accuracy_table(rows: list[Accuracy], runs: Runs) -> Table:
+def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     apart = {row.rival: interval(row.last) for row in differences(runs)}
     columns = [
-        Column("folds", "Folds", spec="d"),
         Column("accuracy_percent", "Accuracy, %", "last epoch", ".1f", better="higher"),
-        Column("selected_percent", "Selected, %", "epoch chosen by held-out bags", ".1f"),
-        Column("gap", "Gap", f"points from {BOUND}", "+.1f"),
-        Column(
-            "difference",
-            f"{REFERENCE} minus it",
-            f"points, same folds, {LEVEL:.0%} interval",
-            "+.1f",
-        ),
-        Column("sampling_sd", "Sampling SD", "of as many test instances, by chance", ".1f"),
-        Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
-    ]
-    cells = [
-        (
-            row.method,
-            [
-                row.folds,
-                spread(row.accuracy),
-                spread(row.selected),
-                row.gap,
-                apart.get(row.method),
-                row.sampling_sd,
-                row.band,
-            ],
-        )
-        for row in rows
+        Column("difference", f"{REFERENCE} minus it", f"points, {LEVEL:.0%} interval", "+.1f"),
     ]
     return table(
         columns,
-        cells,
-        "Mean ± one standard deviation over folds. Bold: the best of the methods that learn from "
-        "counts. An SD close to the sampling SD says nothing about the method.",
+        [(row.method, [spread(row.accuracy), apart.get(row.method)]) for row in rows],
+        f"Mean ± one standard deviation over {folds(list(runs.values()))}. Bold: the best of the "
+        "methods that learn from counts.",
         "accuracy",
     )
 
 
-def _measure_table(rows: list[Accuracy]) -> Table:
+def _spread_table(rows: Sequence[Accuracy]) -> Table:
+    columns = [
+        Column("folds", "Folds", spec="d"),
+        Column("selected_percent", "Selected, %", "epoch chosen by held-out bags", ".1f"),
+        Column("gap", "Gap", f"points from {BOUND}, same folds", "+.1f"),
+        Column("sampling_sd", "Sampling SD", "points, of as many test instances by chance", ".1f"),
+        Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
+    ]
+    cells: list[tuple[str, list[Cell]]] = [
+        (row.method, [row.folds, spread(row.selected), row.gap, row.sampling_sd, row.band])
+        for row in rows
+    ]
+    about = "Spread. A standard deviation close to the sampling SD says nothing about the method."
+    return table(columns, cells, about, "spread")
+
+
+def _measure_table(rows: Sequence[Accuracy]) -> Table:
     columns = [
         Column("log_likelihood", "Log-likelihood", "exact, mean of test bags", ".3f", "", "higher"),
         Column("baseline", "Constant rate", "log-likelihood if all instances had one rate", ".3f"),
@@ -125,7 +123,7 @@ def _measure_table(rows: list[Accuracy]) -> Table:
     return table(columns, cells, "Bags and probabilities at the last epoch.", "measures")
 
 
-def settings_table(rows: list[Accuracy]) -> Table:
+def _settings_table(rows: Sequence[Accuracy]) -> Table:
     """The settings of every method."""
     columns = [
         Column("epochs", "Epochs", spec="d"),
@@ -216,7 +214,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
     return [
         Section(
             "Differences, fold by fold",
-            [Figures(present(figures)), *blocks],
+            [Figures(present(figures)), Details("The same as tables", blocks)],
             "Training sets of different folds overlap; the intervals use the variance of Nadeau "
             "and Bengio, which allows for that. p is from the paired test of Pitman and Morgan; "
             "with ten folds, the deviations of two equally variable methods may well differ by a "

@@ -2,7 +2,7 @@
 
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import Search, searches
-from llpkit.report import Block, Cell, Column, Section, Table
+from llpkit.report import Block, Cell, Column, Details, Section, Table
 
 
 def grid_section(results: Results) -> list[Block]:
@@ -25,7 +25,7 @@ def grid_section(results: Results) -> list[Block]:
             "Choice of hyper-parameters",
             [
                 Table(columns, [(each.method, _cells(each)) for each in found], name="grid"),
-                _candidates(found),
+                Details("All candidates", [_candidates(found)]),
             ],
             f"Scores are mean log-likelihoods of held-out bags ({grid.held_out:.0%} of the "
             f"training bags) after {grid.epochs} epochs over {grid.folds} folds; no label is used. "
@@ -66,7 +66,7 @@ def _candidates(found: list[Search]) -> Table:
             chosen = "chosen" if candidate.values == each.choice else None
             values = [candidate.values.get(axis) for axis in axes]
             rows.append((each.method, [*values, candidate.score, chosen]))
-    return Table(columns, rows, "All candidates.", name="grid-candidates")
+    return Table(columns, rows, name="grid-candidates")
 
 
 def _axis(name: str) -> str:

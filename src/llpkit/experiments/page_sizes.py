@@ -17,6 +17,7 @@ from llpkit.report import (
     Block,
     Cell,
     Column,
+    Details,
     Figure,
     Figures,
     Section,
@@ -39,7 +40,7 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     kinds = [("last epoch", False)]
     if all(row.selected is not None for row in rows):
         kinds.append(("selected epoch", True))
-    figures, tables = [], []
+    figures, tables = [], list[Table]()
     for kind, selected in kinds:
         figures.append(_figure(rows, label, look, kind, selected))
         tables += _tables(runs, rows, sizes, kind, selected)
@@ -48,7 +49,7 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     return [
         Section(
             "Accuracy against bag size",
-            [Figures(present(figures)), *tables],
+            [Figures(present(figures)), tables[0], Details("More tables", tables[1:])],
             f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
             f"Intervals are {LEVEL:.0%}, from {FEWEST} folds on, and allow for overlapping "
             "training sets. At one size methods are paired by fold. Bags of another size are other "

@@ -17,6 +17,7 @@ from llpkit.report import (
     Block,
     Cell,
     Column,
+    Details,
     Figures,
     Interval,
     Section,
@@ -50,7 +51,10 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
             "Epoch time",
             [
                 Figures(present([epoch_time_bars(bars, look, f"{label}-epoch-time")])),
-                Table(columns, cells, name="epoch-time", apart=[BOUND]),
+                Details(
+                    "The same as a table",
+                    [Table(columns, cells, name="epoch-time", apart=[BOUND])],
+                ),
             ],
             f"Each method alone on the machine ({rows[0].machine}), the methods taking turns; the "
             f"first {WARM_UP} epochs of each turn are left out.",
@@ -76,7 +80,7 @@ def time_to_accuracy_section(
     return [
         Section(
             "Time to accuracy",
-            [Figures(present([figure])), *tables] if figure else tables,
+            [*([Figures([figure])] if figure else []), Details("Tables", tables)],
             f"The first epoch at which the mean curve of a method is {100 * BELOW:.0f} point below "
             "its own last accuracy, and two ratios of epochs. To the rival's accuracy: the rival's "
             "epochs over those of the reference to the same accuracy. Each to its own: over those "

@@ -6,7 +6,7 @@ network request and runs no script. Nothing here trains or reads anything.
 """
 
 from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
-from llpkit.report.blocks import Block, Commands, Facts, Figures, Notes, Paragraph
+from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import Calibration, reliability
 from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curves, time_curves
 from llpkit.report.figure import Figure, present
@@ -23,6 +23,7 @@ __all__ = [
     "Cell",
     "Column",
     "Commands",
+    "Details",
     "EpochTime",
     "Facts",
     "Figure",

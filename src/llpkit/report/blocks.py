@@ -45,8 +45,17 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Details:
+    """Blocks behind a line that a reader opens with a click; no script is needed."""
+
+    summary: str
+    blocks: Sequence[Block]
+    kind: ClassVar[str] = "details"
+
+
+@dataclass(frozen=True)
 class Commands:
-    """Command lines, folded away if there are many."""
+    """Command lines."""
 
     lines: Sequence[str]
     kind: ClassVar[str] = "commands"

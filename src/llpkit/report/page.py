@@ -8,7 +8,7 @@ from typing import ClassVar
 import jinja2
 
 from llpkit._files import write_text
-from llpkit.report.blocks import Block, Figures
+from llpkit.report.blocks import Block, Details, Figures
 from llpkit.report.figure import Figure
 from llpkit.report.style import BOUND, Style, css_variables
 from llpkit.report.wall import Wall
@@ -58,12 +58,12 @@ class Page:
         return [block for block in self.blocks if isinstance(block, Section) and block.parts]
 
     def walk(self) -> Iterator[Block]:
-        """All blocks, those of sections included."""
+        """All blocks, those inside other blocks included."""
         waiting = list(self.blocks)[::-1]
         while waiting:
             block = waiting.pop()
             yield block
-            if isinstance(block, Section):
+            if isinstance(block, Section | Details):
                 waiting += list(block.blocks)[::-1]
 
     @property

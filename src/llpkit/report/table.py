@@ -145,9 +145,9 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether a phone has no room for the columns side by side."""
-        widths = [max(len(head) for head, _ in self.rows)] if self.rows else []
+        widths = [float(max(len(head) for head, _ in self.rows))] if self.rows else []
         for i, column in enumerate(self.columns):
-            cells = [len(row[i].text) for _, row in self.body]
+            cells = [max(len(row[i].text), 0.8 * len(row[i].small)) for _, row in self.body]
             widths.append(max([*cells, *map(len, column.head.split())]))
         return sum(widths) + 2.4 * len(widths) > PHONE
 

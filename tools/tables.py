@@ -418,10 +418,12 @@ def run_again() -> Rows:
 def markdown(rows: Rows) -> str:
     """A table whose first column is text and whose other columns are numbers, if they are."""
     head, *below = rows
-    numbers = [all(not c or c[0] in "0123456789+−–" for c in col) for col in zip(*below, strict=True)]
-    line = ["---:" if number else "---" for number in numbers]
-    lines = [" | ".join(row) for row in (head, line, *below)]
-    return "".join(re.sub(r" +", " ", f"| {line} |\n") for line in lines).replace("| --", "|--")
+    columns = list(zip(*below, strict=True))
+    numbers = [all(not cell or cell[0] in "0123456789+−–" for cell in col) for col in columns]
+    line = "|".join("---:" if number else "---" for number in numbers)
+    lines = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in (head, *below)]
+    lines = [re.sub(r"\|  (?=\|)", "| ", each) for each in lines]
+    return "\n".join([lines[0], f"|{line}|", *lines[1:]]) + "\n"
 
 
 def current(text: str) -> str:

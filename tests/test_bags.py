@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from llpkit import Bags, Evidence, LLPError, random_bags
+from llpkit import Bags, Evidence, LLPError, likelihood, random_bags
+from llpkit.estimators import LLPLogisticRegression
 
 
 def by_hand(groups):
@@ -345,7 +346,22 @@ def test_floats_that_may_be_shares_are_no_counts(shares):
     with pytest.raises(LLPError, match="from_proportions"):
         Bags.from_groups(groups, shares)
     assert Bags.from_proportions(groups, shares).counts.tolist() == [2, 0]
+    if not isinstance(shares, dict):  # the engine takes arrays
+        for build in (
+            Evidence.exact,
+            lambda c: likelihood.log_prob(torch.zeros(4), c, [0, 2, 4]),
+            lambda c: likelihood.sample(torch.zeros(4), c, [0, 2, 4], 0),
+            lambda c: LLPLogisticRegression().fit(
+                np.arange(8.0).reshape(4, 2), np.repeat([float(v) for v in c], 2), [0, 0, 1, 1]
+            ),
+        ):
+            with pytest.raises(LLPError, match=r"(?s)(1\.0.*astype\(int\)|not an array)"):
+                build(shares)
     # Where both readings are the same there is nothing to ask.
+    assert likelihood.log_prob(torch.zeros(3), [1.0, 0.0], [0, 1, 3]).isfinite().all()
+    assert Evidence.exact([0.0, 0.0]).counts.tolist() == [0, 0]
+    assert Evidence.exact([1.0, 2.0]).counts.tolist() == [1, 2]
+    assert Evidence.exact([[1.0, 0.0], [0.0, 1.0]]).num_classes == 2
     assert Bags.from_groups(groups, [0.0, 0.0]).counts.tolist() == [0, 0]
     assert Bags.from_groups(["b", "a", "b"], [1.0, 0.0]).counts.tolist() == [1, 0]
     assert Bags.from_groups(groups, [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]).num_classes == 3

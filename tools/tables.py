@@ -30,7 +30,13 @@ TABLES: dict[str, Callable[[], Rows]] = {}
 PHOTOS, BIRDS = "group-photos", "bird-cat"
 METHODS = ("supervised", "mle", "mle-pass", "direct", "amle", "dllp", "llp-gan")
 PAPER_SECONDS = {
-    PHOTOS: {"mle-pass": 16.66, "amle": 29.33, "dllp": 30.38, "llp-gan": 77.01, "supervised": 12.81},
+    PHOTOS: {
+        "mle-pass": 16.66,
+        "amle": 29.33,
+        "dllp": 30.38,
+        "llp-gan": 77.01,
+        "supervised": 12.81,
+    },
     BIRDS: {"mle-pass": 7.78, "amle": 20.23, "dllp": 18.66, "llp-gan": 51.20, "supervised": 3.65},
 }
 """Seconds per epoch in the paper, on its authors' card."""
@@ -96,7 +102,7 @@ def between(found: Interval) -> str:
 
 def ends(value: float | None, low: float | None, high: float | None, spec: str) -> str:
     """A number and the ends of its interval."""
-    assert value is not None and low is not None and high is not None
+    assert None not in (value, low, high)
     return f"{value:{spec}} ({low:{spec}} to {high:{spec}})"
 
 
@@ -317,7 +323,7 @@ def bags_of_16() -> Rows:
         records = runs(folder + part)[name]
         recipe = records[0].recipe
         step = ", step 0.3" if part == "-small-step" else ""
-        ends = [spread((100 * r.final["accuracy"] for r in records))]
+        ends = [spread(100 * r.final["accuracy"] for r in records)]
         ends.append(spread(100 * (r.selected or {})["accuracy"] for r in records))
         bags = [[(r.selected or {})["held_out_log_likelihood"] for r in records]]
         bags.append([r.final["held_out_log_likelihood"] for r in records])

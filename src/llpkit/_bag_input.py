@@ -400,14 +400,14 @@ def _of_floats(values: Any) -> bool:
 
 
 def check_not_shares(y: Array, sizes: Array, speech: Speech) -> None:
-    """Refuse floats that are all 0 or 1, where a one may stand for one instance or for all."""
+    """The rule of :meth:`Evidence.exact` on floats that may be shares, in the words of bags."""
     if (y <= 1).all():
         _refuse(
             (y == 1) & (sizes > 1),
             lambda b: (
                 f"{speech.entry('counts', '1.0', b)} but {speech.bag(b)} has {sizes[b]} instances, "
-                "and all values are 0.0 or 1.0, as shares are; give whole numbers (dtype int) if "
-                f"they are counts, for shares {speech.shares}"
+                "and all values are 0.0 or 1.0, as shares are; give integers if they are counts, "
+                f"as counts.astype(int) does; for shares {speech.shares}"
             ),
         )
 

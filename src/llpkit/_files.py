@@ -14,7 +14,9 @@ import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from llpkit._limits import check_regular, read_regular
 from llpkit.errors import LLPError
 
 try:
@@ -31,11 +33,12 @@ _MARK = "llpkit"
 
 
 @contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """A temporary file that takes the place of ``path`` when the block ends well.
 
     It lies in the same folder; what a process that was killed left there is removed. Where writing
-    fails, on a full disk say, the file that was there before stays as it is.
+    fails, on a full disk say, the file that was there before stays as it is. ``sync`` waits for the
+    disk, which only a loss of power makes necessary; what the system holds survives any kill.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,10 +46,12 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary, handle = _temporary(path)
         try:
             yield temporary
-            with temporary.open("rb") as written:  # whoever wrote it may have replaced it
-                os.fsync(written.fileno())
+            if sync:
+                with temporary.open("rb") as written:  # whoever wrote it may have replaced it
+                    os.fsync(written.fileno())
             os.replace(temporary, path)
-            _sync(path.parent)
+            if sync:
+                _sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
             os.close(handle)
@@ -60,13 +65,14 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise LLPError(
-            f"{path} cannot be written: {reason}; what was there before is unchanged"
+            f"{path} cannot be written: {reason}; what was there before is unchanged. Make it "
+            "possible to write there, or choose another place"
         ) from error
 
 
-def write_bytes(path: Path, content: bytes) -> Path:
+def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> Path:
     """Write a file, whole or not at all."""
-    with atomic(path) as temporary:
+    with atomic(path, sync=sync) as temporary:
         temporary.write_bytes(content)
     return path
 
@@ -153,6 +159,19 @@ def beside(path: Path, ending: str) -> Path:
     return home.with_name(f".{real.name}{ending}")
 
 
+def place_of(name: str, value: Any) -> Path:
+    """A path that a user gave, for a file or folder that need not be there yet.
+
+    Where it leads up again, ``a/../b``, it is resolved, so that nobody has to make ``a`` first.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise LLPError(f"{name} = {value!r}; give a path")
+    path = Path(value)
+    if "\0" in str(path):
+        raise LLPError(f"{name} = {str(path)!r} has a null character; choose another name")
+    return Path(os.path.realpath(path)) if ".." in path.parts else path
+
+
 def check_apart(out: Path, inputs: Iterable[Path]) -> None:
     """Refuse an output that is one of the inputs, under whatever name, or a folder with one."""
     target = Path(os.path.realpath(out))
@@ -185,6 +204,8 @@ def locked(path: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except Timeout:
+            if not file.exists():  # filelock also waits for files that can never be made
+                _check_writable(file)
             raise LLPError(
                 f"{path} is in use by {_holder(file) or holder or 'another process'}; wait until "
                 "it has ended, or choose another directory"
@@ -201,10 +222,17 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
+def _check_writable(file: Path) -> None:
+    """Raise what the system says if no file can be made in the folder of ``file``."""
+    temporary, handle = _temporary(file)
+    temporary.unlink()
+    os.close(handle)
+
+
 def _holder(file: Path) -> str:
     """Who holds a lock, or held it last."""
     with contextlib.suppress(OSError, ValueError):
-        mark, _, who = file.read_text(encoding="utf-8").strip().partition(" ")
+        mark, _, who = read_regular(file).decode().strip().partition(" ")
         if mark == _MARK:
             return who
     return ""
@@ -229,9 +257,7 @@ class Checksums:
     def read(cls, folder: Path, name: str = CHECKSUMS) -> "Checksums | None":
         """The list in a folder; ``None`` if there is none, or it is damaged or of somebody else."""
         try:
-            if not (folder / name).is_file():  # a pipe would be waited for
-                return None
-            content = json.loads((folder / name).read_bytes())
+            content = json.loads(read_regular(folder / name))
             files = content["files"]
             if content["written by"] != _MARK or content["sha256"] != _digest(files):
                 return None
@@ -297,6 +323,29 @@ def _damaged(folder: Path, name: str, wrong: str) -> LLPError:
     )
 
 
+def claim(folder: Path, names: Iterable[str], listed: str = CHECKSUMS) -> dict[str, str]:
+    """Refuse to overwrite files of others, and list these as llpkit's own before they are written.
+
+    A call that is killed then leaves no file that the next one takes for somebody else's. What is
+    listed but not written yet has an empty checksum, which no file has.
+
+    Returns:
+        The list as it was before.
+    """
+    found = Checksums.read(folder, listed)
+    before = {} if found is None else found.files
+    names = sorted(names)
+    for name in (listed, *names):
+        known = found is not None and (name == listed or name in before)
+        if not known and os.path.lexists(folder / name):
+            raise LLPError(
+                f"{folder / name} was not written by llpkit, and would be overwritten; choose "
+                "another folder, or move it away"
+            )
+    Checksums(folder, dict.fromkeys(names, "") | before).write(listed)
+    return before
+
+
 def add_checksums(folder: Path, names: Iterable[str]) -> None:
     """List files of a folder as llpkit's own, beside those that are listed already."""
     before = Checksums.read(folder)
@@ -311,6 +360,7 @@ def _digest(files: dict[str, str]) -> str:
 
 def sha256(path: Path) -> str:
     """The checksum of a file."""
+    check_regular(path)
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

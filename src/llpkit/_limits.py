@@ -49,6 +49,12 @@ def check_unpacked(path: Path, unpacked: int) -> None:
         check_limit(name, unpacked, f"{path} unpacks to", "bytes")
 
 
+def read_regular(path: Path) -> bytes:
+    """The content of a file, unless it is one that would wait or never end."""
+    check_regular(path)
+    return path.read_bytes()
+
+
 def check_regular(path: Path) -> None:
     """Refuse what would wait or never end when read: pipes, devices, sockets."""
     mode = path.stat().st_mode

@@ -2,11 +2,7 @@
 
 
 class LLPError(ValueError):
-    """Bad input. The message names the value, where it stands and the remedy.
-
-    Options of the loaders and of the configuration stand in backticks, with a value or without:
-    the command line puts its own in their place.
-    """
+    """Bad input. The message names the value, its place and the remedy."""
 
 
 class TooManyStates(LLPError):
@@ -35,7 +31,7 @@ class TooManyStates(LLPError):
 
 
 class Diverged(LLPError):
-    """Training whose loss is no longer finite; lower the learning rate."""
+    """Training ended because the loss or the likelihood is no longer a finite number."""
 
 
 class ApproximationWarning(UserWarning):
@@ -43,4 +39,4 @@ class ApproximationWarning(UserWarning):
 
 
 class BaselineWarning(UserWarning):
-    """A model explains its bags no better than one constant rate for every instance does."""
+    """A model does not clearly explain its bags better than one constant rate for all instances."""

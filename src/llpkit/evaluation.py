@@ -271,108 +271,79 @@ class Gain(NamedTuple):
 
     log_likelihood: float
     baseline: float
-    needed: float
-    """By how much the model must be better for it to be clear that it learned something."""
+    error: float
+    """The standard error of their difference; infinite for a single bag."""
+
+    @property
+    def above(self) -> bool:
+        """Whether the model is better on these bags."""
+        return self.log_likelihood > self.baseline
 
     @property
     def clear(self) -> bool:
-        """Whether it is."""
-        return self.log_likelihood - self.baseline > self.needed
+        """Whether it is by more than two standard errors."""
+        return self.log_likelihood - self.baseline > 2 * self.error
 
 
-def gain(
-    log_p: Tensor,
-    bags: Bags,
-    rate: Any = None,
-    *,
-    trained_on: Bags | None = None,
-    parameters: int | None = None,
-) -> Gain:
-    r"""Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
+def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
+    """Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
 
-    Bags that the model has not seen: the mean difference must exceed three of its standard errors.
-    Three, since the epoch may have been chosen by these bags.
-
-    Bags that it was trained on: a fitted number raises the total log-likelihood by ½ on average if
-    there is nothing to learn (Wilks: :math:`2 \Delta \sim \chi^2`), and no more numbers can be
-    fitted than the model has parameters, or than the counts hold. So the total over all training
-    bags must be higher by half the 95 % quantile of :math:`\chi^2` with that many degrees of
-    freedom.
-
-    A flexible model that is trained for long can learn noise by heart and pass: only bags that it
-    has not seen can tell. Bags whose log-likelihood is an upper bound are left out if there are
-    others.
+    Only bags that the model has not seen can tell whether it learned something: a flexible model
+    explains the bags that it was trained on better than a constant rate even if their counts were
+    scrambled. Bags whose log-likelihood is an upper bound are left out if there are others.
 
     Args:
         log_p: The model's log-likelihood of every bag.
         bags: These bags.
         rate: The :func:`constant_rate` of the training bags.
-        trained_on: If ``bags`` were trained on: all bags of the training, of which ``bags`` may be
-            a sample.
-        parameters: How many the model has, where that is known.
+
+    >>> bags = Bags(offsets=[0, 2, 4], counts=[0, 2])
+    >>> gain(torch.tensor([-0.1, -0.2]), bags).above
+    True
     """
     exact = tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
     log_p = log_p.detach().double().cpu()
     used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
     log_p, base = log_p[used], base[used]
-    difference, number = log_p - base, len(base)
-    if trained_on is None:
-        error = float(difference.std()) / math.sqrt(number) if number > 1 else math.inf
-        needed = 3 * error if math.isfinite(error) else math.inf
-    else:
-        freedom = _freedom(trained_on)
-        if parameters is not None:
-            freedom = min(freedom, parameters)
-        needed = _chi_square_95(freedom) / 2 / max(1, len(trained_on))
-    return Gain(float(log_p.mean()), float(base.mean()), needed)
+    number = len(base)
+    error = float((log_p - base).std()) / math.sqrt(number) if number > 1 else math.inf
+    return Gain(float(log_p.mean()), float(base.mean()), math.inf if error != error else error)
 
 
-def _freedom(bags: Bags) -> int:
-    """How many free numbers the counts of all bags hold."""
-    n, low, high = bags.sizes, bags.evidence.low, bags.evidence.high
-    told = bags.evidence.table_offsets.diff().reshape(low.shape) > 0
-    told |= (low > 0) | (high < (n if low.dim() == 1 else n[:, None]))
-    told = told if told.dim() == 1 else told.any(1)
-    return int((n.clamp(max=(bags.num_classes or 2) - 1) * told).sum())
-
-
-def _chi_square_95(freedom: int) -> float:
-    """The 95 % quantile, by Wilson and Hilferty's cube."""
-    if freedom <= 0:
-        return 0.0
-    spread = 2 / (9 * freedom)
-    return freedom * (1 - spread + 1.6449 * math.sqrt(spread)) ** 3
+UNJUDGED = (
+    "no bags were held out, so whether the model learned anything from the instances cannot be "
+    "known: a flexible model explains its training bags better than a constant rate even if their "
+    "counts are wrong"
+)
 
 
 def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | None:
     """What to know if a model does not clearly explain its bags better than a constant rate does.
 
-    Bags that the model has not seen decide. If these are too few to be sure, it is enough that the
-    model is better on them at all and clearly better on the training bags.
+    Bags that the model has not seen decide, by two standard errors. Without them only a model that
+    is no better even on its training bags is known to have learned nothing.
     """
     if unseen is not None:
-        ahead = unseen.log_likelihood > unseen.baseline
-        if unseen.clear or (ahead and training is not None and training.clear):
-            return None
-        part, found = "held-out", unseen
-    elif training is not None and not training.clear:
-        part, found = "training", training
+        part, found, good = "held-out", unseen, unseen.clear
+    elif training is not None:
+        part, found, good = "training", training, training.above
     else:
         return None
-    text = (
-        f"the model explains the {part} bags no better than a constant rate: the mean "
-        f"log-likelihood of a bag is {found.log_likelihood:.3f}, and {found.baseline:.3f} if every "
-        "instance has the same probability"
+    if good:
+        return None
+    how = (
+        "only as much better than a constant rate as chance explains"
+        if found.above
+        else ("no better than a constant rate")
     )
-    if found.log_likelihood > found.baseline:
-        text += (
-            ", a difference that chance can explain"
-            if math.isinf(found.needed)
-            else f"; chance alone can explain a difference of {found.needed:.3f}"
-        )
-    hold = "hold out more bags" if part == "held-out" else "hold bags out to be sure"
-    return f"{text}; check that each count is that of its bag, train longer, or {hold}"
+    spread = f" (standard error of the difference {found.error:.3f})" if found.above else ""
+    more = ", or hold out more bags" if part == "held-out" else ""
+    return (
+        f"the model explains the {part} bags {how}: the mean log-likelihood of a bag is "
+        f"{found.log_likelihood:.3f}, and {found.baseline:.3f} if every instance has the same "
+        f"probability{spread}; check that each count is that of its bag, train longer{more}"
+    )
 
 
 def proportion_error(probability: Any, bags: Bags) -> float:

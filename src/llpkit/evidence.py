@@ -70,10 +70,14 @@ class Evidence:
     def exact(cls, counts: Any) -> "Evidence":
         """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
 
+        Floats are taken if they are whole numbers. The one exception, here and wherever counts of
+        positives are taken: floats that are all 0.0 or 1.0 are refused, since 1.0 may be a share,
+        unless the bags with 1.0 are known to have one instance, which is the same. Give integers.
+
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
         """
-        return cls.unchecked(whole_numbers(counts, "counts"))
+        return cls.unchecked(count_numbers(counts))
 
     @classmethod
     def unchecked(cls, counts: Tensor) -> "Evidence":
@@ -305,6 +309,24 @@ _REMEDY = {
         "; use Evidence.unknown for a count that is missing",
     )
 }
+
+
+def count_numbers(counts: Any, sizes: Tensor | None = None) -> Tensor:
+    """:func:`whole_numbers`, refusing floats that may be shares of bags of these sizes ``(B,)``."""
+    given = _tensor(counts, "counts")
+    whole = whole_numbers(given, "counts")
+    if not given.dtype.is_floating_point or whole.dim() != 1 or not bool((whole <= 1).all()):
+        return whole  # shares of all classes do not sum to the size of a bag
+    doubtful = whole == 1
+    if sizes is not None and len(sizes) == len(whole):
+        doubtful &= sizes.to(whole.device) > 1
+    if bool(doubtful.any()):
+        raise LLPError(
+            f"counts{_first_cell(doubtful)} = 1.0, and all values are 0.0 or 1.0, as shares are; "
+            "give integers if they are counts, as counts.astype(int) does; for shares use "
+            "Bags.from_proportions"
+        )
+    return whole
 
 
 def whole_numbers(values: Any, name: str) -> Tensor:

@@ -60,11 +60,11 @@ DIGITS = {"data": {"dataset": "digits"}}
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image": "i", "image_size": 9}},
-            "data.image_size = 9; give width and height, such as 72x90",
+            "data.image_size = 9; give height and width, such as 90x72",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "count": [1]}},
-            "data.count = [1]; give the name of a column, or a list of one a class",
+            "data.count = [1]; give the name of a column, or a list with one per class",
         ),
         ({"data": 3}, "data = 3 should be a valid dictionary"),
     ],
@@ -124,7 +124,7 @@ def test_another_source_drops_what_belonged_to_the_first():
         (b"", "holds no settings"),
         (b"1: 2", "holds no settings"),
         (b"!!python/object/apply:os.system ['true']", "is not YAML"),
-        (b"[" * 5000, "is not YAML"),
+        (b"[" * 5000, "line 1 is nested"),
     ],
 )
 def test_files_that_hold_no_settings(tmp_path: Path, content, message):

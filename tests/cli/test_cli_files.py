@@ -230,6 +230,65 @@ def test_a_run_does_not_replace_its_own_settings(llpkit):
     assert Path("run/config.yaml").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "model.json", "checksums.json"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_model_is_not_saved_over_files_of_others(tmp_path, name):
+    model = package.fit("linear", *_toy(), epochs=1, progress=False)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(package.LLPError, match=f"{name} was not written by llpkit"):
+        model.save(tmp_path)
+    assert names(tmp_path) == [name]
+    assert (tmp_path / name).read_text() == "mine"
+    for _ in range(2):  # its own files may be replaced
+        model.save(tmp_path / "other")
+    package.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_model_whose_saving_was_killed_is_saved_again(tmp_path, monkeypatch, call):
+    model = package.fit("linear", *_toy(), epochs=1, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _ends_at(call, os.replace))
+        with pytest.raises(_Killed):
+            model.save(tmp_path)
+    model.save(tmp_path)
+    package.load(tmp_path)
+
+
+@pytest.mark.parametrize("bad", [3, 1.5, ["run"], b"run", "a\0b"])
+def test_a_path_that_is_none_is_an_error(bad):
+    from llpkit import estimators
+
+    with pytest.raises(package.LLPError, match="run_dir = "):
+        package.fit("linear", *_toy(), epochs=1, progress=False, run_dir=bad)
+    model = package.fit("linear", *_toy(), epochs=1, progress=False)
+    for call in (model.save, package.load):
+        with pytest.raises(package.LLPError, match="directory = "):
+            call(bad)
+    for call in (lambda path: estimators.save(model, path), estimators.load):
+        with pytest.raises(package.LLPError, match="path = "):
+            call(bad)
+
+
+def test_no_folder_is_made_on_the_way_up(llpkit, tmp_path):
+    Path("in").mkdir()
+    os.chdir("in")
+    assert llpkit(*SYNTHETIC, "--out", "a/../../run").code == 0
+    assert llpkit("evaluate", "../run").code == 0
+    package.fit("linear", *_toy(), epochs=1, progress=False, run_dir="b/../../dir").save("c/../m")
+    assert names() == ["m"]
+    assert names(tmp_path) == ["dir", "in", "run"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_place_where_no_file_can_be_made_is_not_in_use(llpkit):
+    done = llpkit(*SYNTHETIC, "--out", "/proc/x")
+    assert done.code == 2
+    assert "/proc/x cannot be written" in done.err
+    assert "in use" not in done.err
+
+
 # One process at a time
 
 
@@ -332,7 +391,7 @@ def test_a_signal_at_any_moment_names_the_command(
 
     if moment in ("start", "epoch"):
         watched(At(0 if moment == "start" else 2, stop))
-    place = {"data": "llpkit.runs._fit.load_data", "page": "llpkit.runs._fit.write_report"}
+    place = {"data": "llpkit.runs.train.load_data", "page": "llpkit.runs.train.write_report"}
     with monkeypatch.context() as patch:
         if moment in place:
             patch.setattr(place[moment], stop)

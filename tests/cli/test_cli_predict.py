@@ -83,6 +83,16 @@ def test_without_counts_there_is_no_posterior(llpkit, run, survey):
     assert list(rows_of("p.csv")[0]) == ["age", "region", "probability", "label"]
 
 
+def test_why_there_is_no_posterior_is_told_in_full(llpkit, run):
+    Path("new.csv").write_text(
+        "district,n_yes,age,region\nup; down,1,30,north\nup; down,2,40,south\n"
+    )
+    done = llpkit("predict", run, "new.csv", "--out", "p.csv")
+    assert done.code == 0
+    assert "no posterior" in done.err
+    assert "up; down" in done.err
+
+
 def test_a_data_set_and_the_run_s_own_data(llpkit):
     options = ("--dataset", "digits", "--epochs", 1, "--quiet", "--out", "digits-run")
     assert llpkit("fit", *options).code == 0
@@ -227,7 +237,7 @@ def test_a_pickle_in_place_of_the_checkpoint_is_refused(llpkit, fit_survey, monk
         raise KeyError
 
     with monkeypatch.context() as patch:
-        patch.setattr("llpkit.runs._fit._write_run", stop)
+        patch.setattr("llpkit.runs.train._write_run", stop)
         with pytest.raises(KeyError):
             fit_survey("--out", "run")
     Path(".run.llpkit/work/checkpoint.pt").write_bytes(pickle.dumps(Attack()))

@@ -34,8 +34,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_array
 
 from llpkit import LLPError, estimators
-from llpkit.datasets import ImageFiles, Table
-from llpkit.datasets._files import members
+from llpkit.datasets import ImageFiles
+from llpkit.datasets.files import members
+from llpkit.tables import Table
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 
@@ -44,6 +45,12 @@ def in_time(code: str, *arguments: object, seconds: float = 120) -> subprocess.C
     """A Python process of its own; waiting for ever, or a crash, is then a failed test."""
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Figures take nine tenths of a short run's time."""
+    monkeypatch.setattr("llpkit.report._page.to_bytes", lambda *_: b"a figure")
 
 
 # The terminal
@@ -106,6 +113,36 @@ def test_a_configuration_refers_to_nothing_and_has_a_limit(llpkit, monkeypatch):
     assert "did you mean epochs" in llpkit("fit", "c.yaml").err
     monkeypatch.setenv("LLPKIT_MAX_CONFIG", "many")
     assert "whole number" in llpkit("fit", "c.yaml").err
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "? "])
+def test_a_configuration_has_few_levels(llpkit, opening):
+    Path("deep.yaml").write_text("data: " * (opening in "[{a: ") + opening * 10**5)
+    done = llpkit("fit", "deep.yaml")
+    assert done.code == 2
+    assert "line 1 is nested" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("data: {dataset: digits}\nepochs: 1\nlr: 0.1\nepochs: 2\n", 4, "epochs"),
+        ("data:\n  dataset: digits\n  dataset: synthetic\n", 3, "dataset"),
+        ("data: {dataset: synthetic, options: {rows: 60, 'rows': 70}}\n", 1, "rows"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_named(llpkit, text, line, key):
+    Path("c.yaml").write_text(text)
+    done = llpkit("fit", "c.yaml")
+    assert done.code == 2
+    assert f"line {line} gives '{key}' a second time" in done.err
+    assert not Path("runs").exists()
+
+
+def test_a_key_that_is_given_twice_in_an_option_is_named(llpkit):
+    done = llpkit("fit", "--dataset", "digits", "--method-option", "a={rows: 6, rows: 7}")
+    assert done.code == 2
+    assert "'rows' a second time" in done.err
 
 
 def tar_of(path: str, sizes: list[int], how: str) -> Path:
@@ -176,6 +213,41 @@ def test_what_a_table_unpacks_to_is_limited(monkeypatch):
     assert len(Table.read("t.csv")) == rows
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak to be read")
+@pytest.mark.parametrize("kind", ["csv.gz", "parquet"])
+def test_a_bomb_is_refused_before_it_is_in_memory(kind, monkeypatch):
+    size = 2**28
+    if kind == "parquet":
+        bomb = Path("bomb.parquet")
+        rows = pa.table({"x": pa.array(np.zeros(2**20))})
+        with pq.ParquetWriter(bomb, rows.schema) as file:
+            for _ in range(size // rows.nbytes):
+                file.write_table(rows)
+    else:
+        bomb = Path("bomb.csv.gz")
+        packer = zlib.compressobj(wbits=31)
+        piece = packer.compress(b"0\n" * 2**23) + packer.flush()
+        bomb.write_bytes(piece * (size // 2**24))
+    assert bomb.stat().st_size < 2**20
+    monkeypatch.setenv("LLPKIT_MAX_UNPACKED", str(size - 1))
+    code = """
+        import re, sys
+        from pathlib import Path
+        import pyarrow.parquet
+        from llpkit import LLPError
+        from llpkit.datasets import Table
+        status = Path("/proc/self/status")  # getrusage begins with the peak of the parent
+        peak = lambda: 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1])
+        before = peak()
+        try:
+            Table.read(sys.argv[1])
+        except LLPError:
+            print(peak() - before)
+    """
+    done = in_time(code, bomb)
+    assert int(done.stdout) < size / 2, done.stderr
+
+
 def test_the_pixels_of_an_image_are_limited_by_its_header(monkeypatch):
     Image.new("L", (1, 1)).save("a.png")
     content = bytearray(Path("a.png").read_bytes())
@@ -202,7 +274,8 @@ def test_nothing_waits_for_a_pipe():
         from pathlib import Path
         import llpkit
         from llpkit import config, datasets, estimators
-        from llpkit.datasets._files import members
+        from llpkit.datasets.files import members
+from llpkit.tables import Table
         calls = [
             lambda: datasets.load("image-table", table="photos.csv", bag="bag", count="n",
                                   image="image", skip_bad=True),
@@ -223,6 +296,48 @@ def test_nothing_waits_for_a_pipe():
     """
     done = in_time(code)
     assert done.stdout.split() == ["refused"] * 8, done.stderr
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_no_reader_of_a_run_waits_for_a_pipe(fitted, llpkit, survey):
+    """Whichever of its files is one; nor does that of a checkpoint or of a record."""
+    assert llpkit("fit", survey, *COLUMNS, *SMALL, "logistic").code == 0
+    for kind, run in (("network", fitted), ("table", Path("run"))):
+        for name in [path.name for path in run.iterdir() if path.is_file()]:
+            copy = Path(f"{kind} {name}")
+            shutil.copytree(run, copy)
+            (copy / name).unlink()
+            os.mkfifo(copy / name)
+    os.mkfifo("checkpoint.pt")
+    Path("results/records/grid").mkdir(parents=True)
+    os.mkfifo("results/records/grid/0123456789ab.json")
+    code = """
+        import sys
+        from pathlib import Path
+        import torch
+        import llpkit
+        from llpkit.cli import main
+        for run in sorted([*Path().glob("network *"), *Path().glob("table *")]):
+            print(run, main(["predict", str(run), sys.argv[1], "--out", "p.csv"]), flush=True)
+        print("report", main(["report", "results"]), flush=True)
+        bags = llpkit.random_bags(torch.tensor([0, 1] * 9), 3, generator=0)
+        for call in (
+            lambda: llpkit.load("network model.json"),
+            lambda: llpkit.fit("linear", bags, torch.randn(18, 2), run_dir=".", resume=True),
+        ):
+            try:
+                call()
+            except llpkit.LLPError:
+                print("refused", flush=True)
+    """
+    done = in_time(code, survey)
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line == "refused"] == ["refused"] * 2, done.stderr
+    assert "report 2" in lines
+    for name in ("config.yaml", "checksums.json", "model.json", "encoder.json"):
+        assert {f"network {name} 2", f"table {name} 2"} <= set(lines)
+    assert {"network weights.safetensors 2", "table estimator.skops 2"} <= set(lines)
 
 
 # Estimators
@@ -340,6 +455,38 @@ def test_types_with_compiled_parts_have_to_be_trusted(tmp_path):
         estimators.load(tmp_path / "n.skops")
     name = "sklearn.neighbors._classification.KNeighborsClassifier"
     assert estimators.load(tmp_path / "n.skops", trusted=[name]).predict(X).shape == (40,)
+
+
+def test_what_load_will_refuse_is_told_by_save(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    nearest = KNeighborsClassifier(algorithm="brute", n_jobs=10**4).fit(X, X[:, 0] > 0)
+    name = "sklearn.neighbors._classification.KNeighborsClassifier"
+    with pytest.warns(UserWarning, match=name):
+        estimators.save(make_pipeline(StandardScaler().fit(X), nearest), tmp_path / "n.skops")
+    assert nearest.n_jobs == 10**4
+    assert estimators.load(tmp_path / "n.skops", trusted=[name]).predict(X).shape == (40,)
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_lightgbm_run_of_one_s_own_is_finished_after_a_kill(llpkit, survey, monkeypatch):
+    pytest.importorskip("lightgbm")
+    command = ("fit", survey, *COLUMNS, *SMALL, "lightgbm", "--estimator-option", "n_estimators=3")
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", kill)
+        with pytest.raises(Killed):
+            llpkit(*command)
+    assert not Path("run").exists()
+    done = llpkit(*command)
+    assert done.code == 0, done.err
+    assert Path("run/report.html").exists()
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")

@@ -78,8 +78,15 @@ def test_images_that_are_missing_or_of_another_size(fit, llpkit):
     assert "d.png does not exist" in rest.err
     assert "skip" not in rest.err
     other = fit("bag,n,file\np,1,a.png\nq,0,c.png\n", "--network", "mlp", **options)
-    assert "c.png is 9 x 8 pixels but the first image is 8 x 8; give the one" in other.err
+    assert "c.png is 8 x 9 pixels (height x width) but the first image is 8 x 8;" in other.err
     assert "resized to with --image-size" in other.err
+    resized = fit(
+        "bag,n,file\np,1,a.png\nq,0,c.png\n", "--image-size", "8x9", "--network", "mlp", **options
+    )
+    assert resized.code == 0, resized.err
+    Path("a.csv").write_text("file\na.png\n")
+    wrong = llpkit("predict", "run", "a.csv", "--image-size", "9x8", "--out", "p.csv")
+    assert "run learnt from 8 x 9; resize them with --image-size 8x9" in wrong.err  # height first
 
 
 # What training never had
@@ -190,7 +197,7 @@ def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
     done = llpkit("predict", fitted, "part.csv", "--out", "p.csv")
     assert done.code == 0, done.err
     assert "no posterior: part.csv: row 1 (header not counted), column 'n_yes' = " in done.err
-    assert "has 1 row; it takes whole bags and their counts" in done.err
+    assert "takes whole bags and their counts" in done.err
     assert "probability" in rows_of("p.csv")[0]
     assert "posterior" not in rows_of("p.csv")[0]
     refused = fit(text)

@@ -104,7 +104,7 @@ def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
     code, out, err = llpkit(*wrong, "--folds", 1, "--epochs", 1, "--lr", "1e30")
     assert code == 1
     assert out == "convergence on digits: 0 runs done, 1 failed\n"
-    assert "failed: digits, supervised, fold 0: LLPError: epoch 1: the loss is" in err
+    assert "failed: digits, supervised, fold 0: Diverged: epoch 1: the loss is" in err
     [error] = Store([Path("llpkit-results")]).errors()
     assert error["run"]["lr"] == 1e30
 
@@ -113,7 +113,7 @@ def test_a_failed_run_of_a_variant_has_its_name(llpkit):
     given = ("--dataset", "digits", "--methods", "mle-pass", "--folds", 1, "--epochs", 1)
     code, _, err = llpkit("reproduce", "convergence", *given, "--lr", "1e30")
     assert code == 1
-    assert "failed: digits, mle-pass, fold 0: LLPError: " in err
+    assert "failed: digits, mle-pass, fold 0: Diverged: " in err
 
 
 def test_a_run_of_another_call_is_waited_for(llpkit):

@@ -1,6 +1,7 @@
 """The one call, its refusals, and what the loop promises."""
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from torch import nn
 import llpkit
 from llpkit import LLPError
 from llpkit._files import add_checksums
+from llpkit.errors import Diverged
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
-from llpkit.training._checkpoint import save_checkpoint
+from llpkit.training.checkpoint import Checkpoint
 
 
 def toy(rows=200, seed=0):
@@ -281,7 +283,7 @@ def test_files_are_read_by_workers():
 
 
 def test_what_does_not_fit_stays_outside(monkeypatch):
-    monkeypatch.setattr("llpkit.training._feed._free_memory", lambda _: 100)
+    monkeypatch.setattr("llpkit.training.inputs._free_memory", lambda _: 100)
     assert not Feed(torch.zeros(100, 3), torch.device("cpu")).resident
     assert Feed(torch.zeros(4, 3), torch.device("cpu")).resident
 
@@ -384,7 +386,7 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
     ("first", "then"),
     [
         ({"method": MLE(step=1.0)}, {"method": MLE(step=1.5)}),
-        ({"method_options": {"refresh": "pass"}}, {}),
+        ({"method_options": {"step": 1.5}}, {}),
         (
             {"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9)},
             {"optimizer": partial(torch.optim.SGD, lr=0.1)},
@@ -402,7 +404,7 @@ def test_the_same_said_otherwise_is_resumed(tmp_path):
     how = {"epochs": 1, "run_dir": tmp_path, "progress": False, "held_out": 0.2}
     first = llpkit.fit("mlp", bags, x.double().numpy(), "mle", **how)
     how |= {"resume": True, "held_out": np.float32(0.2)}
-    options = {"refresh": "running", "step": 1}
+    options = {"step": 1}
     again = llpkit.fit("mlp", bags, x.float(), "mle", method_options=options, **how)
     assert torch.equal(weights(first), weights(again))
     again = llpkit.fit("mlp", bags, x.float(), MLE(step=1.0), **how)
@@ -438,9 +440,9 @@ def test_large_inputs_and_files_are_told_apart_at_little_cost(tmp_path, monkeypa
     from PIL import Image
 
     from llpkit.datasets import ImageFiles
-    from llpkit.training._fingerprint import of_inputs
+    from llpkit.training.fingerprint import of_inputs
 
-    monkeypatch.setattr("llpkit.training._fingerprint.MOST_BYTES", 120)
+    monkeypatch.setattr("llpkit.training.fingerprint.MOST_BYTES", 120)
     x = torch.randn(100, 3)
     first = of_inputs(x)
     assert of_inputs(x.clone()) == first
@@ -474,7 +476,7 @@ def test_a_checkpoint_that_lacks_a_part_is_named(tmp_path):
         path.write_bytes(content)
         with pytest.raises(LLPError, match=r"checkpoint\.pt is not .* remove it to start afresh"):
             quick(run_dir=tmp_path, resume=True)
-    save_checkpoint(path, {"settings": {}, "data": {}, "network": {}})
+    Checkpoint(path, {}, {}).save({"network": {}})
     with pytest.raises(LLPError, match="it has no optimizer"):
         quick(run_dir=tmp_path, resume=True)
     path.write_bytes(whole)
@@ -500,13 +502,24 @@ def test_no_half_written_file_is_left(tmp_path, monkeypatch):
         def on_epoch(self, session, row):  # noqa: ARG002
             if row["epoch"] == 2:
                 self.before = (tmp_path / "checkpoint.pt").read_bytes()
-                monkeypatch.setattr(os, "fsync", fail)
+                monkeypatch.setattr(os, "replace", fail)
 
     disk = Fill()
     with pytest.raises(LLPError, match=r"checkpoint\.pt cannot be written: disk full"):
         quick(run_dir=tmp_path, callbacks=disk)
     assert (tmp_path / "checkpoint.pt").read_bytes() == disk.before
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(0, False), (1, True)])
+def test_checkpoints_wait_for_the_disk_where_epochs_take_time(
+    tmp_path, monkeypatch, seconds, waits
+):
+    clock, synced = itertools.count(step=seconds) if seconds else itertools.repeat(0), []
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(os, "fsync", synced.append)
+    quick(epochs=3, run_dir=tmp_path)
+    assert (len(synced) >= 3) if waits else not synced
 
 
 def test_a_checkpoint_is_not_overwritten(tmp_path):
@@ -643,7 +656,7 @@ def test_inputs_must_be_numbers():
 
 def test_a_diverging_run_says_what_to_do():
     with pytest.raises(
-        LLPError, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
+        Diverged, match=r"epoch 1: .*lower the learning rate \(now 1e\+30\) or look "
     ):
         quick(lr=1e30, optimizer="sgd")
 
@@ -721,6 +734,8 @@ class Ends(nn.Module):
         (3, nn.Softmax(1)),
         (3, lambda z: z.sigmoid()),
         (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
+        (1, lambda z: z.sigmoid().clamp(1e-6, 1 - 1e-6)),
+        (3, lambda z: z.softmax(1).clamp_min(0.3)),
     ],
 )
 def test_a_network_that_returns_probabilities_is_refused(outputs, end):
@@ -748,6 +763,18 @@ def test_a_network_of_logits_is_taken(outputs, end):
     if outputs == 3:
         bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
     llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_a_last_layer_of_zeros_is_no_softmax(outputs):
+    """Its outputs are its bias, the rates of the classes, say, which sum to one."""
+    x, truth, bags = toy()
+    if outputs == 3:
+        bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
+    network = nn.Linear(3, outputs)
+    nn.init.zeros_(network.weight)
+    nn.init.constant_(network.bias, 1 / outputs)
+    llpkit.fit(network, bags, x, epochs=1, progress=False)
 
 
 def test_the_look_at_the_network_leaves_no_trace():

@@ -178,3 +178,29 @@ def test_estimators_name_their_own_option_and_the_scorer_measures():
     with pytest.warns(ApproximationWarning):
         value = bag_log_likelihood(model, rows, counts[groups], groups)
     assert value == pytest.approx(model.score(rows, counts[groups], groups))
+
+
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
+@pytest.mark.parametrize("key", ["mle", "direct", "dllp", "amle"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_network_may_mask_classes(key, classes):
+    """With -1e9, as is usual: the class is never predicted, and everything stays finite."""
+
+    class Masked(torch.nn.Linear):
+        def forward(self, x):
+            masked = (x[:, :1] > 0) & (torch.arange(classes) == 1)
+            return super().forward(x).masked_fill(masked, -1e9)
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 3, generator=generator)
+    truth = torch.randint(0, classes, (200,), generator=generator)
+    truth[(x[:, 0] > 0) & (truth == 1)] = 0
+    bags = llpkit.random_bags(truth, 5, generator=0, num_classes=classes)
+    model = llpkit.fit(
+        Masked(3, classes), bags, x, key, epochs=2, held_out=0.2, device="cpu", progress=False
+    )
+    assert all(p.isfinite().all() for p in model.network.parameters())
+    for row in model.history:
+        assert row["log_likelihood"] > -10
+        assert row["held_out_log_likelihood"] > -10
+    assert float(model.posterior(x, bags)[x[:, 0] > 0, 1].max()) == 0

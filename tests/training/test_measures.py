@@ -81,24 +81,73 @@ def test_a_class_that_training_never_had_is_unlikely_but_not_impossible():
         evaluation.baseline_log_likelihood(bags, [0.5, 0.5])
 
 
-@pytest.mark.parametrize("held_out", [None, 0.2])
+def judged(x, bags, network="mlp", lr=1e-2, **options):
+    """The baseline that a fit reports, after a look at its warnings."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = llpkit.fit(network, bags, x, lr=lr, device="cpu", progress=False, **options)
+    told = [w for w in told if w.category is BaselineWarning]
+    found = model.details["baseline"]
+    assert [str(w.message) for w in told] == [found[k] for k in ("warning",) if k in found]
+    assert all(w.filename == __file__ for w in told)
+    return model, found
+
+
 @pytest.mark.parametrize("network", ["linear", "mlp"])
 @pytest.mark.parametrize("classes", [None, 3])
-def test_scrambled_counts_warn_and_right_ones_do_not(classes, network, held_out):
+def test_scrambled_counts_warn_and_right_ones_do_not(classes, network):
+    """Two standard errors at the best epoch: now and then chance passes."""
     rate = 3e-2 if network == "linear" else 1e-2
-    for seed in range(3):
+    warned = {True: 0, False: 0}
+    for seed in range(6):
         for scrambled in (True, False):
             x, bags = blobs(seed, classes, scrambled)
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                model = llpkit.fit(
-                    network, bags, x, lr=rate, epochs=20, held_out=held_out, seed=seed,
-                    device="cpu", progress=False,
-                )  # fmt: skip
-            warned = [w for w in told if w.category is BaselineWarning]
-            assert len(warned) == scrambled, (seed, scrambled)
-            assert ("warning" in model.details["baseline"]) == scrambled
-            assert all(w.filename == __file__ for w in warned)
+            _, found = judged(x, bags, network, rate, epochs=20, held_out=0.2, seed=seed)
+            warned[scrambled] += "warning" in found
+            assert "note" not in found
+    assert warned[True] >= 5
+    assert warned[False] == 0
+
+
+def test_scrambled_counts_warn_after_long_training_too():
+    x, bags = blobs(0, scrambled=True, rows=300)
+    model, found = judged(x, bags, epochs=200, held_out=0.2)
+    end = model.history[-1]
+    assert end["log_likelihood"] > end["baseline_log_likelihood"]  # learned by heart
+    assert "warning" in found
+
+
+@pytest.mark.parametrize("rows", [150, 600])
+@pytest.mark.parametrize("network", ["linear", "mlp"])
+def test_without_held_out_bags_nobody_can_tell(network, rows):
+    """A flexible model with far more parameters than bags may still be right."""
+    for scrambled in (True, False):
+        x, bags = blobs(0, scrambled=scrambled, rows=rows)
+        model, found = judged(x, bags, network, 0.1 if network == "linear" else 1e-2, epochs=40)
+        end = model.history[-1]
+        assert end["log_likelihood"] > end["baseline_log_likelihood"]
+        assert "warning" not in found
+        assert "held out" in found["note"]
+
+
+def test_a_model_that_does_not_even_explain_its_training_bags_warns():
+    x, bags = blobs(0)
+    network = torch.nn.Linear(3, 1)
+    torch.nn.init.constant_(network.bias, 3.0)
+    model, found = judged(x, bags, network, 1e-9, epochs=1)
+    end = model.history[-1]
+    assert end["log_likelihood"] < end["baseline_log_likelihood"]
+    assert "no better" in found["warning"]
+
+
+@pytest.mark.parametrize("training", [-1.0, -3.0, None])
+def test_never_no_better_beside_a_better_number(training):
+    error = 0.1
+    seen = None if training is None else evaluation.Gain(training, -2.0, error)
+    for value in (-2.5, -2.0, -1.95, -1.85, -1.7):
+        text = evaluation.baseline_note(seen, evaluation.Gain(value, -2.0, error))
+        assert (text is None) == (value == -1.7)
+        assert ("no better" in (text or "")) == (value <= -2)
 
 
 def test_every_log_likelihood_has_its_baseline_beside_it():
@@ -215,3 +264,6 @@ def test_progress_goes_without_measures(measure, monkeypatch):
     llpkit.fit("linear", bags, x, epochs=1, measure=measure, progress=True)
     assert ("constant rate" in stream.getvalue()) == (measure == "auto")
     assert "epoch 1/1" in stream.getvalue()
+    assert "cannot be known" in stream.getvalue()
+    llpkit.fit("linear", bags, x, epochs=2, measure=measure, progress=True, held_out=0.2)
+    assert stream.getvalue().count("cannot be known") == 1

@@ -53,6 +53,27 @@ def test_four_threads_give_the_weights_of_a_lone_fit(network):
         assert torch.equal(weights, alone)
 
 
+@pytest.mark.parametrize("method", ["mle", "direct"])
+def test_others_that_draw_do_not_change_the_order_of_instances(method):
+    class Disturbed(nn.Linear):
+        """Draws where a thread might: after the seeding and before the shuffling."""
+
+        draws = 0
+
+        def train(self, mode=True):
+            torch.rand(self.draws)
+            return super().train(mode)
+
+    found = []
+    for draws in (0, 7):
+        network = Disturbed(3, 1)
+        nn.init.constant_(network.weight, 0.1)
+        nn.init.zeros_(network.bias)
+        network.draws = draws
+        found.append(trained(network, method=method))
+    assert torch.equal(*found)
+
+
 def test_a_callback_may_fit_as_well():
     class Nested(Callback):
         def on_end(self, _):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._validation import whole
-from llpkit.cli._printing import echo, note
+from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of, plural
 from llpkit.errors import LLPError
 

@@ -58,8 +58,11 @@ def log_prob(
 
     Args:
         logits: ``(N,)``, the instances of a bag side by side; or ``(N, K)`` softmax logits of K
-            classes. An infinite logit is a known label.
+            classes. An infinite logit is a known label. With K classes only the distances within
+            a row matter, and a mask of ``-1e9``, say, is as good as ``-inf``; a bag of three or
+            more classes is refused if its log-likelihood is below ``-1e10``.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
+            :meth:`Evidence.exact` has the rule on floats.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
         approximation: ``None``: exact. ``"sinkhorn"``, for K classes: an upper bound, cheap in bags
             of any size.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.evidence import NO_BOUND, Evidence, whole_numbers
+from llpkit.evidence import NO_BOUND, Evidence, count_numbers, whole_numbers
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
@@ -16,9 +16,6 @@ Approximation: TypeAlias = Literal["sinkhorn"] | None
 
 BACKENDS = ("auto", "torch", "numba", "triton")
 APPROXIMATIONS = ("sinkhorn",)
-
-LARGEST = 1e6
-"""Sums of larger logits over a bag would lose, in float64, what tells label combinations apart."""
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -92,7 +89,7 @@ def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) ->
     elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
         evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
     else:
-        evidence = Evidence.exact(counts)
+        evidence = Evidence.unchecked(count_numbers(counts, ends.diff()))
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"
@@ -171,16 +168,7 @@ def all_finite(values: Tensor) -> bool:
 
 
 def check_numbers(logits: Tensor) -> None:
-    """No NaN; with several classes, a class for every instance, and sums that float64 can hold."""
-    if logits.dim() == 2:
-        far = logits.isfinite() & (logits.abs() > LARGEST)
-        if bool(far.any()):
-            i, k = far.nonzero()[0].tolist()
-            raise LLPError(
-                f"logits[{i}, {k}] = {float(logits[i, k]):.6g}; logits of several classes may be "
-                f"up to {LARGEST:g} in size, or infinite for a known label; scale them down, or "
-                "lower the learning rate"
-            )
+    """No NaN; with several classes, a class for every instance."""
     if all_finite(logits):
         return
     bad = logits.isnan()
@@ -234,4 +222,13 @@ def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
     return LLPError(
         f"bag {b} is impossible: no label combination agrees with its evidence{known}; correct "
         "the count or the known labels (infinite logits)"
+    )
+
+
+def absurd_bag(b: int, log_p: float) -> LLPError:
+    """The error for a bag whose label combinations float64 cannot tell apart."""
+    return LLPError(
+        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts ask for classes that the logits "
+        "put out of reach, and float64 cannot tell its label combinations apart; correct the "
+        "counts, scale the logits down, or lower the learning rate"
     )

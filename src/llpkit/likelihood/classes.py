@@ -28,12 +28,19 @@ MAX_STATES = 2**24
 _CHUNK = 2**22
 
 
+LEAST = -1e10
+"""The least log-likelihood of a bag, unless it is impossible: below it, float64 sums lose what
+tells label combinations apart."""
+
+
 def log_prior(logits: Tensor) -> Tensor:
     """``log_softmax`` where ``+inf`` marks a known class; ``-inf`` where no class is possible."""
     known = (logits == torch.inf).any(1, keepdim=True) | (logits == -torch.inf).all(1, keepdim=True)
     safe = torch.where(known, 0.0, logits)
     certain = torch.where(logits == torch.inf, 0.0, -torch.inf)
-    return torch.where(known, certain, safe.log_softmax(1))
+    # A class further below counts as that far below; a bag that needs it is below LEAST anyway.
+    log_p = torch.where(safe == -torch.inf, safe, safe.log_softmax(1).clamp(min=2 * LEAST))
+    return torch.where(known, certain, log_p)
 
 
 class _States(NamedTuple):

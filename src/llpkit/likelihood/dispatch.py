@@ -1,6 +1,7 @@
 """Who answers a call: a solver by the kind of counts and the backend, and its derivatives."""
 
 import importlib
+import math
 import warnings
 from functools import cache, cached_property
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import approximations, binary, classes, sampling
 from llpkit.likelihood.checks import (
+    absurd_bag,
     all_finite,
     check_evidence,
     check_logits,
@@ -77,11 +79,17 @@ def exact_solver(
         return z, BinarySolver(ends, evidence, kernel)
     sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
     if z.shape[1] == 2 and sound:
-        return z[:, 1] - z[:, 0], BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
+        return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
     if backend == "numba" and not evidence.is_exact:
         raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
     return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+
+
+def _log_odds(z: Tensor) -> Tensor:
+    """Of the second of two classes; finite logits, however far apart, do not make a label known."""
+    odds = z[:, 1] - z[:, 0]
+    return torch.where(z.isfinite().all(1), odds.clamp(-1e306, 1e306), odds)
 
 
 def sinkhorn_solver(
@@ -260,8 +268,7 @@ class ClassSolver(ExactSolver):
         if bool(self.prior(z).gt(0).all()) and len(self.evidence.table) == 0:
             return  # class counts that make up the bag can always be had
         log_p, _, _ = self.evaluate(z)
-        if bool((log_p == -torch.inf).any()):
-            raise impossible_bag(int((log_p == -torch.inf).nonzero()[0]))
+        _refuse_absurd(log_p)
 
     def sample(self, z: Tensor, generator: torch.Generator | None, copies: int) -> Tensor:
         log_p = classes.log_prior(z)
@@ -286,15 +293,27 @@ class SinkhornSolver(Solver):
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = classes.log_prior(z)
-        return approximations.sinkhorn(
+        found = approximations.sinkhorn(
             log_p, self.counts, self.offsets, direction, strict=self.strict
         )
+        if self.strict:
+            _refuse_absurd(found[0])
+        return found
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()
 
     def refuse_impossible(self, z: Tensor) -> None:
         """The solver itself raises."""
+
+
+def _refuse_absurd(log_p: Tensor) -> None:
+    """Refuse a bag of K classes that no label combination explains, or none within reach."""
+    far = log_p < classes.LEAST
+    if bool(far.any()):
+        b = int(far.nonzero()[0])
+        found = float(log_p[b])
+        raise impossible_bag(b) if found == -math.inf else absurd_bag(b, found)
 
 
 def solve(z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:

@@ -8,14 +8,14 @@ import torch
 
 from llpkit import evaluation
 from llpkit.bags import Bags
-from llpkit.config import Config, Settings
+from llpkit.config import Config, Values
 from llpkit.datasets import DataSet, Inputs
 from llpkit.methods import METHODS
-from llpkit.runs._data import take
-from llpkit.runs._measure import how_measured, posterior_of, probability_of
-from llpkit.runs._place import REPORT
-from llpkit.runs._record import flat
-from llpkit.runs._table_model import TableModel
+from llpkit.runs.data import take
+from llpkit.runs.estimator import FittedEstimator
+from llpkit.runs.folder import REPORT
+from llpkit.runs.machine import flat
+from llpkit.runs.measures import how_measured, posterior_of, probability_of
 from llpkit.training import Fitted
 
 FIGURES = "figures"
@@ -28,24 +28,24 @@ def write_report(
     data: DataSet,
     parts: Mapping[str, Bags],
     model: Fitted,
-    record: Settings,
+    record: Values,
 ) -> None:
     """Write the page of a run and its figures into its folder."""
     from llpkit.report import Calibration, Page, Series, summarise, write_page
 
-    if isinstance(model, TableModel):
+    if isinstance(model, FittedEstimator):
         from llpkit.runs._table_page import write_table_page
 
         pages = work / REPORT, work / FIGURES
         write_table_page(*pages, config, data, parts, model, flat(record))
         return
-    chosen = None if config.held_out is None else model.chosen_epoch
-    series = [Series(config.method, config.seed, model.history, chosen)]
+    chosen = None if config.recipe.held_out is None else model.chosen_epoch
+    series = [Series(config.recipe.method, config.recipe.seed, model.history, chosen)]
     curves = []
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows
-        p = model.predict_proba(take(data.inputs, rows))
-        curves = [Calibration(config.method, *evaluation.calibration(p, data.truth[rows]))]
+        p = probability_of(model.logits(take(data.inputs, rows)))
+        curves = [Calibration(config.recipe.method, *evaluation.calibration(p, data.truth[rows]))]
     what = config.data.dataset or Path(config.data.table or "").name
     facts = {
         "data": data.describe().splitlines()[0],
@@ -57,15 +57,15 @@ def write_report(
         "epochs": len(model.history),
     }
     page = Page(
-        title=f"{config.method} on {what}",
-        lead=(f"{METHODS[config.method].summary}.",),
+        title=f"{config.recipe.method} on {what}",
+        lead=(f"{METHODS[config.recipe.method].summary}.",),
         class_names=data.class_names,
         facts=facts,
         summary=summarise(series, curves),
         measured=_measured(model, parts),
         series=series,
         calibrations=curves,
-        wall={config.method: wall(model, data, parts["training"])},
+        wall={config.recipe.method: wall(model, data, parts["training"])},
         wall_note="The first bags that the model was trained on.",
         notes=(*data.notes, *model.details.get("warnings", ())),
         environment=flat(record),

@@ -14,8 +14,7 @@ from llpkit import evaluation
 from llpkit._files import write_text
 from llpkit.bags import Bags
 from llpkit.config import Config
-from llpkit.datasets import DataSet, FeatureEncoder
-from llpkit.datasets._features import NumberColumn
+from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Calibration,
@@ -31,15 +30,17 @@ from llpkit.report import (
     wall_bags,
     write_page,
 )
-from llpkit.runs._measure import how_measured, mean_baseline, probability_of
-from llpkit.runs._table_model import (
+from llpkit.runs.estimator import (
     BagCheck,
+    FittedEstimator,
     Importance,
-    TableModel,
     bag_calibration,
     check_bags,
     importances,
 )
+from llpkit.runs.measures import how_measured, mean_baseline, probability_of
+from llpkit.tables import FeatureEncoder
+from llpkit.tables.features import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8
@@ -53,7 +54,7 @@ def write_table_page(
     config: Config,
     data: DataSet,
     parts: Mapping[str, Bags],
-    model: TableModel,
+    model: FittedEstimator,
     environment: Mapping[str, object],
 ) -> None:
     """Write the page, its figures, and the numbers of two of them as CSV beside it."""
@@ -63,7 +64,7 @@ def write_table_page(
     bags = parts[part]
     logits = model.logits(data.inputs[bags.rows])
     check = check_bags(logits, bags)
-    worth = importances(model, data.inputs, bags, data.encoder, config.seed)
+    worth = importances(model, data.inputs, bags, data.encoder, config.recipe.seed)
     _write(path.with_name(IMPORTANCES), ("column", "fall", "sd"), worth)
     worst = check.distance.argsort(descending=True)
     _write(path.with_name(WORST), *_listed(worst[:_LISTED], check, bags, data.class_names))
@@ -89,7 +90,7 @@ def write_table_page(
         )
         plots = [] if curve is None else [curve]
         sections.insert(0, PageSection("Calibration of bags", about, plots, narrow=True))
-    end = Series(name, config.seed, [_end(model, data, parts)])
+    end = Series(name, config.recipe.seed, [_end(model, data, parts)])
     write_page(
         Page(
             title=f"{name} on {config.data.dataset or Path(config.data.table or '').name}",
@@ -114,14 +115,14 @@ def write_table_page(
     )
 
 
-def _facts(data: DataSet, parts: Mapping[str, Bags], model: TableModel) -> dict[str, object]:
+def _facts(data: DataSet, parts: Mapping[str, Bags], model: FittedEstimator) -> dict[str, object]:
     facts: dict[str, object] = {"data": data.describe().splitlines()[0]}
     for name, bags in parts.items():
         facts[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
     return facts | {"estimator": repr(model.estimator)}
 
 
-def _end(model: TableModel, data: DataSet, parts: Mapping[str, Bags]) -> dict[str, Any]:
+def _end(model: FittedEstimator, data: DataSet, parts: Mapping[str, Bags]) -> dict[str, Any]:
     """The measures of the summary table."""
     assert isinstance(data.inputs, Tensor)
     end: dict[str, Any] = {"epoch": 1}
@@ -136,7 +137,7 @@ def _end(model: TableModel, data: DataSet, parts: Mapping[str, Bags]) -> dict[st
             end[f"{prefix}proportion_error"] = evaluation.proportion_error(p, bags)
     if "test" in parts and data.truth is not None:
         rows = parts["test"].rows
-        p = model.predict_proba(data.inputs[rows])
+        p = probability_of(model.logits(data.inputs[rows]))
         end["test_accuracy"] = evaluation.accuracy(p, data.truth[rows])
     return end
 

@@ -30,7 +30,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold
 
-from llpkit.datasets import FeatureEncoder
 from llpkit.datasets.adult import FEATURES, NUMBERS, adult_table, groups, labels
 from llpkit.estimators import (
     AlterSVMClassifier,
@@ -40,6 +39,7 @@ from llpkit.estimators import (
     LLPLogisticRegression,
     MeanMapClassifier,
 )
+from llpkit.tables import FeatureEncoder
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 KEY = "occupation, education"

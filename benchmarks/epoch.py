@@ -4,7 +4,7 @@
 
 On a CPU: a small CNN on digits and a linear model on a table of a million rows. On a CUDA device:
 ConvLarge on CIFAR-10's birds and cats (one of ten folds, 10,800 images) and on group photos of
-72 x 90 pixels, which need the data (see `llpkit datasets`).
+90 x 72 pixels, which need the data (see `llpkit datasets`).
 
 All runs of a case share the inputs, the batch size and, but for LLP-GAN, which brings its own, the
 network; they take turns in random order within one process, so that whatever else the machine does

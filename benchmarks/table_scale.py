@@ -29,8 +29,8 @@ import numpy as np
 import sklearn
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from llpkit.estimators import LLPClassifier, _em
-from llpkit.estimators._start import additive_start
+from llpkit.estimators import LLPClassifier, em
+from llpkit.estimators._additive_start import additive_start
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 FEATURES, BAGS_A_ROW = 20, 0.15
@@ -82,11 +82,11 @@ def measure(rows: int) -> dict[str, float]:
         SECONDS.update(dict.fromkeys(SECONDS, 0.0))  # that was to compile
         X, y, groups = table(rows)
         begin = time.process_time()
-        _em.additive_start = timed_start
+        em.additive_start = timed_start
         try:
             model.fit(X, y, groups)
         finally:
-            _em.additive_start = additive_start
+            em.additive_start = additive_start
         total = time.process_time() - begin
     return {
         "rows": rows,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import llpkit
 from llpkit import datasets
-from llpkit.datasets import Table
+from llpkit.tables import Table
 
 
 def write_survey(path: Path, districts: int = 150, seed: int = 0) -> None:

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from llpkit.bags import Bags, random_bags
     from llpkit.errors import LLPError
     from llpkit.evidence import Evidence
-    from llpkit.training import Fitted, fit, load
+    from llpkit.training import Fitted, load
+    from llpkit.training.fitting import fit
 
 __version__ = "0.1.0.dev0"
 

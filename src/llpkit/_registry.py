@@ -71,10 +71,17 @@ class Registry(Mapping[str, T]):
         return len(self._entries)
 
 
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one most likely stands for."""
+    folded = {each.casefold(): each for each in reversed(list(known))}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    return folded[near[0]] if near else None
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """The remedy for an unknown name: the nearest known name, or all of them."""
     names = list(known)
-    folded = {each.casefold(): each for each in reversed(names)}
-    if near := difflib.get_close_matches(str(name).casefold(), folded, n=1):
-        return f"did you mean {folded[near[0]]!r}?"
+    near = nearest(name, names)
+    if near is not None:
+        return f"did you mean {near!r}?"
     return f"known are {', '.join(names)}" if names else "none is known"

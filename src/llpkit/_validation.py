@@ -2,7 +2,9 @@
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Real
 from typing import Any
 
@@ -79,12 +81,40 @@ def share(place: str, value: Any) -> float:
 def one_of(place: str, value: Any, known: Iterable[str]) -> str:
     """One of the known words.
 
-    >>> one_of("split", "trian", ["train", "test"])
+    >>> one_of("split", "val", ["train", "test", "all"])
     Traceback (most recent call last):
         ...
-    llpkit.errors.LLPError: split = 'trian'; did you mean 'train'?
+    llpkit.errors.LLPError: split = 'val'; give train, test or all
     """
     names = list(known)
-    if not isinstance(value, str) or value not in names:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, names)}")
-    return value
+    if isinstance(value, str) and value in names:
+        return value
+    # Of a few words, the nearest is rarely the one that was meant.
+    few = f"give {', '.join(names[:-1])} or {names[-1]}" if 1 < len(names) < 5 else ""
+    raise LLPError(f"{place} = {value!r}; {few or did_you_mean(value, names)}")
+
+
+def _in_python(name: str, *value: Any) -> str:
+    return f"{name}={value[0]!r}" if value else name
+
+
+_style: ContextVar[Callable[..., str]] = ContextVar("_style", default=_in_python)
+
+
+def option(name: str, *value: Any) -> str:
+    """How a message calls an option, with a value or without: as in Python, unless set otherwise.
+
+    >>> option("decimals"), option("decimals", 2)
+    ('decimals', 'decimals=2')
+    """
+    return _style.get()(name, *value)
+
+
+@contextmanager
+def options_named(style: Callable[..., str]) -> Iterator[None]:
+    """Let messages call options by ``style(name)`` or ``style(name, value)``."""
+    token = _style.set(style)
+    try:
+        yield
+    finally:
+        _style.reset(token)

@@ -13,14 +13,15 @@ device where its batch lies. With :math:`u` uniform in :math:`[-1, 1]`, drawn an
   :math:`1 + u` ``colour`` times, in colour images, a tint :math:`1 + u` ``colour`` / 2.
 """
 
-import difflib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from llpkit._registry import Registry
 from llpkit.errors import LLPError
 
 _LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9}
@@ -151,17 +152,25 @@ class Augment:
         return torch.addcmul(gain * mean * (1 - contrast), x, gain * contrast)
 
 
-PRESETS = {"paper": Augment.paper, "geometric": Augment.geometric, "none": Augment.none}
+Augmentation = Callable[[Tensor], Tensor]
+"""A function of a float batch ``(n, C, H, W)``."""
+
+AUGMENTATIONS: Registry[Augmentation] = Registry("augmentation")
 
 
-def make(name: str) -> Augment:
-    """A preset by name.
+def register(name: str) -> Callable[[Augmentation], Augmentation]:
+    """Add an augmentation: a decorator of a function of a float batch."""
+    return AUGMENTATIONS.register(name)
+
+
+for _name in ("paper", "geometric", "none"):
+    AUGMENTATIONS.register(_name, getattr(Augment, _name)())
+
+
+def make(name: str) -> Augmentation:
+    """An augmentation by name.
 
     >>> make("none") == Augment.none()
     True
     """
-    if name not in PRESETS:
-        near = difflib.get_close_matches(str(name), PRESETS, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise LLPError(f"there is no augmentation {name!r}; {hint}known: {', '.join(PRESETS)}")
-    return PRESETS[name]()
+    return AUGMENTATIONS[name]

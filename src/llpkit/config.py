@@ -1,41 +1,32 @@
-"""What a run is told: one YAML file, or the same things as options, checked all at once.
+"""The configuration of a run: one YAML file, or the same settings as options.
 
-The models mirror the file. All that is wrong with it is told in one error, each point with its
-path, and a key that is not known with the nearest one that is.
+Every setting is a field of :class:`Data`, :class:`~llpkit.training.Recipe`,
+:class:`~llpkit.training.Execution` or :class:`Choice`. In the file, those of ``Data`` stand under
+``data``, all others at the top. Everything wrong with a configuration is reported in one error.
 """
 
-import difflib
 import re
-import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
-
-from llpkit import _bounds
 from llpkit._limits import check_limit, check_regular
+from llpkit._registry import did_you_mean, nearest
+from llpkit._settings import Check, Settings, optional_text, raise_all, setting
+from llpkit._validation import option, share, whole
 from llpkit.errors import LLPError
+from llpkit.recipe import Execution, Recipe, flag, options
 
-Settings = dict[str, Any]
+Values = dict[str, Any]
 
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel = 2
 _DEPTH = 20
 """Levels of a configuration; its own sections have three."""
-_NOTHING = "what is there to learn from? Name a dataset or a table"
 
 
 def _numbers(value: Any) -> list[int] | None:
-    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"72x90"``."""
+    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"90x72"``."""
     if isinstance(value, str):
         value = re.split(r"\s*(?:-|\.\.|,|x|×)\s*", value.strip().lower())
     parts = list(value) if isinstance(value, list | tuple) else [value]
@@ -45,249 +36,252 @@ def _numbers(value: Any) -> list[int] | None:
     return found if len(found) in (1, 2) and min(found) >= 1 else None
 
 
-def _bag_size(value: Any) -> int | tuple[int, int] | None:
-    if value is None:
-        return None
+def _bag_size(place: str, value: Any) -> int | tuple[int, int]:
     found = _numbers(value)
     if found is None or found != sorted(found):
-        raise ValueError("give a number, or a range such as 1-12")
+        raise LLPError(f"{place} = {value!r}; give a number, or a range such as 1-12")
     return found[0] if len(found) == 1 else (found[0], found[1])
 
 
-def _width_and_height(value: Any) -> tuple[int, int] | None:
-    if value is None:
-        return None
+def _height_and_width(place: str, value: Any) -> tuple[int, int]:
     found = _numbers(value)
     if found is None or len(found) != 2:
-        raise ValueError("give width and height, such as 72x90")
+        raise LLPError(f"{place} = {value!r}; give height and width, such as 90x72")
     return found[0], found[1]
 
 
-def _columns(value: Any) -> str | list[str] | None:
-    if value is None or isinstance(value, str):
+def _columns(place: str, value: Any) -> str | list[str]:
+    if isinstance(value, str):
         return value
     names = list(value) if isinstance(value, list | tuple) else []
     if not names or not all(isinstance(name, str) for name in names):
-        raise ValueError("give the name of a column, or a list with one per class")
+        raise LLPError(f"{place} = {value!r}; give the name of a column, or one per class")
     return names[0] if len(names) == 1 else names
 
 
-def _resident(value: Any) -> bool | str:
-    known: dict[Any, bool | str] = {"true": True, "false": False, "auto": "auto"}
-    found = known.get(str(value).lower())
-    if found is None:
-        raise ValueError("give true, false or auto")
-    return found
+def _names(place: str, value: Any) -> list[str]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(v, str) for v in given):
+        raise LLPError(f"{place} = {value!r}; give a list of names")
+    return list(given)
 
 
-def _measure(value: Any) -> str:
-    # YAML reads a bare off as false.
-    known = {"auto": "auto", "all": "all", "true": "all", "off": "off", "false": "off"}
-    found = known.get(str(value).lower())
-    if found is None:
-        raise ValueError("give auto, all or off")
-    return found
+def _dataset(place: str, value: Any) -> str:
+    from llpkit.datasets import DATASETS
+
+    own = [name for name in DATASETS if not name.endswith("-table")]
+    if value in DATASETS and value not in own:
+        raise LLPError(f"{place} = {value!r}; name your file as the table instead")
+    if value not in own:
+        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, own)}")
+    return str(value)
 
 
-Columns = Annotated[str | list[str] | None, PlainValidator(_columns)]
-Share = Annotated[float, Field(gt=0, lt=1)]
+def _estimator(place: str, value: Any) -> str:
+    from llpkit.estimators import ESTIMATORS
+
+    if value not in ESTIMATORS:
+        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, ESTIMATORS)}")
+    return str(value)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+_text: Check = optional_text
+# Columns of a table; the second kind may be given several times.
+column = partial(setting, check=_text, metavar="COLUMN", panel="Table", text=True)
+several = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
 
 
-class Data(_Section):
+@dataclass(frozen=True, kw_only=True)
+class Data(Settings):
     """What to learn from: a data set by name, or a table."""
 
-    dataset: str | None = None
-    """A key of :data:`llpkit.datasets.DATASETS`."""
-    options: Settings = {}
-    """The data set's own options."""
-    data_dir: str | None = None
-    bag_size: Annotated[int | tuple[int, int] | None, PlainValidator(_bag_size)] = None
+    dataset: str | None = setting(
+        None, "Data set; llpkit datasets lists them.", _dataset, "NAME", text=True
+    )
+    options: Values = setting(
+        {},
+        "Option of the data set, such as classes=bird,cat; repeatable.",
+        options,
+        "KEY=VALUE",
+        many=True,
+        option="--data-option",
+    )
+    data_dir: str | None = setting(
+        None, "Its folder (LLPKIT_DATA, else a cache folder).", _text, "DIR", text=True
+    )
+    bag_size: int | tuple[int, int] | None = setting(
+        None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
+    )
+    table: str | None = setting(
+        None, "Table, in place of the configuration's.", _text, "FILE", panel="Table", text=True
+    )
+    bag: str | None = column(None, "Column of the bag.")
+    count: str | list[str] | None = several(
+        None, "Column of positives per bag; repeat it, once per class, for more than two classes."
+    )
+    count_low: str | list[str] | None = several(None, "Column of the lowest possible count.")
+    count_high: str | list[str] | None = several(None, "Column of the highest possible count.")
+    proportion: str | list[str] | None = several(None, "Column of the share of positives.")
+    decimals: int | None = setting(
+        None,
+        "Decimals that the proportions were rounded to.",
+        lambda place, value: whole(place, value, 0, 15),
+        "N",
+        panel="Table",
+    )
+    counts_table: str | None = setting(
+        None,
+        "A second table with the counts, one row per bag.",
+        _text,
+        "FILE",
+        panel="Table",
+        text=True,
+    )
+    features: list[str] | None = several(
+        None, "Column to learn from; repeatable (all others).", check=_names
+    )
+    numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
+    categorical: list[str] = several(
+        [], "Feature that is a category though it looks like a number; repeatable.", check=_names
+    )
+    image: str | None = column(None, "Column of image paths.")
+    image_root: str | None = column(
+        None, "Folder that the paths start from (the table's).", metavar="DIR"
+    )
+    image_size: tuple[int, int] | None = column(
+        None, "Resize images to height x width, 64x64.", check=_height_and_width, metavar="HxW"
+    )
+    grey: bool = setting(False, "Read images as grey.", flag, "", panel="Table")
+    skip_bad: bool = setting(
+        False, "Leave out bags with an image that cannot be read.", flag, "", panel="Table"
+    )
+    label: str | None = column(None, "Column of true labels, for evaluation only.")
+    class_names: list[str] | None = several(
+        None,
+        "Name of a class, in order; repeatable.",
+        check=_names,
+        metavar="NAME",
+        option="--class-name",
+    )
 
-    table: str | None = None
-    """A CSV or Parquet file, one row per instance."""
-    bag: str | None = None
-    count: Columns = None
-    count_low: Columns = None
-    count_high: Columns = None
-    proportion: Columns = None
-    decimals: Annotated[int, Field(ge=0, le=15)] | None = None
-    counts_table: str | None = None
-    features: list[str] | None = None
-    numeric: list[str] = []
-    categorical: list[str] = []
-    image: str | None = None
-    image_root: str | None = None
-    image_size: Annotated[tuple[int, int] | None, PlainValidator(_width_and_height)] = None
-    grey: bool = False
-    skip_bad: bool = False
-    label: str | None = None
-    """The column of true labels, for evaluation and the supervised bound alone."""
-    class_names: list[str] | None = None
-
-    @field_validator("dataset")
-    @classmethod
-    def _known_dataset(cls, value: str | None) -> str | None:
-        from llpkit.datasets import DATASETS
-
-        own = [name for name in DATASETS if not name.endswith("-table")]
-        if value is None or value in own:
-            return value
-        if value in DATASETS:
-            raise ValueError("name your file as the table instead")
-        raise ValueError(_nearest(value, own))
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "Data":
-        if self.dataset is None and self.table is None:
-            raise ValueError(_NOTHING)
-        if self.dataset is not None and self.table is not None:
-            raise ValueError("name a dataset or a table, not both")
-        given = {name for name in self.model_fields_set if getattr(self, name) not in (None, [])}
-        if self.dataset is not None:
-            wrong = sorted(given & set(TABLE_KEYS))
-            if wrong:
-                raise ValueError(f"`{wrong[0]}` goes with a table, not with a dataset")
-            return self
-        wrong = sorted(given & {"options", "data_dir", "bag_size"})
-        if wrong:
-            raise ValueError(f"`{wrong[0]}` goes with a dataset, not with a table")
-        if self.bag is None:
-            raise ValueError("a table needs the name of its bag column; give `bag`")
-        image, feature = ("image_root", "image_size", "grey", "skip_bad"), FEATURE_KEYS
-        wrong = sorted(given & set(image if self.image is None else feature))
-        if wrong:
-            other = "an image column" if self.image is None else "a table of features, not images"
-            raise ValueError(f"`{wrong[0]}` goes with {other}")
-        return self
-
-    def arguments(self) -> tuple[str, Settings]:
-        """Name and options for :func:`llpkit.datasets.load`, less the seed."""
-        if self.dataset is not None:
-            common = {"data_dir": self.data_dir, "bag_size": self.bag_size}
-            return self.dataset, common | self.options
-        names = ("table", "bag", "count", "count_low", "count_high", "proportion", "decimals")
-        options: Settings = {name: getattr(self, name) for name in names}
-        options |= {"counts": self.counts_table, "label": self.label}
-        options |= {"class_names": self.class_names}
-        if self.image is None:
-            return "feature-table", options | {k: getattr(self, k) for k in FEATURE_KEYS}
-        return "image-table", options | {
-            "image": self.image,
-            "root": self.image_root,
-            "size": self.image_size,
-            "channels": 1 if self.grey else 3,
-            "skip_bad": self.skip_bad,
+    def problems(self) -> Iterator[LLPError]:
+        """Settings that contradict each other."""
+        given = {
+            name for name, value in self.to_dict().items() if value not in (None, [], {}, False)
         }
+        if not given & {"dataset", "table"}:
+            yield LLPError("what is there to learn from? Name a dataset or a table")
+        elif given >= {"dataset", "table"}:
+            yield LLPError("name a dataset or a table, not both")
+        elif self.dataset is not None:
+            yield from _stray(given & set(TABLE_KEYS), "a table, not with a dataset")
+        else:
+            yield from _stray(given & set(DATASET_KEYS), "a dataset, not with a table")
+            if self.bag is None:
+                yield LLPError(f"a table needs the name of its bag column; give {option('bag')}")
+            if self.image is None:
+                yield from _stray(given & set(IMAGE_KEYS), "an image column")
+            else:
+                yield from _stray(given & set(FEATURE_KEYS), "a table of features, not images")
+
+    def arguments(self) -> tuple[str, Values]:
+        """Name and options for :func:`llpkit.datasets.load`, without the seed."""
+        if self.dataset is not None:
+            return self.dataset, {
+                "data_dir": self.data_dir,
+                "bag_size": self.bag_size,
+                **self.options,
+            }
+        values = {name: getattr(self, name) for name in ("table", *TABLE_KEYS)}
+        if self.image is None:
+            return "feature-table", {k: v for k, v in values.items() if k not in IMAGE_KEYS}
+        return "image-table", {k: v for k, v in values.items() if k not in FEATURE_KEYS}
 
 
 FEATURE_KEYS = ("features", "numeric", "categorical")
+IMAGE_KEYS = ("image", "image_root", "image_size", "grey", "skip_bad")
+DATASET_KEYS = ("options", "data_dir", "bag_size")
 TABLE_KEYS = tuple(
-    name
-    for name in Data.model_fields
-    if name not in ("dataset", "options", "data_dir", "bag_size", "table")
-)
-NETWORK_KEYS = (
-    "method",
-    "method_options",
-    "network",
-    "epochs",
-    "batch_size",
-    "optimizer",
-    "lr",
-    "weight_decay",
-    "schedule",
-    "augment",
-    "patience",
-    "measure",
+    name for name in Data.settings() if name not in ("dataset", "table", *DATASET_KEYS)
 )
 PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
 
 
-class Config(_Section):
+def _stray(names: set[str], place: str) -> Iterator[LLPError]:
+    for name in sorted(names):
+        yield LLPError(f"{option(name)} goes with {place}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Settings):
+    """What to train beside a network, and what to keep for testing."""
+
+    estimator: str | None = setting(
+        None,
+        "In place of a network, for tables of features: hist-gradient-boosting, logistic, …; "
+        "llpkit estimators lists them.",
+        _estimator,
+        "NAME",
+        text=True,
+    )
+    estimator_options: Values = setting(
+        {},
+        "Option of the estimator, such as max_leaf_nodes=15; repeatable.",
+        options,
+        "KEY=VALUE",
+        many=True,
+        option="--estimator-option",
+    )
+    test_fraction: float | None = setting(None, "Share of bags kept for testing.", share, "SHARE")
+
+
+@dataclass(frozen=True)
+class Config:
     """One run, complete: what ``llpkit fit`` does and what its ``config.yaml`` holds."""
 
     data: Data
-    method: str = "mle"
-    method_options: Settings = {}
-    network: str | None = None
-    estimator: str | None = None
-    """In place of a network, an estimator by name, for tables of features."""
-    estimator_options: Settings = {}
-    epochs: Annotated[int, Field(ge=1, le=_bounds.EPOCHS)] = 30
-    batch_size: Annotated[int, Field(ge=1)] = 128
-    optimizer: Literal["adam", "sgd"] = "adam"
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    schedule: Literal["tail", "cosine", "constant"] = "tail"
-    augment: str | None = None
-    held_out: Share | None = None
-    patience: Annotated[int, Field(ge=1)] | None = None
-    measure: Annotated[str, PlainValidator(_measure)] = "auto"
-    test_fraction: Share | None = None
-    seed: Annotated[int, Field(ge=0, le=_bounds.SEED)] = 0
-    device: str = "auto"
-    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = "auto"
-    resident: Annotated[bool | str, PlainValidator(_resident)] = "auto"
-    cuda_graph: bool = True
-    compile: bool = False
-    workers: Annotated[int, Field(ge=0, le=_bounds.WORKERS)] = 2
-    threads: Annotated[int, Field(ge=1, le=_bounds.THREADS)] | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    choice: Choice = field(default_factory=Choice)
+    execution: Execution = field(default_factory=Execution)
 
-    @field_validator("method")
-    @classmethod
-    def _known_method(cls, value: str) -> str:
-        from llpkit.methods import METHODS, OWN
+    @property
+    def name(self) -> str:
+        """The estimator or the method."""
+        return self.choice.estimator or self.recipe.method
 
-        return _known(value, METHODS, OWN)
-
-    @field_validator("network")
-    @classmethod
-    def _known_network(cls, value: str | None) -> str | None:
-        from llpkit.networks import NETWORKS
-
-        return None if value is None else _known(value, NETWORKS)
-
-    @field_validator("augment")
-    @classmethod
-    def _known_augment(cls, value: str | None) -> str | None:
-        from llpkit.augment import PRESETS
-
-        return None if value is None else _known(value, PRESETS)
-
-    @field_validator("estimator")
-    @classmethod
-    def _known_estimator(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        from llpkit.estimators._named import ESTIMATORS
-
-        return _known(value, ESTIMATORS)
-
-    @model_validator(mode="after")
-    def _network_or_estimator(self) -> "Config":
-        if self.estimator is None:
-            if self.estimator_options:
-                raise ValueError("`estimator_options` goes with an estimator; name one")
-            return self
+    def problems(self) -> Iterator[LLPError]:
+        """Settings that contradict each other."""
+        yield from self.data.problems()
+        recipe = self.recipe
+        if recipe.patience is not None and recipe.held_out is None:
+            yield LLPError(f"patience needs held-out bags; give {option('held_out', 0.1)}, say")
+        if self.choice.estimator is None:
+            if self.choice.estimator_options:
+                yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")
+            return
         if self.data.image is not None:
-            raise ValueError("an estimator takes tables of features, not images; choose a network")
-        for key in NETWORK_KEYS:
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"`{key}` goes with a network, not with an estimator")
-        return self
+            yield LLPError("an estimator takes tables of features, not images; choose a network")
+        usual = Recipe.defaults()
+        of_both = ("seed", "held_out", "precision")
+        changed = {k for k, v in recipe.to_dict().items() if v != usual[k] and k not in of_both}
+        yield from _stray(changed, "a network, not with an estimator")
 
-    @model_validator(mode="after")
-    def _patience_has_bags(self) -> "Config":
-        if self.patience is not None and self.held_out is None:
-            raise ValueError("patience is judged by held-out bags; give `held_out`, 0.1 say")
-        return self
+    def flat(self) -> Values:
+        """All settings as they stand in a file."""
+        found: Values = {"data": self.data.to_dict()}
+        for section in (self.recipe, self.choice, self.execution):
+            found |= section.to_dict()
+        return found
 
 
-def read(path: Path) -> Settings:
+SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution]] = {
+    "recipe": Recipe,
+    "choice": Choice,
+    "execution": Execution,
+}
+
+
+def read(path: Path) -> Values:
     """The settings in a YAML file; paths in it start from the file's own folder."""
     import yaml  # type: ignore[import-untyped]
 
@@ -302,8 +296,7 @@ def read(path: Path) -> Settings:
     except OSError as error:
         raise LLPError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        told = " ".join(str(error).split())
-        raise LLPError(f"{path} is not YAML: {told}") from error
+        raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise LLPError(f"{path} holds no settings; write lines such as 'method: mle'")
     data = content.get("data")
@@ -355,7 +348,7 @@ def plain_loader(where: object) -> Any:
     return Loader
 
 
-def merge(settings: Settings, options: Mapping[str, Any]) -> Settings:
+def merge(settings: Values, options: Mapping[str, Any]) -> Values:
     """Settings of a file, and over them options by their dotted paths.
 
     >>> merge({"epochs": 5, "data": {"dataset": "digits"}}, {"epochs": 9, "data.bag_size": 4})
@@ -379,8 +372,8 @@ def merge(settings: Settings, options: Mapping[str, Any]) -> Settings:
     return merged
 
 
-def check(settings: Settings, *, options: Mapping[str, str] | None = None) -> Config:
-    """The configuration, or one error that tells all that is wrong.
+def check(settings: Values, *, options: Mapping[str, str] | None = None) -> Config:
+    """The configuration, or one error with everything that is wrong.
 
     Args:
         settings: What :func:`read` and :func:`merge` gave.
@@ -388,28 +381,59 @@ def check(settings: Settings, *, options: Mapping[str, str] | None = None) -> Co
 
     >>> check({"data": {"dataset": "digits"}, "epoch": 3})
     Traceback (most recent call last):
-    llpkit.errors.LLPError: epoch is not known; did you mean epochs?
+    llpkit.errors.LLPError: epoch is unknown; did you mean 'epochs'?
     """
-    try:
-        return Config.model_validate(settings)
-    except ValidationError as error:
-        lines = list(dict.fromkeys(_told(e, options or {}) for e in error.errors()))
-    if len(lines) == 1:
-        raise LLPError(lines[0])
-    raise LLPError("\n  ".join([f"{len(lines)} settings are wrong:", *lines]))
+    names = options or {}
+    errors: list[LLPError] = []
+
+    def place(path: str) -> str:
+        return names.get(path, path)
+
+    def made(kind: type[Any], values: Values, where: Callable[[str], str]) -> Any:
+        return kind.gathered(values, where, errors)
+
+    given = settings.get("data", {})
+    if not isinstance(given, dict):
+        errors.append(LLPError(f"{place('data')} = {given!r}; give names and values"))
+        given = {"dataset": "digits"}
+    known = {name: name for kind in SECTIONS.values() for name in kind.settings()}
+    of_data = {name: f"data.{name}" for name in Data.settings()}
+    for path in [name for name in settings if name != "data" and name not in known]:
+        errors.append(_unknown(path, path, known | of_data))
+    for name in [name for name in given if name not in of_data]:
+        errors.append(_unknown(f"data.{name}", name, known | of_data))
+    data = made(
+        Data,
+        {k: v for k, v in given.items() if k in of_data},
+        lambda name: place(f"data.{name}"),
+    )
+    sections = {
+        key: made(kind, {k: v for k, v in settings.items() if k in kind.settings()}, place)
+        for key, kind in SECTIONS.items()
+    }
+    config = Config(data, **sections)
+    raise_all(errors or config.problems())
+    return config
+
+
+def _unknown(path: str, name: str, known: Mapping[str, str]) -> LLPError:
+    """``known`` has the path of every setting by its name."""
+    near = nearest(name, known)
+    hint = did_you_mean(name, known) if near is None else f"did you mean {known[near]!r}?"
+    return LLPError(f"{path} is unknown; {hint}")
 
 
 def to_yaml(config: Config) -> str:
-    """The configuration with every setting, defaults and all; read back by :func:`read`."""
+    """The configuration with every setting, defaults included; read back by :func:`read`."""
     import yaml
 
-    data = {key: value for key, value in config.data.model_dump().items() if value}
-    text: str = yaml.safe_dump(
-        {"data": data} | config.model_dump(exclude={"data"}),
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=None,
-    )
+    values = config.flat()
+    values["data"] = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in values["data"].items()
+        if value
+    }
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
     return text
 
 
@@ -417,50 +441,8 @@ def absolute(config: Config) -> Config:
     """The same configuration with paths that hold in any working directory."""
     paths = {key: getattr(config.data, key) for key in PATH_KEYS}
     update = {key: str(_absolute(path, Path.cwd())) for key, path in paths.items() if path}
-    return config.model_copy(update={"data": config.data.model_copy(update=update)})
+    return replace(config, data=config.data.replace(**update))
 
 
 def _absolute(path: str, home: Path) -> Path:
     return (home.resolve() / Path(path).expanduser()).resolve()
-
-
-def _known(value: str, names: Iterable[str], more: str = "") -> str:
-    if value not in names:
-        hint = _nearest(value, names)
-        raise ValueError("; ".join(filter(None, [hint, "" if "did you" in hint else more])))
-    return value
-
-
-def _nearest(value: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(value, list(names), 1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-
-
-def _told(error: Any, options: Mapping[str, str]) -> str:
-    """One validation error in our words."""
-    path = ".".join(map(str, error["loc"]))
-    known = next((p for p in options if path == p or path.startswith(f"{p}.")), None)
-    name = options[known] if known else path
-    if error["type"] == "extra_forbidden":
-        return f"{path} is not known; {_nearest_key(path)}"
-    if error["type"] == "missing":
-        return _NOTHING
-    if error["type"] == "value_error":
-        told = str(error["ctx"]["error"])  # of a section as a whole, which names its keys itself
-        whole = isinstance(error["input"], dict) and path in ("", "data")
-        return told if whole else f"{name} = {_SHORT.repr(error['input'])}; {told}"
-    message = error["msg"].removeprefix("Input ").removeprefix("Value ")
-    return f"{name} = {_SHORT.repr(error['input'])} {message}"
-
-
-def _nearest_key(path: str) -> str:
-    own = list(Config.model_fields)
-    of_data = {name: f"data.{name}" for name in Data.model_fields}
-    section, _, key = path.rpartition(".")
-    names = {**{name: name for name in own}, **of_data}
-    if section:
-        names = {**{name: name for name in own}, **of_data} if section == "data" else {}
-    near = difflib.get_close_matches(key, list(names), 1)
-    if near:
-        return f"did you mean {names[near[0]]}?"
-    return f"known are {', '.join(of_data if section else own)}"

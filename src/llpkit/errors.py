@@ -2,15 +2,7 @@
 
 
 class LLPError(ValueError):
-    """Bad input. The message names the value, where it stands and the remedy.
-
-    Options of the loaders and of the configuration stand in backticks, with a value or without:
-    the command line puts its own in their place.
-    """
-
-
-class Diverged(LLPError):
-    """Training left the numbers: the loss, or what the network returns, is not finite."""
+    """Bad input. The message names the value, its place and the remedy."""
 
 
 class TooManyStates(LLPError):
@@ -36,6 +28,10 @@ class TooManyStates(LLPError):
             remedy = "there is no approximation for counts that are not exact; make bags smaller"
         rest = f"for its exact likelihood, which are too many; {remedy}"
         return TooManyStates(self.what, rest, self.approximable)
+
+
+class Diverged(LLPError):
+    """Training ended because the loss or the likelihood is no longer a finite number."""
 
 
 class ApproximationWarning(UserWarning):

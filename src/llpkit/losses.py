@@ -1,4 +1,4 @@
-"""Losses of bags: one value a bag, unreduced, from flat logits and offsets."""
+"""Losses of bags: one value per bag, unreduced, from flat logits and offsets."""
 
 import math
 from typing import Literal
@@ -11,8 +11,8 @@ from llpkit.evidence import Evidence
 from llpkit.likelihood import log_prob
 from llpkit.ragged import bag_index, segment_sum
 
-ROUNDING = 1 / 12
-"""Variance of a number rounded to whole units (Sheppard's correction)."""
+DEQUANTISATION = 1 / 12
+"""Variance of the uniform noise that turns a whole number into a continuous one."""
 
 
 def count_loss(
@@ -32,15 +32,17 @@ def count_loss(
     return -log_prob(logits, evidence, offsets, approximation=approximation, validate=False)
 
 
-def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
+def normal_loss(
+    logits: Tensor, counts: Tensor, offsets: Tensor, floor: float = DEQUANTISATION
+) -> Tensor:
     r"""Negative log-density of every count under the normal approximation, ``(B,)``.
 
     .. math:: \tfrac12 \log 2\pi v + \frac{(y - \mu)^2}{2 v}, \qquad
-              \mu = \sum_i p_i, \quad v = \sum_i p_i (1 - p_i) + \tfrac1{12}
+              \mu = \sum_i p_i, \quad v = \sum_i p_i (1 - p_i) + f
 
-    The twelfth is the variance that rounding to whole counts adds; without it the density of a
-    sure and right prediction is unbounded. With K classes the counts of the first K - 1 are jointly
-    normal. This is the AMLE of Baručić & Kybic (2022).
+    The floor :math:`f` is 1/12 by default, the variance of dequantising a whole number. The AMLE of
+    Baručić & Kybic (2022) has none, so that the density of a certain and correct prediction is
+    unbounded. With K classes the counts of the first K - 1 are jointly normal.
 
     >>> normal_loss(torch.zeros(4), torch.tensor([2]), torch.tensor([0, 4]))
     tensor([0.9590])
@@ -48,13 +50,13 @@ def normal_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     if logits.dim() == 1:
         p = logits.sigmoid()
         mean = segment_sum(p, offsets)
-        variance = segment_sum(p * (1 - p), offsets) + ROUNDING
+        variance = segment_sum(p * (1 - p), offsets) + floor
         gap = counts - mean
         return 0.5 * (variance.log() + math.log(2 * math.pi) + gap * gap / variance)
     p = logits.softmax(1)[:, :-1]  # (N, K - 1)
     gap = counts[:, :-1] - segment_sum(p, offsets)
     spread = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
-    covariance = segment_sum(spread, offsets) + ROUNDING * torch.eye(
+    covariance = segment_sum(spread, offsets) + floor * torch.eye(
         p.shape[1], dtype=p.dtype, device=p.device
     )
     root, _ = torch.linalg.cholesky_ex(covariance)  # without a check, which waits for the device

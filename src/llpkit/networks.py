@@ -18,17 +18,17 @@ torch.Size([5])
 He, Zhang, Ren & Sun, *Delving deep into rectifiers*, ICCV 2015.
 """
 
-import difflib
 import inspect
 import math
-import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from llpkit._registry import Registry, did_you_mean
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 
 Shape = Sequence[int]
@@ -40,7 +40,7 @@ class Classifier(nn.Module):
     def __init__(self, body: nn.Module, width: int, num_outputs: int) -> None:
         super().__init__()
         self.body = body
-        self.head = nn.Linear(width, _positive(num_outputs, "num_outputs"))
+        self.head = nn.Linear(width, whole("num_outputs", num_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(n,)``, or ``(n, K)`` for K > 1 outputs."""
@@ -133,7 +133,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, body: nn.Module, width: int, num_classes: int) -> None:
         super().__init__()
-        if _positive(num_classes, "num_classes") < 2:
+        if whole("num_classes", num_classes) < 2:
             raise LLPError("num_classes = 1; LLP-GAN has a logit a class, so give 2 or more")
         self.body = body
         self.head = nn.Linear(width, num_classes)
@@ -262,7 +262,7 @@ def discriminator_for(input_shape: Shape, num_outputs: int) -> Discriminator:
     """LLP-GAN's discriminator of images or features; one output counts as two classes."""
     of_images = len(_shape(input_shape)) == 3
     kind = LLPGANDiscriminator if of_images else LLPGANFeatureDiscriminator
-    return kind(input_shape, max(2, _positive(num_outputs, "num_outputs")))
+    return kind(input_shape, max(2, whole("num_outputs", num_outputs)))
 
 
 def generator_for(input_shape: Shape) -> Generator:
@@ -275,20 +275,37 @@ def generator_for(input_shape: Shape) -> Generator:
     return LLPGANGenerator(input_shape) if of_images else LLPGANFeatureGenerator(input_shape)
 
 
+Builder = Callable[..., nn.Module]
+
+
 class Entry(NamedTuple):
     """A network under its name: what it is, and ``build(input_shape, num_outputs, **options)``."""
 
     summary: str
-    build: Callable[..., nn.Module]
+    build: Builder
 
 
-NETWORKS: dict[str, Entry] = {
-    "conv-large": Entry("the paper's classifier, for images of 16 x 16 or more", ConvLarge),
-    "small-cnn": Entry("a small CNN that is quick on a CPU, for images of any size", SmallCNN),
-    "mlp": Entry("dense layers for features; hidden=(64, 64)", MLP),
-    "linear": Entry("logistic regression", Linear),
-    "llp-gan": Entry("LLP-GAN's discriminator, for images or features", discriminator_for),
-}
+NETWORKS: Registry[Entry] = Registry("network")
+
+
+def register(name: str, summary: str) -> Callable[[Builder], Builder]:
+    """Add a network: a decorator of ``build(input_shape, num_outputs, **options)``."""
+
+    def add(build: Builder) -> Builder:
+        NETWORKS.register(name, Entry(summary, build))
+        return build
+
+    return add
+
+
+for _name, _summary, _build in (
+    ("conv-large", "the paper's classifier, for images of 16 x 16 or more", ConvLarge),
+    ("small-cnn", "a small CNN that is quick on a CPU, for images of any size", SmallCNN),
+    ("mlp", "dense layers for features; hidden=(64, 64)", MLP),
+    ("linear", "logistic regression", Linear),
+    ("llp-gan", "LLP-GAN's discriminator, for images or features", discriminator_for),
+):
+    NETWORKS.register(_name, Entry(_summary, _build))
 
 
 def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> nn.Module:
@@ -304,13 +321,11 @@ def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> 
     >>> make("mlp", input_shape=(30,), num_outputs=3, hidden=(16,))(torch.zeros(2, 30)).shape
     torch.Size([2, 3])
     """
-    if name not in NETWORKS:
-        raise LLPError(f"there is no network {name!r}; {_nearest(name, NETWORKS)}")
     build = NETWORKS[name].build
     known = [k for k in inspect.signature(build).parameters if k not in _ALWAYS]
     for option in options:
         if option not in known:
-            hint = _nearest(option, known) if known else "it takes none"
+            hint = did_you_mean(option, known) if known else "it takes none"
             raise LLPError(f"network {name!r} has no option {option!r}; {hint}")
     return build(input_shape, num_outputs, **options)
 
@@ -358,22 +373,10 @@ def _initialise(network: nn.Module, slope: float = 0.0) -> None:
             layer.bias.zero_()
 
 
-def _nearest(name: Any, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(str(name), known, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(known)}"
-
-
-def _positive(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise LLPError(f"{what} = {value!r}; give a whole number of 1 or more")
-    return operator.index(value)
-
-
 def _widths(hidden: Any) -> list[int]:
     if not isinstance(hidden, Sequence) or isinstance(hidden, str):
         raise LLPError(f"hidden = {hidden!r}; give the widths of the hidden layers, as (64, 64)")
-    return [_positive(width, f"hidden[{i}]") for i, width in enumerate(hidden)]
+    return [whole(f"hidden[{i}]", width) for i, width in enumerate(hidden)]
 
 
 def _shape(input_shape: Any) -> tuple[int, ...]:
@@ -382,7 +385,7 @@ def _shape(input_shape: Any) -> tuple[int, ...]:
             f"input_shape = {input_shape!r}; give that of one input, (C, H, W) of an image or "
             "(D,) of features"
         )
-    return tuple(_positive(side, f"input_shape[{i}]") for i, side in enumerate(input_shape))
+    return tuple(whole(f"input_shape[{i}]", side) for i, side in enumerate(input_shape))
 
 
 def _size(input_shape: Any) -> int:

@@ -60,7 +60,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image": "i", "image_size": 9}},
-            "data.image_size = 9; give width and height, such as 72x90",
+            "data.image_size = 9; give height and width, such as 90x72",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "count": [1]}},

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from llpkit import Bags, estimators
+from llpkit import Bags, LLPError, estimators
 from llpkit._files import add_checksums
-from llpkit.runs._table_model import bag_calibration, check_bags
+from llpkit.runs.estimator import bag_calibration, check_bags
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 
@@ -232,6 +232,38 @@ def test_the_list(llpkit):
     done = llpkit("estimators")
     assert done.code == 0
     assert "hist-gradient-boosting" in done.out
+
+
+PLUGIN = """
+from llpkit.estimators import ESTIMATORS, LLPLogisticRegression
+
+@ESTIMATORS.register("centred-logistic")
+class Centred(LLPLogisticRegression):
+    'Logistic regression without an intercept.'
+
+    def __init__(self, C=1.0, fit_intercept=False):
+        super().__init__(C, fit_intercept=fit_intercept)
+"""
+
+
+def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, monkeypatch):
+    registered = dict(estimators.ESTIMATORS)
+    monkeypatch.setattr(estimators.ESTIMATORS, "_entries", registered)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    fit = ("fit", people, *COLUMNS, "--estimator", "centred-logistic", "--out", "run", "--quiet")
+    assert llpkit(*fit).code == 2
+    mine = ("--plugin", "mine.py")
+    assert "Logistic regression without an intercept." in llpkit(*mine, "estimators").out
+    done = llpkit(*mine, *fit, "--estimator-option", "C=0.1")
+    assert done.code == 0, done.err
+    done = llpkit(*mine, "predict", "run", people, "--out", "p.csv")
+    assert done.code == 0, done.err
+    model = estimators.load(tmp_path / "run" / "estimator.skops")
+    assert model.C == 0.1
+    assert model.intercept_.tolist() == [0]
+    del registered["centred-logistic"]
+    with pytest.raises(LLPError, match=r"would make objects of .*Centred"):
+        estimators.load(tmp_path / "run" / "estimator.skops")
 
 
 def test_bags_are_checked_by_their_counts():

@@ -210,7 +210,7 @@ def test_interrupted_it_says_how_to_go_on():
 
 def test_data_that_changed_is_not_resumed(survey, fit_survey, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("llpkit.runs._fit._write_run", _stop)
+        patch.setattr("llpkit.runs.train._write_run", _stop)
         with pytest.raises(KeyError):
             fit_survey("--out", "run")
     survey.write_text(survey.read_text().replace(",north,", ",south,"))

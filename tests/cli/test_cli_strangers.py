@@ -34,8 +34,9 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_array
 
 from llpkit import LLPError, estimators
-from llpkit.datasets import ImageFiles, Table
-from llpkit.datasets._files import members
+from llpkit.datasets import ImageFiles
+from llpkit.datasets.files import members
+from llpkit.tables import Table
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 
@@ -49,7 +50,7 @@ def in_time(code: str, *arguments: object, seconds: float = 120) -> subprocess.C
 @pytest.fixture
 def no_figures(monkeypatch):
     """Figures take nine tenths of a short run's time."""
-    monkeypatch.setattr("llpkit.report._page.to_bytes", lambda *_: b"a figure")
+    monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure")
 
 
 # The terminal
@@ -273,7 +274,8 @@ def test_nothing_waits_for_a_pipe():
         from pathlib import Path
         import llpkit
         from llpkit import config, datasets, estimators
-        from llpkit.datasets._files import members
+        from llpkit.datasets.files import members
+from llpkit.tables import Table
         calls = [
             lambda: datasets.load("image-table", table="photos.csv", bag="bag", count="n",
                                   image="image", skip_bad=True),

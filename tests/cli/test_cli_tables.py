@@ -78,8 +78,15 @@ def test_images_that_are_missing_or_of_another_size(fit, llpkit):
     assert "d.png does not exist" in rest.err
     assert "skip" not in rest.err
     other = fit("bag,n,file\np,1,a.png\nq,0,c.png\n", "--network", "mlp", **options)
-    assert "c.png is 9 x 8 pixels but the first image is 8 x 8; give the one" in other.err
+    assert "c.png is 8 x 9 pixels (height x width) but the first image is 8 x 8;" in other.err
     assert "resized to with --image-size" in other.err
+    resized = fit(
+        "bag,n,file\np,1,a.png\nq,0,c.png\n", "--image-size", "8x9", "--network", "mlp", **options
+    )
+    assert resized.code == 0, resized.err
+    Path("a.csv").write_text("file\na.png\n")
+    wrong = llpkit("predict", "run", "a.csv", "--image-size", "9x8", "--out", "p.csv")
+    assert "run learnt from 8 x 9; resize them with --image-size 8x9" in wrong.err  # height first
 
 
 # What training never had

@@ -57,7 +57,7 @@ def test_natural_bags(folder):
 
 
 def test_bad_files_are_refused(folder):
-    with pytest.raises(LLPError, match="split = 'half'; give 'train' or 'test' or 'all'"):
+    with pytest.raises(LLPError, match="split = 'half'; give train, test or all"):
         adult_table("half", folder)
     (folder / "adult.test").write_text(TEST.replace("25,", "young,"))
     with pytest.raises(LLPError, match=r"adult\.test: line 2 is not a row of Adult: 'young"):

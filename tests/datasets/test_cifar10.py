@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from llpkit import LLPError
-from llpkit.datasets import _files, cifar10, load
+from llpkit.datasets import cifar10, files, load
 
 BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
@@ -183,7 +183,7 @@ def test_the_second_time_comes_from_the_cache(folders, monkeypatch):
     first = load("cifar10", data_dir=folders)
     monkeypatch.setattr(cifar10, "_from_files", lambda _: pytest.fail("decoded again"))
     assert torch.equal(load("cifar10", data_dir=folders).inputs, first.inputs)
-    assert len(list((_files.cache_folder() / "decoded").iterdir())) == 1
+    assert len(list((files.cache_folder() / "decoded").iterdir())) == 1
 
 
 def test_official_batches_come_before_image_files(folders, batches):
@@ -225,7 +225,7 @@ def test_folders_without_images(tmp_path):
         ({"classes": ["bird"]}, "classes = bird; give two different classes or more"),
         ({"classes": ["bird", "Bird"]}, "give two different classes or more"),
         ({"classes": 3}, "classes = 3; give the names"),
-        ({"split": "val"}, "split = 'val'; give 'train' or 'test' or 'all'"),
+        ({"split": "val"}, "split = 'val'; give train, test or all"),
     ],
 )
 def test_refusals(tmp_path, options, message):

@@ -11,8 +11,8 @@ import pytest
 
 from llpkit import LLPError
 from llpkit._files import atomic
-from llpkit.datasets import _files
-from llpkit.datasets._files import cache_folder, decoded, fingerprint, members
+from llpkit.datasets import files
+from llpkit.datasets.files import cache_folder, decoded, fingerprint, members
 
 FILES = {"a/1.txt": b"one", "a/2.txt": b"two", "b.bin": b"\0"}
 
@@ -78,7 +78,7 @@ def test_links_in_a_zip_are_passed_over(tmp_path):
 
 
 def test_a_huge_member_is_refused(archive, monkeypatch):
-    monkeypatch.setattr(_files, "_MEMBER_LIMIT", 2)
+    monkeypatch.setattr(files, "_MEMBER_LIMIT", 2)
     with pytest.raises(LLPError, match=r"a/1.txt in .* is 3 bytes, above the 2"):
         list(members(archive, anything))
 

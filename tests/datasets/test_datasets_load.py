@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from llpkit import Bags, LLPError, datasets
-from llpkit.datasets import DATASETS, DataSet, FeatureEncoder, load
+from llpkit.datasets import DATASETS, DataSet, load
 
 FROM_FILES = ["cifar10", "group-photos", "fashion-mnist", "adult"]
 
@@ -40,14 +40,14 @@ def counts_match_truth(data):
 
 def test_names():
     assert list(DATASETS) == [
-        "digits",
-        "synthetic",
-        "cifar10",
-        "group-photos",
-        "fashion-mnist",
         "adult",
-        "image-table",
+        "cifar10",
+        "digits",
+        "fashion-mnist",
         "feature-table",
+        "group-photos",
+        "image-table",
+        "synthetic",
     ]
 
 
@@ -56,7 +56,7 @@ def test_every_entry_says_what_it_is(name):
     entry = DATASETS[name]
     assert 20 < len(entry.summary) < 90
     assert "\n" not in entry.summary
-    assert bool(entry.source) == bool(entry.place) == (name in FROM_FILES)
+    assert bool(entry.source) == bool(entry.place) == bool(entry.files) == (name in FROM_FILES)
     assert "data_dir" not in entry.options
     own_bags = ("group-photos", "image-table", "feature-table")
     assert entry.random_bags == (name not in own_bags)
@@ -72,7 +72,7 @@ def test_options_and_their_defaults():
     [
         ("digit", {}, "no data set 'digit'; did you mean 'digits'?"),
         ("Group_Photos", {}, "did you mean 'group-photos'?"),
-        ("?", {}, "known are digits, synthetic, cifar10"),
+        ("?", {}, "known are adult, cifar10, digits"),
         ("cifar10", {"clases": "bird,cat"}, "no option 'clases'; did you mean 'classes'?"),
         ("digits", {"zzz": 1}, "no option 'zzz'; known are positive, classes"),
         ("feature-table", {"table": "a.csv"}, "needs the option 'bag'; it must have table, bag"),
@@ -84,6 +84,21 @@ def test_refusals(name, options, message):
     with pytest.raises(LLPError) as error:
         load(name, **options)
     assert message in str(error.value)
+
+
+def test_register(monkeypatch):
+    monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS))
+
+    @datasets.register("coins", summary="a coin, tossed", files=("coins.txt",))
+    def coins(*, bag_size=None, seed=0, tosses=10):
+        labels = torch.arange(tosses) % 2
+        x = labels[:, None].float()
+        return datasets.in_random_bags("coins", x, labels, ["tails", "heads"], bag_size, seed)
+
+    assert len(load("coins", bag_size=2, tosses=6).bags) == 3
+    assert DATASETS["coins"].options == {"tosses": 10}
+    with pytest.raises(LLPError, match="there is already a data set 'coins'"):
+        datasets.register("coins", summary="another")(coins)
 
 
 @pytest.mark.parametrize("name", FROM_FILES)
@@ -130,7 +145,7 @@ def test_a_data_set_checks_its_parts():
     bags, x = Bags([0, 2], [1]), torch.zeros(3, 1)
     with pytest.raises(LLPError, match=r"have \{2, 3\} rows|have \{3, 2\} rows"):
         DataSet("toy", x, bags, None, ("a", "b"))
-    with pytest.raises(LLPError, match="give one name a class"):
+    with pytest.raises(LLPError, match="give one name per class"):
         DataSet("toy", x[:2], bags, None, ("a", "b", "c"))
 
 
@@ -185,7 +200,7 @@ def test_digits_other_classes():
     [
         ({"positive": []}, "give some digits, but not all ten"),
         ({"positive": range(10)}, "give some digits, but not all ten"),
-        ({"positive": [10]}, "a digit in positive = 10; give a number from 0 to 9"),
+        ({"positive": [10]}, "a digit in positive = 10; give a whole number from 0 to 9"),
         ({"positive": 3}, "positive = 3; give a list of digits"),
         ({"positive": "13"}, "give a list of digits"),
         ({"classes": 3}, "classes = 3; give 2, or 10"),
@@ -228,11 +243,11 @@ def test_synthetic_is_repeatable():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows": 0}, "rows = 0; give a number from 1"),
+        ({"rows": 0}, "rows = 0; give a whole number from 1"),
         ({"rows": 2.5}, "rows = 2.5; give a whole number"),
         ({"rows": True}, "rows = True"),
-        ({"classes": 1}, "classes = 1; give a number from 2"),
-        ({"classes": 4, "features": 2}, "features = 2; give a number from 3"),
+        ({"classes": 1}, "classes = 1; give a whole number from 2"),
+        ({"classes": 4, "features": 2}, "features = 2; give a whole number from 3"),
         ({"separation": "far"}, "separation = 'far'; give a number"),
         ({"separation": float("nan")}, "separation = nan"),
         ({"seed": -1}, "seed = -1"),
@@ -245,4 +260,3 @@ def test_synthetic_refusals(options, message):
 
 def test_encoder_is_absent_where_there_is_no_table():
     assert load("synthetic", rows=3).encoder is None
-    assert FeatureEncoder(()).feature_names == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from llpkit import LLPError
-from llpkit.datasets import FeatureEncoder, Table
+from llpkit.tables import FeatureEncoder, Table
 
 ROWS = ["age,job", "20,clerk", ",nurse", "40,?", "30,clerk"]
 

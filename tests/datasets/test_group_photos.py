@@ -93,7 +93,7 @@ def test_other_totals_are_an_error_unless_a_part_is_meant(faces, monkeypatch):
     ("name", "content", "message"),
     [
         ("0002-00-f.jpg", b"junk", r"images/0002-00-f.jpg is not an image"),
-        ("0002-00-f.jpg", None, r"images/0002-00-f.jpg is 90 x 72 pixels, not 72 x 90"),
+        ("0002-00-f.jpg", None, r"0002-00-f.jpg is 72 x 90 pixels \(height x width\), not 90 x 72"),
         ("0001-1-m.jpg", b"same", r"images/0001-1-m.jpg is the second face 1 of bag 0001"),
     ],
 )
@@ -111,8 +111,8 @@ def test_bad_faces_are_named(faces, jpeg, name, content, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": "quarter"}, "size = 'quarter'; give 'full' or 'half'"),
-        ({"size": (72, 90)}, "give 'full' or 'half'"),
+        ({"size": "quarter"}, "size = 'quarter'; give full or half"),
+        ({"size": (72, 90)}, "give full or half"),
         ({"source": "nowhere.zip"}, "source = 'nowhere.zip' does not exist"),
     ],
 )

@@ -13,7 +13,7 @@ from PIL import Image
 
 from llpkit import LLPError
 from llpkit.datasets import BadImage, ImageFiles
-from llpkit.datasets._inputs import read_image
+from llpkit.datasets.images import read_image
 
 
 def png(array, **options):
@@ -137,7 +137,7 @@ def test_the_first_that_can_be_read_says_the_size(images):
 def test_another_size_is_refused_unless_one_is_given(images):
     _, paths = images
     paths[2].write_bytes(png(np.zeros((8, 5, 3), np.uint8)))
-    message = "row 3: .*2.png is 5 x 8 pixels but the first image is 6 x 4; give the .* `size`"
+    message = "row 3: .*2.png is 8 x 5 pixels .* but the first image is 4 x 6; give .* `size`"
     with pytest.raises(LLPError, match=message):
         ImageFiles(paths).to_tensor()
     assert ImageFiles(paths, size=(4, 6)).to_tensor().shape == (5, 3, 4, 6)
@@ -160,7 +160,7 @@ def test_formats_that_run_code_are_refused():
     ("options", "message"),
     [
         ({"channels": 4}, "channels = 4; give 3 for colour or 1 for grey"),
-        ({"size": (0, 3)}, r"size = \(0, 3\); give height and width"),
+        ({"size": (0, 3)}, "`size` = 0; give a whole number"),
         ({"size": (3,)}, "give height and width"),
         ({"rows": [1]}, "5 paths and 1 rows"),
     ],

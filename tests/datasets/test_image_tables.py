@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from llpkit import LLPError
-from llpkit.datasets import ImageFiles, Table, image_files, load
+from llpkit.datasets import ImageFiles, image_files, load
+from llpkit.tables import Table
 
 ROWS = ["photo,file,n,sex", "p,a.jpg,1,m", "q,sub/b.jpg,0,m", "p,c.jpg,1,f", "r,d.jpg,1,f"]
 
@@ -42,7 +43,7 @@ def test_options(folder, tmp_path):
     other = tmp_path / "elsewhere"
     other.mkdir()
     (folder / "t.csv").rename(other / "t.csv")
-    data = images(other, root=folder, size=(3, 8), channels=1)
+    data = images(other, root=folder, size=(8, 3), channels=1)
     assert data.inputs.shape == (4, 1, 8, 3)
     table = Table.read(other / "t.csv")
     assert len(image_files(table, "file", root=folder)) == 4
@@ -52,8 +53,8 @@ def test_options(folder, tmp_path):
     ("options", "message"),
     [
         ({"image": "flie"}, "has no column 'flie'; did you mean 'file'?"),
-        ({"size": 3}, "`size` = 3; give width and height"),
-        ({"size": (0, 0)}, "size = (0, 0)"),
+        ({"size": 3}, "`size` = 3; give height and width"),
+        ({"size": (0, 0)}, "`size` = 0; give a whole number from 1"),
         ({"channels": 2}, "channels = 2"),
         ({"root": "/nowhere"}, "row 1 (header not counted), column 'file': there is no file"),
         ({"skip_bad": True, "root": "/nowhere"}, "row 1: /nowhere/a.jpg does not exist"),
@@ -126,8 +127,8 @@ def test_skip_bad_when_nothing_is_left(folder):
 def test_images_of_other_sizes_are_not_bad_but_refused(folder, write, jpeg):
     write("d.jpg", jpeg("red", (5, 5)))
     with pytest.raises(
-        LLPError, match=r"row 4: .*d.jpg is 5 x 5 pixels but the first image is 6 x"
+        LLPError, match=r"row 4: .*d.jpg is 5 x 5 pixels .* but the first image is 4 x 6"
     ):
         images(folder, skip_bad=True)
-    assert images(folder, size=(6, 4)).inputs.to_tensor().dtype == torch.uint8
-    assert np.prod(images(folder, size=(6, 4)).inputs.shape) == 4 * 3 * 4 * 6
+    assert images(folder, size=(4, 6)).inputs.to_tensor().dtype == torch.uint8
+    assert np.prod(images(folder, size=(4, 6)).inputs.shape) == 4 * 3 * 4 * 6

@@ -16,7 +16,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from llpkit import LLPError
-from llpkit.datasets import CountColumns, FeatureEncoder, Table, load
+from llpkit.datasets import load
+from llpkit.tables import CountColumns, FeatureEncoder, Table
 
 BASIC = ["bag,n,x", "a,1,0.5", "b,0,1", "a,1,-2", "c,2,3", "c,2,4"]
 

@@ -11,10 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, SVR
 
 from llpkit import Bags, Evidence, LLPError, random_bags
-from llpkit.estimators import _alter, _margin, _mean_map, _plane
-from llpkit.estimators._base import bag_sums
-from llpkit.estimators._dllp import _Objective, _pack, _unpack
-from llpkit.estimators._plane import WIDTH, Plane, fit_plane, hinge
+from llpkit.estimators import _large_margin, alter_svm, mean_map
+from llpkit.estimators._large_margin import WIDTH, Plane, fit_plane, hinge
+from llpkit.estimators.base import bag_sums
+from llpkit.estimators.dllp import _Objective, _pack, _unpack
 
 
 def overlapping(rng, rows=120, features=4):
@@ -84,7 +84,7 @@ def test_plane_bears_columns_of_very_different_size_and_repeated_ones():
 
 
 def test_plane_says_that_it_has_not_converged(monkeypatch):
-    monkeypatch.setattr(_plane, "MAX_STEPS", 2)
+    monkeypatch.setattr(_large_margin, "MAX_STEPS", 2)
     X, _, sign = overlapping(np.random.default_rng(0))
     with pytest.warns(ConvergenceWarning, match=r"did not converge in 2 steps; scale the features"):
         fit_plane(X, sign, np.ones(len(X)), 1.0)
@@ -103,7 +103,7 @@ def test_root_of_a_kernel_matrix_and_the_way_back():
     X = np.random.default_rng(0).normal(size=(30, 2))
     X = np.concatenate([X, X[:10]])  # ten rows say nothing new
     K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(2))
-    basis = _margin.root(K)
+    basis = _large_margin.root(K)
     assert basis.Z.shape[1] <= 30
     assert np.allclose(basis.Z @ basis.Z.T, K, atol=1e-8)
     w = np.random.default_rng(1).normal(size=basis.Z.shape[1]) * np.abs(basis.Z).max(0)
@@ -116,19 +116,21 @@ def test_mean_kernel_in_pieces(monkeypatch):
     of_bag = np.repeat(np.arange(5), np.diff(offsets))
     K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(2))
     means = [[K[of_bag == a][:, of_bag == b].mean() for b in range(5)] for a in range(5)]
-    assert _margin.mean_kernel(X, offsets, 0.3) == pytest.approx(np.array(means))
-    monkeypatch.setattr(_margin, "BLOCK", 50)
-    assert _margin.mean_kernel(X, offsets, 0.3) == pytest.approx(np.array(means))
+    assert _large_margin.mean_kernel(X, offsets, 0.3) == pytest.approx(np.array(means))
+    monkeypatch.setattr(_large_margin, "BLOCK", 50)
+    assert _large_margin.mean_kernel(X, offsets, 0.3) == pytest.approx(np.array(means))
 
 
 def test_gamma_is_that_of_libsvm():
     X, y, _ = overlapping(np.random.default_rng(0))
-    assert _margin.kernel_gamma("scale", X) == pytest.approx(SVC(gamma="scale").fit(X, y)._gamma)
-    assert _margin.kernel_gamma("auto", X) == 1 / 4
+    assert _large_margin.kernel_gamma("scale", X) == pytest.approx(
+        SVC(gamma="scale").fit(X, y)._gamma
+    )
+    assert _large_margin.kernel_gamma("auto", X) == 1 / 4
     with pytest.raises(LLPError, match=r"gamma = 'sclae'; .*scale"):
-        _margin.kernel_gamma("sclae", X)
+        _large_margin.kernel_gamma("sclae", X)
     with pytest.raises(LLPError, match=r"gamma = 0; give a number above 0"):
-        _margin.kernel_gamma(0, X)
+        _large_margin.kernel_gamma(0, X)
 
 
 # Probabilities from margins
@@ -138,15 +140,17 @@ def test_scale_is_found_from_counts():
     rng = np.random.default_rng(0)
     f = rng.normal(size=20_000)
     labels = (rng.random(len(f)) < expit(2.5 * f)).astype(int)
-    assert _margin.fit_scale(f, random_bags(labels, 4, generator=0)) == pytest.approx(2.5, rel=0.05)
+    assert _large_margin.fit_scale(f, random_bags(labels, 4, generator=0)) == pytest.approx(
+        2.5, rel=0.05
+    )
 
 
 def test_scale_stays_finite_where_no_margin_is_wrong():
     # As Platt's targets: each of N right instances gets the probability (N + 1) / (N + 2) or so.
     f = np.repeat([-1.0, 1.0], 10)
-    a = _margin.fit_scale(f, Bags(np.arange(21), np.repeat([0, 1], 10)))
+    a = _large_margin.fit_scale(f, Bags(np.arange(21), np.repeat([0, 1], 10)))
     assert expit(a) == pytest.approx(20 / 22, abs=1e-3)
-    assert _margin.fit_scale(np.zeros(2), Bags([0, 2], [1])) == 1
+    assert _large_margin.fit_scale(np.zeros(2), Bags([0, 2], [1])) == 1
 
 
 # The label step of alter-∝SVM
@@ -168,7 +172,7 @@ def test_labels_are_the_best_of_all(seed, C_p):
     rng = np.random.default_rng(seed)
     low = [rng.integers(0, 4), rng.integers(0, 7), rng.integers(0, 2)]
     high = np.minimum(np.add(low, rng.integers(0, 3, 3)), [3, 6, 1])
-    known = _alter._Known.of(Bags([0, 3, 9, 10], Evidence.interval(low, high)))
+    known = alter_svm._Known.of(Bags([0, 3, 9, 10], Evidence.interval(low, high)))
     f = rng.normal(size=10) + rng.normal()
     s = known.labels(f, 0.7, C_p)
     error = known.error(s)
@@ -179,19 +183,19 @@ def test_labels_are_the_best_of_all(seed, C_p):
 
 
 def test_the_comparison_with_all_labels_can_fail():
-    known = _alter._Known.of(Bags([0, 3], [1]))
+    known = alter_svm._Known.of(Bags([0, 3], [1]))
     f = np.array([2.0, 1.5, -1.0])
     wrong = hinge(1 + f[:1]).sum() + hinge(1 - f[1:2]).sum() + hinge(1 + f[2:]).sum()
     assert wrong > enumerated(f, known, 1.0, np.inf) + 0.1
 
 
 def test_every_second_start_has_the_opposite_labels():
-    known = _alter._Known.of(Bags([0, 5, 8], [4, 1]))
-    a, b, c = _alter.random_labels(known, 3, np.random.RandomState(0))
+    known = alter_svm._Known.of(Bags([0, 5, 8], [4, 1]))
+    a, b, c = alter_svm.random_labels(known, 3, np.random.RandomState(0))
     assert (b == -a).all()
     assert known.error(a) == known.error(c) == 0
-    pure = _alter._Known.of(Bags([0, 2, 3], [2, 0]))
-    assert len(list(_alter.random_labels(pure, 10, np.random.RandomState(0)))) == 1
+    pure = alter_svm._Known.of(Bags([0, 2, 3], [2, 0]))
+    assert len(list(alter_svm.random_labels(pure, 10, np.random.RandomState(0)))) == 1
 
 
 # The mean map
@@ -204,7 +208,7 @@ def test_class_means_are_least_squares_over_the_bags():
     X, pi, n = rng.normal(size=(200, 2)), bags.proportions.numpy(), bags.sizes.numpy()
     root = np.sqrt(n)[:, None]
     expected = np.linalg.lstsq(root * pi, root * bag_sums(X, bags) / n[:, None], rcond=None)[0]
-    assert _mean_map.class_means(X, bags, pi) == pytest.approx(expected)
+    assert mean_map.class_means(X, bags, pi) == pytest.approx(expected)
 
 
 def test_tied_sums_solve_their_normal_equations():
@@ -214,15 +218,15 @@ def test_tied_sums_solve_their_normal_equations():
     X, n, y = rng.normal(size=(120, 3)), bags.sizes.numpy(), bags.counts.numpy()
     y = np.stack([n - y, y], 1)
     pi, means = y / n[:, None], bag_sums(X, bags) / n[:, None]
-    start = _mean_map.class_means(X, bags, pi)
-    graph = _mean_map.similarity(means, 4).toarray()
+    start = mean_map.class_means(X, bags, pi)
+    graph = mean_map.similarity(means, 4).toarray()
     L, weight, B = np.diag(graph.sum(1)) - graph, np.diag(n / n.mean()), len(n)
     design = np.concatenate([np.diag(pi[:, 0]), np.diag(pi[:, 1])], 1)  # (B, 2 B)
     tie = 0.3 * np.kron(np.eye(2), L)
     beta = np.linalg.solve(design.T @ weight @ design + tie, design.T @ weight @ means)
     expected = [y[:, 0] @ beta[:B], y[:, 1] @ beta[B:]]
-    assert _mean_map.tied_sums(means, y, n, start, 0.3, 4) == pytest.approx(np.array(expected))
-    strongly_tied = _mean_map.tied_sums(means, y, n, start, 1e6, 4)
+    assert mean_map.tied_sums(means, y, n, start, 0.3, 4) == pytest.approx(np.array(expected))
+    strongly_tied = mean_map.tied_sums(means, y, n, start, 1e6, 4)
     assert strongly_tied == pytest.approx(y.sum(0)[:, None] * start, rel=1e-3)
 
 
@@ -290,7 +294,7 @@ def test_one_huge_value_is_an_answer_or_an_error(kernel, largest):
     groups, labels = np.arange(60) // 4, rng.integers(0, 2, 60)
     X = rng.normal(size=(60, 2))
     X[3, 0] = largest
-    model = _alter.AlterSVMClassifier(kernel=kernel, n_init=2, random_state=0)
+    model = alter_svm.AlterSVMClassifier(kernel=kernel, n_init=2, random_state=0)
     with contextlib.suppress(LLPError):
         model.fit(X, np.bincount(groups, labels)[groups].astype(int), groups)
         assert np.isfinite(model.predict_proba(X)).all()

@@ -9,7 +9,6 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
-from sklearn.utils.estimator_checks import check_estimator
 
 from llpkit import Evidence, LLPError, estimators, random_bags
 from llpkit.estimators import (
@@ -56,17 +55,6 @@ def breast_cancer():
 
 
 # Conventions; test_conventions.py has the estimators as they come
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # array API, if not set
-@pytest.mark.filterwarnings("ignore:y has . different numbers")
-@pytest.mark.filterwarnings("ignore:DLLPClassifier did not converge")  # unscaled features
-@pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
-def test_scikit_learns_checks(estimator):
-    results = check_estimator(estimator, on_fail=None)
-    skipped = {r["check_name"] for r in results if r["status"] == "skipped"}
-    assert skipped <= {"check_array_api_input"}
-    assert [r for r in results if r["status"] not in ("passed", "skipped")] == []
 
 
 @pytest.mark.parametrize("estimator", VARIANTS, ids=repr)

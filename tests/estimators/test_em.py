@@ -22,9 +22,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from llpkit import Evidence, LLPError
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
-from llpkit.estimators._start import _columns, _design, additive_start
-from llpkit.estimators._target import bags_of
-from llpkit.estimators._weighted import may_interpolate, rounded
+from llpkit.estimators._additive_start import _columns, _values, additive_start
+from llpkit.estimators._bags_from_y import bags_of
+from llpkit.estimators._m_step import may_interpolate, rounded
 from tables import gaussians, in_bags
 
 
@@ -355,8 +355,9 @@ def test_the_start_reads_numbers_categories_and_what_is_missing():
             "constant": 1.0,
         }
     )
-    columns = _columns(frame)
-    features = _design(columns, frame).toarray()
+    columns = _columns(frame, np.arange(100))
+    parts = [column.features(_values(frame, j)) for j, column in columns]
+    features = sparse.hstack([sparse.csr_array(part) for part in parts]).toarray()
     assert [j for j, _ in columns] == [0, 0, 1, 2, 3]
     assert features.shape[0] == 100
     assert features[99, 1] == 1  # the number is missing there, and in no other row
@@ -368,11 +369,22 @@ def test_the_start_of_many_rows_takes_some_bags(monkeypatch):
     data = gaussians(3000, 5)
     bags, _ = bags_of(data.X, data.y, data.groups)
     whole = additive_start(data.X, bags, None, np.random.RandomState(0))
-    monkeypatch.setattr("llpkit.estimators._base.ENOUGH", 1500)
+    monkeypatch.setattr("llpkit.estimators.base.ENOUGH", 1500)
     half = additive_start(data.X, bags, None, np.random.RandomState(0))
     assert half.shape == whole.shape
     assert 1e-6 < np.abs(half - whole).mean() < 0.1
     np.testing.assert_allclose(np.bincount(data.groups, half)[data.groups], data.y, atol=1e-9)
+
+
+def test_text_in_rows_that_the_start_does_not_take(monkeypatch):
+    monkeypatch.setattr("llpkit.estimators.base.ENOUGH", 300)
+    data = gaussians(400, 4)
+    bags, _ = bags_of(data.X, data.y, data.groups)
+    for g in range(10):  # the text is in one bag in turn, and some of these bags are not taken
+        X = data.X[:, :1].astype(object)
+        X[np.flatnonzero(data.groups == g)[0]] = "?"
+        phi = additive_start(X, bags, None, np.random.RandomState(0))
+        assert np.isfinite(phi).all()
 
 
 def test_restarts_keep_the_highest_likelihood():

@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from llpkit import Evidence, LLPError
 from llpkit.estimators import LLPLogisticRegression
-from llpkit.estimators._logistic import calibrate
-from llpkit.estimators._target import bags_of
+from llpkit.estimators._bags_from_y import bags_of
+from llpkit.estimators.logistic import calibrate
 from oracle import Enumeration
 from tables import gaussians, in_bags
 

@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
-from llpkit.estimators._base import bag_sums, solve
-from llpkit.estimators._target import bags_of
+from llpkit.estimators._bags_from_y import bags_of
+from llpkit.estimators.base import bag_sums, solve
 
 
 def test_a_million_bags_of_one_are_answered():

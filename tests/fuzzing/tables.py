@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuzzing.scoring import Score, answer, attempt, fail, must_refuse
-from llpkit.datasets import DataSet, Table, load
+from llpkit.datasets import DataSet, load
+from llpkit.tables import Table
 
 TEXTS = (
     "",

@@ -10,8 +10,8 @@ import torch
 from fuzzing import bags, engine, estimators, tables
 from fuzzing.scoring import Failure, Score, attempt
 from llpkit import Bags, likelihood
-from llpkit.datasets import Table
 from llpkit.estimators import LLPLogisticRegression
+from llpkit.tables import Table
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -7,7 +7,7 @@ from torch import nn
 import llpkit
 from llpkit import LLPError, methods, networks
 from llpkit.likelihood import Evidence
-from llpkit.methods import METHODS, Batch, LargeBag, Task, Trainer
+from llpkit.methods import METHODS, Batch, LargeBag, Learner, Task
 from llpkit.training import bag_batches, instance_batches
 
 pytestmark = pytest.mark.parametrize("key", list(METHODS))
@@ -26,7 +26,7 @@ def separable(num_classes=None, rows=240, seed=0):
 
 
 def prepared(key, num_classes=None, device="cpu"):
-    """The method after ``prepare``, a trainer, and one batch of the kind it wants."""
+    """The method after ``prepare``, a learner, and one batch of the kind it wants."""
     torch.manual_seed(0)
     x, truth, bags = separable(num_classes)
     method = methods.make(key)
@@ -36,12 +36,12 @@ def prepared(key, num_classes=None, device="cpu"):
     name = method.network_name or "mlp"
     network = networks.make(name, input_shape=(4,), num_outputs=num_classes or 1).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
-    trainer = Trainer(network, optimizer, lambda loss, **kw: loss.backward(**kw))
+    learner = Learner(network, optimizer, lambda loss, **kw: loss.backward(**kw))
     if method.batches == "instances":
         positions = instance_batches(bags.num_instances, 32)[0]
-        return method, trainer, Batch(x[bags.rows[positions]].to(device), positions.to(device))
+        return method, learner, Batch(x[bags.rows[positions]].to(device), positions.to(device))
     chosen = bag_batches(bags.sizes, 32)[0]
-    return method, trainer, whole(x, bags, chosen, device)
+    return method, learner, whole(x, bags, chosen, device)
 
 
 def whole(x, bags, chosen, device="cpu"):
@@ -57,11 +57,11 @@ def whole(x, bags, chosen, device="cpu"):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("num_classes", [None, 3])
 def test_loss_is_finite_and_the_gradient_reaches_every_parameter(key, num_classes, device):
-    method, trainer, batch = prepared(key, num_classes, device)
-    loss, logits = method.step(batch, trainer, num_classes)
+    method, learner, batch = prepared(key, num_classes, device)
+    loss, logits = method.step(batch, learner, num_classes)
     assert loss.isfinite()
     assert logits.shape == ((len(batch.inputs),) if num_classes is None else (len(batch.inputs), 3))
-    for name, parameter in trainer.network.named_parameters():
+    for name, parameter in learner.network.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().sum() > 0, name
@@ -110,8 +110,8 @@ def test_save_and_load_give_the_same_predictions(key, tmp_path):
 
 
 def test_a_checkpoint_of_its_state_goes_through_files_without_code(key, tmp_path):
-    method, trainer, batch = prepared(key)
-    method.step(batch, trainer, None)
+    method, learner, batch = prepared(key)
+    method.step(batch, learner, None)
     torch.save(method.state_dict(), tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     other, *_ = prepared(key)
@@ -169,10 +169,10 @@ def test_the_gradient_of_a_bag_larger_than_a_batch_is_exact(key):
 
     network.load_state_dict(before)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
-    trainer = Trainer(network, optimizer, lambda out, **kw: out.backward(**kw))
+    learner = Learner(network, optimizer, lambda out, **kw: out.backward(**kw))
     torch.manual_seed(2)
     large = LargeBag(lambda: iter(pieces), torch.arange(50), bag.offsets, bag.evidence)
-    _, seen = method.large_step(large, trainer, None)
+    _, seen = method.large_step(large, learner, None)
     torch.testing.assert_close(seen, logits.detach())
     for parameter, gradient in zip(network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)

@@ -10,7 +10,7 @@ import llpkit
 from llpkit import LLPError, methods
 from llpkit.evaluation import bag_log_likelihood
 from llpkit.likelihood import Evidence, log_prob, posterior
-from llpkit.methods import METHODS, BagMethod, Batch, Method, Trainer
+from llpkit.methods import METHODS, BagMethod, Batch, Learner, Method
 
 
 def linear_toy(rows=300, seed=0):
@@ -283,8 +283,8 @@ def test_fillers_do_not_count_in_llp_gan():
         method.generator = Generator()
         method.optimizer = torch.optim.SGD(method.generator.parameters(), lr=0.1)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        trainer = Trainer(network, optimizer, torch.Tensor.backward)
-        loss, _ = method.step(batch, trainer, None)
+        learner = Learner(network, optimizer, torch.Tensor.backward)
+        loss, _ = method.step(batch, learner, None)
         learnt.append((loss, network.layer.weight, method.generator.row))
     for a, b in zip(*learnt, strict=True):
         torch.testing.assert_close(a, b)

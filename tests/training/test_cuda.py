@@ -59,7 +59,7 @@ class Recorded(Callback):
 
     def on_epoch(self, session, row):
         if row["epoch"] > 1:
-            assert session._replay.graph is not None
+            assert session._steps.graph is not None
 
 
 class Listen(Callback):
@@ -169,9 +169,9 @@ def test_another_number_is_recorded_anew():
 
     class Change(Callback):
         def on_epoch(self, session, row):
-            graphs.append(session._replay.graph)
+            graphs.append(session._steps.graph)
             if row["epoch"] == 2:
-                session.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
+                session.learner.optimizer.param_groups[0]["betas"] = (0.5, 0.9)
 
     train("mle", epochs=5, callbacks=[Change()])
     assert graphs[0] is graphs[1]

@@ -22,7 +22,7 @@ from llpkit.errors import Diverged
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
-from llpkit.training._checkpoint import save_checkpoint
+from llpkit.training.checkpoint import Checkpoint
 
 
 def toy(rows=200, seed=0):
@@ -283,7 +283,7 @@ def test_files_are_read_by_workers():
 
 
 def test_what_does_not_fit_stays_outside(monkeypatch):
-    monkeypatch.setattr("llpkit.training._feed._free_memory", lambda _: 100)
+    monkeypatch.setattr("llpkit.training.inputs._free_memory", lambda _: 100)
     assert not Feed(torch.zeros(100, 3), torch.device("cpu")).resident
     assert Feed(torch.zeros(4, 3), torch.device("cpu")).resident
 
@@ -386,7 +386,7 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
     ("first", "then"),
     [
         ({"method": MLE(step=1.0)}, {"method": MLE(step=1.5)}),
-        ({"method_options": {"refresh": "pass"}}, {}),
+        ({"method_options": {"step": 1.5}}, {}),
         (
             {"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9)},
             {"optimizer": partial(torch.optim.SGD, lr=0.1)},
@@ -404,7 +404,7 @@ def test_the_same_said_otherwise_is_resumed(tmp_path):
     how = {"epochs": 1, "run_dir": tmp_path, "progress": False, "held_out": 0.2}
     first = llpkit.fit("mlp", bags, x.double().numpy(), "mle", **how)
     how |= {"resume": True, "held_out": np.float32(0.2)}
-    options = {"refresh": "running", "step": 1}
+    options = {"step": 1}
     again = llpkit.fit("mlp", bags, x.float(), "mle", method_options=options, **how)
     assert torch.equal(weights(first), weights(again))
     again = llpkit.fit("mlp", bags, x.float(), MLE(step=1.0), **how)
@@ -440,9 +440,9 @@ def test_large_inputs_and_files_are_told_apart_at_little_cost(tmp_path, monkeypa
     from PIL import Image
 
     from llpkit.datasets import ImageFiles
-    from llpkit.training._fingerprint import of_inputs
+    from llpkit.training.fingerprint import of_inputs
 
-    monkeypatch.setattr("llpkit.training._fingerprint.MOST_BYTES", 120)
+    monkeypatch.setattr("llpkit.training.fingerprint.MOST_BYTES", 120)
     x = torch.randn(100, 3)
     first = of_inputs(x)
     assert of_inputs(x.clone()) == first
@@ -476,7 +476,7 @@ def test_a_checkpoint_that_lacks_a_part_is_named(tmp_path):
         path.write_bytes(content)
         with pytest.raises(LLPError, match=r"checkpoint\.pt is not .* remove it to start afresh"):
             quick(run_dir=tmp_path, resume=True)
-    save_checkpoint(path, {"settings": {}, "data": {}, "network": {}})
+    Checkpoint(path, {}, {}).save({"network": {}})
     with pytest.raises(LLPError, match="it has no optimizer"):
         quick(run_dir=tmp_path, resume=True)
     path.write_bytes(whole)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from llpkit.cli._printing import echo, terminal
+from llpkit.cli.printing import echo, terminal
 from llpkit.cli.progress import display_of
 
 

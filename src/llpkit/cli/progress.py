@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from llpkit.cli._printing import terminal
+from llpkit.cli.printing import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._validation import whole
-from llpkit.cli._printing import echo, note
+from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of, plural
 from llpkit.errors import LLPError
 
@@ -109,7 +109,6 @@ def reproduce(
     """
     from llpkit.experiments import Results, Worker, load, reproduce
     from llpkit.experiments.execute import deadline
-    from llpkit.experiments.page import write_report
     from llpkit.experiments.results import begin, merge
 
     given = words or []
@@ -158,6 +157,8 @@ def reproduce(
         raise
     _summarise(outcomes, quiet)
     if "all" in given or not given:
+        from llpkit.experiments.page import write_report
+
         echo(write_report([out], data_dir=data_dir))
     if any(outcome.failed for outcome in outcomes.values()):
         raise typer.Exit(FAILED)

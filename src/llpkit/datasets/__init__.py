@@ -1,27 +1,43 @@
 """Data sets: built in, downloaded by the user, or the user's own tables.
 
-:func:`load` gives a :class:`DataSet` by name; :data:`DATASETS` lists them. :class:`Table`,
-:class:`FeatureEncoder` and :class:`ImageFiles` are the pieces that tables are made of.
+:func:`load` gives a :class:`DataSet` by name; :data:`DATASETS` has them all, and :func:`register`
+adds one.
 """
 
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import CountColumns
-from llpkit.datasets._features import FeatureEncoder
-from llpkit.datasets._inputs import BadImage, ImageFiles, Inputs
-from llpkit.datasets._registry import DATASETS, Entry, load
-from llpkit.datasets._table import Table
+from llpkit.datasets import (
+    adult,
+    cifar10,
+    digits,
+    fashion_mnist,
+    feature_table,
+    group_photos,
+    image_table,
+    synthetic,
+)
+from llpkit.datasets.base import DataSet, in_random_bags
+from llpkit.datasets.files import data_folder
 from llpkit.datasets.image_table import image_files
+from llpkit.datasets.images import BadImage, ImageFiles, Inputs
+from llpkit.datasets.registry import DATASETS, Entry, load, register
 
 __all__ = [
     "DATASETS",
     "BadImage",
-    "CountColumns",
     "DataSet",
     "Entry",
-    "FeatureEncoder",
     "ImageFiles",
     "Inputs",
-    "Table",
+    "adult",
+    "cifar10",
+    "data_folder",
+    "digits",
+    "fashion_mnist",
+    "feature_table",
+    "group_photos",
     "image_files",
+    "image_table",
+    "in_random_bags",
     "load",
+    "register",
+    "synthetic",
 ]

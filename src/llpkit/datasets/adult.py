@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from llpkit._registry import did_you_mean
+from llpkit._validation import one_of
 from llpkit.bags import Bags
-from llpkit.datasets._base import BagSize, DataSet, in_random_bags, one_of
-from llpkit.datasets._features import FeatureEncoder
-from llpkit.datasets._files import data_folder, first_of, not_found
-from llpkit.datasets._table import Table
-from llpkit.datasets._words import did_you_mean
+from llpkit.datasets.base import BagSize, DataSet, in_random_bags
+from llpkit.datasets.files import data_folder, first_of, not_found
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import FeatureEncoder, Table
 
 SOURCE = "the UCI repository, archive.ics.uci.edu/dataset/2/adult, has its two files"
 PLACE = "adult.data and adult.test, or adult.data.gz and adult.test.gz"
@@ -46,6 +47,13 @@ _PARTS = {"train": ("data",), "test": ("test",), "all": ("data", "test")}
 _LIMIT = 2**28
 
 
+@register(
+    "adult",
+    summary="48,842 people of the 1994 census: who earns more than 50,000 dollars",
+    source=SOURCE,
+    place=PLACE,
+    files=("adult.data", "adult.data.gz"),
+)
 def adult(
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -61,7 +69,7 @@ def adult(
 
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances in a random bag: a number, or the ends of their range; 1 to 12 unless
+        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 unless
             given.
         seed: For random bags.
         split: ``"train"`` (``adult.data``), ``"test"`` (``adult.test``) or ``"all"``, in that
@@ -87,7 +95,7 @@ def adult_table(split: str = "train", data_dir: str | os.PathLike[str] | None = 
     """The table as it is, with all fifteen columns; the label without its full stop."""
     import pyarrow as pa
 
-    parts = _PARTS[one_of(split, "split", tuple(_PARTS))]
+    parts = _PARTS[one_of("split", split, _PARTS)]
     folder = data_folder(data_dir)
     files = [first_of(folder, (f"adult.{part}", f"adult.{part}.gz")) for part in parts]
     if None in files:

@@ -12,9 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from llpkit.datasets._base import BagSize, DataSet, chosen_classes, in_random_bags, one_of
-from llpkit.datasets._files import Arrays, data_folder, decoded, first_of, members, not_found
-from llpkit.datasets._inputs import read_image
+from llpkit._validation import one_of
+from llpkit.datasets.base import (
+    BagSize,
+    DataSet,
+    chosen_classes,
+    in_random_bags,
+    only_classes,
+)
+from llpkit.datasets.files import Arrays, data_folder, decoded, first_of, members, not_found
+from llpkit.datasets.images import read_image
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 SOURCE = (
@@ -48,9 +56,18 @@ _MD5 = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
+_BATCHES = ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1")
+_IMAGES = ("cifar10-jpeg.tar.xz", "cifar10-jpeg.tar.gz", "cifar10-jpeg", "train")
 _FILE = re.compile(rf"(?:^|/)(train|test)/({'|'.join(CLASSES)})/[^/]+\.(?:jpe?g|png)$", re.I)
 
 
+@register(
+    "cifar10",
+    summary="32 x 32 colour photos, bird against cat as in the paper, or any classes of the ten",
+    source=SOURCE,
+    place=PLACE,
+    files=(*_BATCHES, *_IMAGES),
+)
 def cifar10(
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -67,21 +84,18 @@ def cifar10(
 
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
         seed: For the bags.
         classes: Two or more classes; of two the last is the positive one.
-        split: ``"train"`` (5,000 images a class), ``"test"`` (1,000) or ``"all"``.
+        split: ``"train"`` (5,000 images per class), ``"test"`` (1,000) or ``"all"``.
     """
     names = chosen_classes(classes, CLASSES)
-    split = one_of(split, "split", ("train", "test", "all"))
+    split = one_of("split", split, ("train", "test", "all"))
     source, arrays = _arrays(data_folder(data_dir))
-    chosen = [CLASSES.index(name) for name in names]
-    keep = np.isin(arrays["label"], chosen)
     if split != "all":
-        keep &= arrays["test"] == (split == "test")
-    label_of = np.zeros(len(CLASSES), np.int64)
-    label_of[chosen] = range(len(chosen))
-    labels = torch.from_numpy(label_of[arrays["label"][keep]])
+        part = arrays["test"] == (split == "test")
+        arrays = {name: array[part] for name, array in arrays.items()}
+    keep, labels = only_classes(arrays["label"], names, CLASSES)
     images = torch.from_numpy(arrays["image"][keep])
     counts = torch.bincount(labels, minlength=len(names)).tolist()
     for name, count in zip(names, counts, strict=True):
@@ -94,13 +108,11 @@ def cifar10(
 
 def _arrays(folder: Path) -> tuple[Path, Arrays]:
     """Where the images were found; all images ``(R, 3, 32, 32)``, their classes, which are test."""
-    official = first_of(folder, ("cifar-10-python.tar.gz", "cifar-10-batches-py", "data_batch_1"))
+    official = first_of(folder, _BATCHES)
     if official is not None:
         source = folder if official.name == "data_batch_1" else official
         return source, _from_batches(source)
-    files = first_of(
-        folder, ("cifar10-jpeg.tar.xz", "cifar10-jpeg.tar.gz", "cifar10-jpeg", "train")
-    )
+    files = first_of(folder, _IMAGES)
     if files is not None:
         source = folder if files.name == "train" else files
         return source, decoded(source, "cifar10-1", lambda: _from_files(source))

@@ -5,12 +5,15 @@ from collections.abc import Collection
 import numpy as np
 import torch
 
-from llpkit.datasets._base import BagSize, DataSet, in_random_bags, whole
+from llpkit._validation import whole
+from llpkit.datasets.base import BagSize, DataSet, in_random_bags
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 ODD = (1, 3, 5, 7, 9)
 
 
+@register("digits", summary="1,797 handwritten digits of 8 x 8 pixels, odd against even; built in")
 def digits(
     *,
     bag_size: BagSize | None = None,
@@ -21,10 +24,10 @@ def digits(
     """Digits in random bags.
 
     Args:
-        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
         seed: For the bags.
         positive: The digits that count as positive; the odd ones unless given.
-        classes: 2, or 10 for one class a digit.
+        classes: 2, or 10 for one class per digit.
     """
     from sklearn.datasets import load_digits
 
@@ -37,7 +40,7 @@ def digits(
     elif classes == 2:
         names, labels = _two_classes(positive), np.isin(digit, list(positive))
     else:
-        raise LLPError(f"classes = {classes!r}; give 2, or 10 for one class a digit")
+        raise LLPError(f"classes = {classes!r}; give 2, or 10 for one class per digit")
     truth = torch.from_numpy(labels.astype(np.int64))
     return in_random_bags("digits", images, truth, names, bag_size, seed)
 
@@ -45,7 +48,7 @@ def digits(
 def _two_classes(positive: Collection[int]) -> list[str]:
     if not isinstance(positive, Collection) or isinstance(positive, str):
         raise LLPError(f"positive = {positive!r}; give a list of digits")
-    chosen = {whole(k, "a digit in positive", 0, 9) for k in positive}
+    chosen = {whole("a digit in positive", k, 0, 9) for k in positive}
     if not 0 < len(chosen) < 10:
         raise LLPError(f"positive = {sorted(chosen)}; give some digits, but not all ten")
     if chosen == set(ODD):

@@ -10,8 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from llpkit.datasets._base import BagSize, DataSet, chosen_classes, in_random_bags, one_of
-from llpkit.datasets._files import data_folder, first_of, not_found
+from llpkit._validation import one_of
+from llpkit.datasets.base import (
+    BagSize,
+    DataSet,
+    chosen_classes,
+    in_random_bags,
+    only_classes,
+)
+from llpkit.datasets.files import data_folder, first_of, not_found
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 SOURCE = "the data set's page, github.com/zalandoresearch/fashion-mnist, has its four idx files"
@@ -34,9 +42,17 @@ CLASSES = (
 )
 
 _PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
+_FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
 _LIMIT = 2**28
 
 
+@register(
+    "fashion-mnist",
+    summary="28 x 28 grey images of clothes, pullover against coat or any classes of the ten",
+    source=SOURCE,
+    place=PLACE,
+    files=(*_FOLDERS, "train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
+)
 def fashion_mnist(
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -49,31 +65,21 @@ def fashion_mnist(
 
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
         seed: For the bags.
         classes: Two or more classes; of two the last is the positive one.
-        split: ``"train"`` (6,000 images a class), ``"test"`` (1,000) or ``"all"``.
+        split: ``"train"`` (6,000 images per class), ``"test"`` (1,000) or ``"all"``.
     """
     names = chosen_classes(classes, CLASSES)
-    parts = _PARTS[one_of(split, "split", tuple(_PARTS))]
+    parts = _PARTS[one_of("split", split, _PARTS)]
     folder = data_folder(data_dir)
-    home = next(
-        (
-            place
-            for place in (folder / "fashion-mnist", folder / "FashionMNIST" / "raw", folder)
-            if _file(place, f"{parts[0]}-images-idx3-ubyte") is not None
-        ),
-        None,
-    )
+    places = [folder / name for name in (*_FOLDERS, "")]
+    home = next((p for p in places if _file(p, f"{parts[0]}-images-idx3-ubyte")), None)
     if home is None:
         raise not_found("fashion-mnist", folder, SOURCE, PLACE)
     pairs = [_part(home, part) for part in parts]
     images, labels = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
-    chosen = [CLASSES.index(name) for name in names]
-    keep = np.isin(labels, chosen)
-    label_of = np.zeros(len(CLASSES), np.int64)
-    label_of[chosen] = range(len(chosen))
-    truth = torch.from_numpy(label_of[labels[keep]])
+    keep, truth = only_classes(labels, names, CLASSES)
     inputs = torch.from_numpy(images[keep][:, None])
     if len(truth) == 0:
         raise LLPError(f"{home} has no images of {', '.join(names)}; it is incomplete")

@@ -5,13 +5,17 @@ from collections.abc import Sequence
 
 import torch
 
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import Columns, CountColumns, listed
-from llpkit.datasets._features import FeatureEncoder, same_in_bags, usable
-from llpkit.datasets._table import Table
+from llpkit._validation import option
+from llpkit.datasets.base import DataSet
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
+from llpkit.tables.features import same_in_bags, usable
 
 
+@register(
+    "feature-table", summary="your table: CSV or Parquet with a bag, counts, numbers and categories"
+)
 def feature_table(
     *,
     table: str | os.PathLike[str],
@@ -21,7 +25,7 @@ def feature_table(
     count_high: Columns = None,
     proportion: Columns = None,
     decimals: int | None = None,
-    counts: str | os.PathLike[str] | None = None,
+    counts_table: str | os.PathLike[str] | None = None,
     features: Columns = None,
     numeric: Columns = None,
     categorical: Columns = None,
@@ -38,14 +42,14 @@ def feature_table(
         count_high: The most there may be; empty for no bound.
         proportion: In place of ``count``, the share of positives; or one column a class.
         decimals: The proportions were rounded to this many decimals.
-        counts: A second table with one row a bag that has the bag column and these columns.
+        counts_table: A second table with one row per bag that has the bag column and these columns.
         features: The columns to learn from; all others unless given, less those that cannot help.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
         label: The column of true labels, for evaluation alone.
         class_names: What the classes are called.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts)
+    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
     data = Table.read(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
@@ -68,7 +72,7 @@ def feature_table(
 def _of_the_bag(name: str) -> str:
     return (
         f"column {name!r} is the same in all rows of every bag: it tells of the bag, not of the "
-        "instance; to leave it out, name the columns to learn from with `features`"
+        f"instance; to leave it out, name the columns to learn from with {option('features')}"
     )
 
 
@@ -82,7 +86,7 @@ def _check_features(
         if name in kinds:
             raise LLPError(
                 f"column {name!r} holds {kinds[name]}, which tell nothing of the rows of another "
-                "table; leave it out of `features`"
+                f"table; leave it out of {option('features')}"
             )
 
 
@@ -93,6 +97,7 @@ def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[st
         return tuple(classes)
     if isinstance(given, str) or len(given) != len(classes):
         raise LLPError(
-            f"`class_names` = {given!r}; give {len(classes)} names, in order of the labels"
+            f"{option('class_names')} = {given!r}; give {len(classes)} names, in the order of the "
+            "labels"
         )
     return tuple(map(str, given))

@@ -9,9 +9,9 @@ stand for the ages 0-2, 3-7, 8-12, 13-19, 20-36, 37-65, 66+); then photos with 1
 In all 1,913 bags, 4,012 women and 3,439 men.
 
 **Crop.** With ``m`` the point between the eyes and ``d`` their distance, the box from
-``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 72 x 90 pixels by bicubic
-interpolation: the eyes are 27.7 pixels apart, 42 % down. What lies outside the photo is black. The
-published faces are these crops saved as JPEG.
+``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 90 x 72 pixels (height x
+width) by bicubic interpolation: the eyes are 27.7 pixels apart, 42 % down. What lies outside the
+photo is black. The published faces are these crops saved as JPEG.
 """
 
 import math
@@ -26,11 +26,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from llpkit._validation import one_of
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._base import DataSet, one_of
-from llpkit.datasets._files import Arrays, data_folder, decoded, first_of, members, not_found
-from llpkit.datasets._inputs import BadImage, open_image, read_image
-from llpkit.datasets._words import several
+from llpkit.datasets.base import DataSet
+from llpkit.datasets.files import Arrays, data_folder, decoded, first_of, members, not_found
+from llpkit.datasets.images import BadImage, open_image, read_image
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 SOURCE = (
@@ -43,7 +45,7 @@ PLACE = (
     "unpacked), named images/<bag>-<instance>-<f or m>.jpg"
 )
 
-WIDTH, HEIGHT = 72, 90
+HEIGHT, WIDTH = 90, 72
 TOTALS = (1913, 4012, 3439)
 """Bags, women and men of the whole data set."""
 
@@ -70,6 +72,13 @@ class Face(NamedTuple):
     female: bool
 
 
+@register(
+    "group-photos",
+    summary="the paper's faces: 1,913 group photos as bags, how many of the faces are women",
+    source=SOURCE,
+    place=PLACE,
+    files=_PLACES,
+)
 def group_photos(
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -85,11 +94,12 @@ def group_photos(
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
         source: An archive or folder of faces or of original photos under any other name.
-        size: ``"full"``, 72 pixels wide and 90 high, or ``"half"``, 36 and 45: averages of 2 x 2.
+        size: ``"full"``, 90 x 72 pixels (height x width), or ``"half"``, 45 x 36, the
+            averages of 2 x 2.
         partial: Accept a part of the data set; without it other totals than 1,913 bags, 4,012
             women and 3,439 men are an error.
     """
-    one_of(size, "size", ("full", "half"))
+    one_of("size", size, ("full", "half"))
     where = _find(data_dir) if source is None else Path(os.path.expanduser(source))
     if not where.exists():
         raise LLPError(f"source = {str(source)!r} does not exist")
@@ -146,7 +156,10 @@ def _from_faces(source: Path) -> Iterator[tuple[str, bool, NDArray[np.uint8]]]:
         image = read_image(content, f"{source}: {name}")
         if image.shape != (3, HEIGHT, WIDTH):
             high, wide = image.shape[1:]
-            raise LLPError(f"{source}: {name} is {wide} x {high} pixels, not {WIDTH} x {HEIGHT}")
+            raise LLPError(
+                f"{source}: {name} is {high} x {wide} pixels (height x width), not "
+                f"{HEIGHT} x {WIDTH}"
+            )
         bag, instance, sex = _FACE.search(name).groups()  # type: ignore[union-attr]
         if found.setdefault((bag, int(instance)), (bag, sex in "fF", image))[2] is not image:
             raise LLPError(f"{source}: {name} is the second face {instance} of bag {bag}")

@@ -7,16 +7,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from llpkit._validation import option
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.datasets._base import DataSet
-from llpkit.datasets._counts import Columns, CountColumns
-from llpkit.datasets._inputs import BadImage, ImageFiles
-from llpkit.datasets._table import Table
-from llpkit.datasets._words import several
+from llpkit.datasets.base import DataSet
 from llpkit.datasets.feature_table import class_names_of
+from llpkit.datasets.images import BadImage, ImageFiles, Size
+from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
+from llpkit.tables import Columns, CountColumns, Table
 
 
+@register(
+    "image-table",
+    summary="your images: a CSV or Parquet table with a bag, an image path and counts",
+)
 def image_table(
     *,
     table: str | os.PathLike[str],
@@ -27,10 +32,10 @@ def image_table(
     count_high: Columns = None,
     proportion: Columns = None,
     decimals: int | None = None,
-    counts: str | os.PathLike[str] | None = None,
-    root: str | os.PathLike[str] | None = None,
-    size: tuple[int, int] | None = None,
-    channels: int = 3,
+    counts_table: str | os.PathLike[str] | None = None,
+    image_root: str | os.PathLike[str] | None = None,
+    image_size: Size | None = None,
+    grey: bool = False,
     label: str | None = None,
     class_names: Sequence[str] | None = None,
     skip_bad: bool = False,
@@ -49,20 +54,23 @@ def image_table(
         count_high: The most there may be; empty for no bound.
         proportion: In place of ``count``, the share of positives; or one column a class.
         decimals: The proportions were rounded to this many decimals.
-        counts: A second table with one row a bag that has the bag column and these columns.
-        root: The folder that paths start from; the table's own folder unless given.
-        size: Width and height that every image is resized to; the first image's unless given.
-        channels: 3 for colour, 1 for grey.
+        counts_table: A second table with one row per bag that has the bag column and these columns.
+        image_root: The folder that paths start from; the table's own folder unless given.
+        image_size: Height and width that every image is resized to; the first image's unless given.
+        grey: Whether images are read as grey.
         label: The column of true labels, for evaluation alone.
         class_names: What the classes are called.
         skip_bad: Look at all images first and leave out the bags of bad ones.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts)
+    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
     data = Table.read(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
-    files = image_files(data, image, root=root, size=size, channels=channels, check=not skip_bad)
+    channels = 1 if grey else 3
+    files = image_files(
+        data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
+    )
     whole = DataSet("image-table", files, bags, truth, names)
     return _without_bad(whole, files) if skip_bad else whole
 
@@ -72,14 +80,11 @@ def image_files(
     column: str,
     *,
     root: str | os.PathLike[str] | None = None,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     channels: int = 3,
     check: bool = True,
 ) -> ImageFiles:
-    """The image files that a column of a table names; ``check`` that all are there.
-
-    ``size`` is width and height, as in :func:`image_table`.
-    """
+    """The image files that a column of a table names; ``check`` that all exist."""
     import pyarrow.compute as pc
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
@@ -92,12 +97,10 @@ def image_files(
         if check and not os.path.isfile(path):
             raise BadImage(
                 f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
-                "that paths start from with `root`, or leave its bag out with `skip_bad`"
+                f"that paths start from with {option('image_root')}, or leave its bag out with "
+                f"{option('skip_bad')}"
             )
-    if size is not None and not (isinstance(size, Sequence) and len(size) == 2):
-        raise LLPError(f"`size` = {size!r}; give width and height")
-    height_and_width = None if size is None else (size[1], size[0])
-    return ImageFiles(paths, size=height_and_width, channels=channels)
+    return ImageFiles(paths, size=size, channels=channels)
 
 
 def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:

@@ -5,9 +5,12 @@ import math
 import numpy as np
 import torch
 
-from llpkit.datasets._base import BagSize, DataSet, in_random_bags, number, whole
+from llpkit._validation import number, whole
+from llpkit.datasets.base import BagSize, DataSet, in_random_bags
+from llpkit.datasets.registry import register
 
 
+@register("synthetic", summary="Gaussian classes at a stated distance, in any dimension; built in")
 def synthetic(
     *,
     bag_size: BagSize | None = None,
@@ -24,18 +27,18 @@ def synthetic(
     :math:`\Phi(\text{separation} / 2)` right.
 
     Args:
-        bag_size: Instances in a bag: a number, or the ends of their range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
         seed: For the instances and the bags.
         rows: Number of instances.
         features: Dimensions.
         classes: Number of classes, all equally likely.
         separation: Distance between any two means.
     """
-    rows = whole(rows, "rows", 1, 10**8)
-    classes = whole(classes, "classes", 2, 100)
-    features = whole(features, "features", classes - 1, 10**5)
-    distance = number(separation, "separation", 0, 1e6)
-    generator = torch.Generator().manual_seed(whole(seed, "seed", 0, 2**63 - 1))
+    rows = whole("rows", rows, 1, 10**8)
+    classes = whole("classes", classes, 2, 100)
+    features = whole("features", features, classes - 1, 10**5)
+    distance = number("separation", separation, 0, 1e6)
+    generator = torch.Generator().manual_seed(whole("seed", seed, 0, 2**63 - 1))
     labels = torch.randint(classes, (rows,), generator=generator)
     inputs = torch.randn(rows, features, generator=generator)
     inputs[:, : classes - 1] += torch.from_numpy(_simplex(classes, distance)).float()[labels]

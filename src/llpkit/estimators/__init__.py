@@ -6,17 +6,19 @@ that bag; see :class:`BaseLLP`. :class:`LLPClassifier` is EM around any classifi
 stand beside them.
 """
 
-from llpkit.estimators._alter import AlterSVMClassifier
-from llpkit.estimators._base import BaseLLP
-from llpkit.estimators._dllp import DLLPClassifier
-from llpkit.estimators._em import LLPClassifier
-from llpkit.estimators._invcal import InvCalClassifier
-from llpkit.estimators._logistic import LLPLogisticRegression
-from llpkit.estimators._mean_map import MeanMapClassifier
-from llpkit.estimators._persist import load, save
-from llpkit.estimators._scorers import bag_log_likelihood, neg_proportion_error
+from llpkit.estimators.alter_svm import AlterSVMClassifier
+from llpkit.estimators.base import BaseLLP
+from llpkit.estimators.dllp import DLLPClassifier
+from llpkit.estimators.em import LLPClassifier
+from llpkit.estimators.invcal import InvCalClassifier
+from llpkit.estimators.logistic import LLPLogisticRegression
+from llpkit.estimators.mean_map import MeanMapClassifier
+from llpkit.estimators.persistence import load, save
+from llpkit.estimators.registry import ESTIMATORS
+from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
 
 __all__ = [
+    "ESTIMATORS",
     "AlterSVMClassifier",
     "BaseLLP",
     "DLLPClassifier",

@@ -17,16 +17,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.ensemble._gb import BaseGradientBoosting
-from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
-from sklearn.ensemble._hist_gradient_boosting.gradient_boosting import BaseHistGradientBoosting
-from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
-from sklearn.svm import SVC, NuSVC
-from sklearn.svm._base import BaseLibSVM
-from sklearn.tree import BaseDecisionTree
-from sklearn.tree._tree import Tree
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 
-from llpkit.estimators._base import Array
+from llpkit.estimators.base import Array
+from llpkit.estimators.registry import ESTIMATORS
 
 # Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
 # compiled parts that rely on what fit left behind.
@@ -54,6 +55,23 @@ _KNOWN_TYPES = {
     "sklearn.decomposition._truncated_svd.TruncatedSVD",
 }
 _MOST_PARTS = 10**6
+
+_GRADIENT_BOOSTING = (GradientBoostingClassifier, GradientBoostingRegressor)
+_HISTOGRAM_BOOSTING = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+_SUPPORT_VECTORS = (SVC, NuSVC, SVR, NuSVR, OneClassSVM)
+
+
+@functools.cache
+def _compiled() -> tuple[Any, Any, Any]:
+    """The types of a decision tree's and of boosting's trees, and of the latter's nodes.
+
+    scikit-learn has no public names for them, so they are taken from two small fits.
+    """
+    rows, labels = [[0.0], [1.0]], [0, 1]
+    tree = DecisionTreeClassifier(random_state=0).fit(rows, labels).tree_
+    boosting = HistGradientBoostingClassifier(max_iter=1, random_state=0).fit(rows, labels)
+    predictor = boosting._predictors[0][0]
+    return type(tree), type(predictor), predictor.nodes.dtype
 
 
 class Unsound(ValueError):
@@ -118,7 +136,7 @@ class _Walk:
         if isinstance(part, types.MethodType):
             return (part.__self__,)
         if isinstance(part, type) or not hasattr(part, "__dict__"):
-            if isinstance(part, Tree):
+            if isinstance(part, _compiled()[0]):
                 raise Unsound("a tree outside a decision tree")
             return ()
         return self._of_object(part)
@@ -127,7 +145,7 @@ class _Walk:
         attributes = dict(vars(part))
         if name_of(type(part)) in self.trusted:
             return attributes.values()
-        if isinstance(part, TreePredictor):
+        if isinstance(part, _compiled()[1]):
             raise Unsound("a tree outside gradient boosting")
         if isinstance(part, BaseEstimator):
             if not _known(type(part)):
@@ -140,11 +158,11 @@ class _Walk:
                 part.n_jobs = cores
         if isinstance(part, BaseDecisionTree) and "tree_" in attributes:
             _check_tree(attributes.pop("tree_"), _width(part))
-        if isinstance(part, BaseGradientBoosting) and "estimators_" in attributes:
+        if isinstance(part, _GRADIENT_BOOSTING) and "estimators_" in attributes:
             _check_stages(part)
-        if isinstance(part, BaseHistGradientBoosting) and "_predictors" in attributes:
+        if isinstance(part, _HISTOGRAM_BOOSTING) and "_predictors" in attributes:
             _check_histograms(part, attributes.pop("_predictors"))
-        if isinstance(part, BaseLibSVM) and "support_vectors_" in attributes:
+        if isinstance(part, _SUPPORT_VECTORS) and "support_vectors_" in attributes:
             if _is_plain(part):
                 _check_support(part)
             else:
@@ -155,7 +173,9 @@ class _Walk:
 def _known(kind: type) -> bool:
     module = kind.__module__
     packages = {module.partition(".")[0], ".".join(module.split(".")[:2])}
-    return bool(packages & _KNOWN_MODULES) or name_of(kind) in _KNOWN_TYPES
+    if packages & _KNOWN_MODULES or name_of(kind) in _KNOWN_TYPES:
+        return True
+    return kind in ESTIMATORS.values()  # from a plugin that the user has loaded
 
 
 def _width(estimator: Any) -> int:
@@ -167,7 +187,7 @@ def _width(estimator: Any) -> int:
 
 
 def _check_tree(tree: Any, width: int) -> None:
-    if not isinstance(tree, Tree) or not 1 <= tree.node_count <= tree.capacity:
+    if not isinstance(tree, _compiled()[0]) or not 1 <= tree.node_count <= tree.capacity:
         raise Unsound("a tree without nodes")  # to read more than there are would crash
     if tree.n_features != width:
         raise Unsound(f"a tree of {tree.n_features} features among {width}")
@@ -206,7 +226,7 @@ def _check_stages(boosting: Any) -> None:
 
 
 def _check_histograms(boosting: Any, predictors: Any) -> None:
-    width = _width(boosting)
+    width, (_, kind, dtype) = _width(boosting), _compiled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that columns have
         row = boosting._preprocess_X(np.full((1, width), np.nan), reset=False)
@@ -214,7 +234,7 @@ def _check_histograms(boosting: Any, predictors: Any) -> None:
         raise Unsound("columns that its trees do not see")
     for predictor in (tree for stage in predictors for tree in stage):
         nodes, bits = predictor.nodes, predictor.raw_left_cat_bitsets
-        if not isinstance(predictor, TreePredictor) or nodes.dtype != PREDICTOR_RECORD_DTYPE:
+        if not isinstance(predictor, kind) or nodes.dtype != dtype:
             raise Unsound("what is not a tree")
         if nodes.ndim != 1 or not len(nodes):
             raise Unsound("a tree without nodes")

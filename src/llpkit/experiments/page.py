@@ -15,6 +15,7 @@ from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE
 from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
 from llpkit.report import (
     Block,
     Commands,
@@ -31,7 +32,6 @@ from llpkit.report import (
     styles,
     write_page,
 )
-from llpkit.training.recipe import Recipe
 
 PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
 

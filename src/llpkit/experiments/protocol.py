@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 from llpkit.methods import METHODS
-from llpkit.training.recipe import Recipe
+from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
 """In the order in which ``all`` runs them: the others use what the grid chose."""
@@ -141,7 +141,7 @@ class Protocol:
         values = {"lr": own.lr, **chosen, **self.settings(method, experiment)}
         if own.network_name is not None:
             values["network"] = own.network_name
-        return Recipe.from_dict(values, "recipe")
+        return Recipe.from_dict(values)
 
     def quick(self) -> "Protocol":
         """The same with few folds and epochs, to see that everything works."""

@@ -13,7 +13,7 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import number, share, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import WARM_UP, Grid, Protocol, Sizes, Times
-from llpkit.training.recipe import Recipe
+from llpkit.recipe import Recipe
 
 FILE = "protocol.yaml"
 _PRESETS = Path(__file__).parent / "presets"
@@ -121,7 +121,7 @@ def _settings(place: str, value: Any) -> dict[str, Any]:
     found = _mapping(place, value)
     if taken := [key for key in ("method", "seed") if key in found]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
-    Recipe.from_dict(found, place)
+    Recipe.from_dict(found, lambda name: f"{place}: {name}")
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from llpkit._files import atomic, write_text
 from llpkit.errors import LLPError
-from llpkit.training.recipe import Recipe
+from llpkit.recipe import Recipe
 
 RUNS = "runs"
 _TEXT = ("calibration", "examples", "environment", "method_options")

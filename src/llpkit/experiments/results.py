@@ -25,7 +25,7 @@ from llpkit.experiments.records import (
     write_run,
 )
 from llpkit.methods import METHODS
-from llpkit.training.recipe import Recipe
+from llpkit.recipe import Recipe
 
 
 @dataclass(frozen=True)

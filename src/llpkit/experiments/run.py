@@ -26,9 +26,9 @@ from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.records import Data, Record, run_id, write_run
 from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, fit
-from llpkit.training.recipe import Recipe
 
 _STATUS_EVERY = 0.5
 
@@ -68,7 +68,7 @@ class Run:
     @classmethod
     def of(cls, record: Record) -> "Run":
         """The run of a record."""
-        recipe = Recipe.from_dict(record.recipe, "the record's recipe")
+        recipe = Recipe.from_dict(record.recipe)
         return cls(record.experiment, recipe, record.fold, record.bag_size)
 
 
@@ -144,10 +144,10 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
     with warnings.catch_warnings(), _threads(worker):
         warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
         model = fit(
-            None if method.network_name else recipe.network,
+            None,
             train_bags,
             inputs,
-            **_arguments(recipe.replace(seed=seed)),
+            recipe=recipe.replace(seed=seed),
             labels=data.truth if method.needs_labels else None,
             device=worker.device,
             compile=worker.compile,
@@ -183,10 +183,6 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment=about,
     )
-
-
-def _arguments(recipe: Recipe) -> dict[str, Any]:
-    return {k: v for k, v in recipe.to_dict().items() if k not in ("strong_augment", "network")}
 
 
 def load(

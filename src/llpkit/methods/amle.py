@@ -1,19 +1,52 @@
 """The count likelihood under the normal approximation (AMLE)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from llpkit._validation import number
+from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.losses import normal_loss
-from llpkit.methods._base import BagMethod
+from llpkit.losses import DEQUANTISATION, normal_loss
+from llpkit.methods.base import BagMethod, Task
 
 
 class AMLE(BagMethod):
-    """Maximise the normal density of the counts."""
+    """Maximise the normal density of the counts.
+
+    Args:
+        floor: Added to the variance of every count. The default is the variance of dequantising a
+            whole number, 1/12; ``amle-paper`` has the paper's bare variance.
+    """
 
     key = "amle"
-    summary = "gradient of the normal approximation of the bag likelihood"
+    summary = "gradient of the normal approximation, with 1/12 added to the variance"
     needs_exact_counts = True
     replayable = True
 
+    def __init__(self, floor: float = DEQUANTISATION) -> None:
+        self.floor = number("floor", floor, above=0)
+
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return normal_loss(logits.float(), evidence.counts, offsets)
+        return normal_loss(logits.float(), evidence.counts, offsets, self.floor)
+
+
+class AMLEPaper(AMLE):
+    """AMLE with the paper's variance, which is zero where a prediction is certain.
+
+    Args:
+        floor: Keeps the variance above zero, without which training ends in NaN.
+    """
+
+    key = "amle-paper"
+    summary = "gradient of the normal approximation, with the paper's variance"
+    replayable = True
+
+    def __init__(self, floor: float = 1e-12) -> None:
+        super().__init__(floor)
+
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
+        if task.num_classes is not None and task.num_classes > 2:
+            raise LLPError(
+                f'method "{self.key}" takes binary counts: with {task.num_classes} classes the '
+                'covariance without a floor is singular; use "amle"'
+            )

@@ -1,12 +1,12 @@
 """The exact count likelihood by gradient: no targets, no E-step."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from llpkit.evidence import Evidence
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.losses import count_loss
-from llpkit.methods._base import BagMethod, Task
-from llpkit.methods._likelihood import check_tractable
+from llpkit.methods.base import BagMethod, Task
+from llpkit.methods.tractability import check_tractable
 
 
 class Direct(BagMethod):
@@ -25,8 +25,8 @@ class Direct(BagMethod):
         check_approximation(approximation)
         self.approximation = approximation
 
-    def prepare(self, task: Task) -> None:
-        super().prepare(task)
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
         check_tractable(self.approximation, task)
         # The recursion over the counts of K classes looks at their number on the host.
         self.replayable = task.num_classes is None

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.losses import proportion_loss
-from llpkit.methods._base import BagMethod
+from llpkit.methods.base import BagMethod
 
 
 class DLLP(BagMethod):

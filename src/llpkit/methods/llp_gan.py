@@ -1,6 +1,6 @@
-r"""LLP-GAN: a discriminator that classifies, taught by proportions and by a generator's fakes.
+r"""LLP-GAN: a discriminator that classifies, trained on proportions and a generator's fakes.
 
-The discriminator has one logit a class; the logit of the class "fake" is fixed at zero. With
+The discriminator has one logit per class; the logit of the class "fake" is fixed at zero. With
 :math:`l(x) = \operatorname{lse}(\text{logits})` its loss is
 
 .. math::
@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from llpkit.errors import LLPError
 from llpkit.losses import proportion_loss
-from llpkit.methods._base import Batch, Method, Task, Trainer, as_logits, weighted_mean
+from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, weighted_mean
 from llpkit.networks import generator_for
 from llpkit.ragged import bag_index
 
@@ -35,7 +35,7 @@ class LLPGAN(Method):
     """
 
     key = "llp-gan"
-    summary = "LLP-GAN: proportions and a generator's fakes teach one discriminator"
+    summary = "LLP-GAN: a discriminator trained on proportions and a generator's fakes"
     batches = "bags"
     replayable = True
     needs_exact_counts = True
@@ -49,8 +49,8 @@ class LLPGAN(Method):
             raise LLPError(f"weight = {weight!r}; give a positive number")
         self.weight = weight
 
-    def prepare(self, task: Task) -> None:
-        super().prepare(task)
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
         self.generator = generator_for(task.input_shape).to(task.device)
         self.optimizer = torch.optim.Adam(
             self.generator.parameters(),
@@ -61,9 +61,9 @@ class LLPGAN(Method):
         )
 
     def step(
-        self, batch: Batch, trainer: Trainer, num_classes: int | None
+        self, batch: Batch, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
-        network: Any = trainer.network
+        network: Any = learner.network
         if not hasattr(network, "forward_features"):
             raise LLPError(
                 f'method "{self.key}" needs a network with forward_features(x) -> (logits, '
@@ -88,20 +88,18 @@ class LLPGAN(Method):
             weighted_mean(F.softplus(l_real) - l_real, weights) + F.softplus(l_fake).mean()
         )
         loss = adversarial + self.weight * known
-        trainer.optimizer.zero_grad(set_to_none=True)
-        trainer.backward(loss)
-        trainer.optimizer.step()
+        learner.update(loss)
 
         with torch.no_grad():
             _, wanted = network.forward_features(x)
         _, features = network.forward_features(self.generator.draw(len(x)))
         # The generator's learning rate is the network's own, which may be scheduled.
         for group in self.optimizer.param_groups:
-            group["lr"] = trainer.optimizer.param_groups[0]["lr"]
+            group["lr"] = learner.optimizer.param_groups[0]["lr"]
         mean = wanted.float().mean(0) if weights is None else weights @ wanted.float()
         matching = (features.float().mean(0) - mean).square().sum()
         self.optimizer.zero_grad(set_to_none=True)
-        trainer.backward(matching, inputs=list(self.generator.parameters()))
+        learner.backward(matching, inputs=list(self.generator.parameters()))
         self.optimizer.step()
         return loss.detach(), logits.detach()
 
@@ -117,7 +115,7 @@ class LLPGAN(Method):
 
 
 def _of_instances(batch: Batch) -> Tensor | None:
-    """Equal weights of the instances, nothing for those that fill the batch up."""
+    """Equal weights of the instances, zero for padding."""
     if batch.weights is None:
         return None
     assert batch.offsets is not None

@@ -10,50 +10,40 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from llpkit.errors import LLPError
+from llpkit._validation import number
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods._base import Batch, Method, Task, weighted_mean
-from llpkit.methods._likelihood import check_tractable
-
-REFRESHES = ("running", "pass")
+from llpkit.methods.base import Batch, Method, Task, weighted_mean
+from llpkit.methods.tractability import check_tractable
 
 
 class MLE(Method):
-    r"""Soft targets, renewed after every epoch.
+    r"""Soft targets, renewed after every epoch from the logits of the epoch itself.
+
+    Taking the logits as the instances go by costs nothing. The paper runs a separate forward pass
+    instead, see :class:`MLEPass`.
 
     Args:
-        refresh: Where the E-step takes its logits from. ``"running"``: from the training pass
-            itself, as the instances went by, which costs nothing. ``"pass"``: from a forward pass
-            over the training data after the epoch, as in the paper; its targets are fresher, which
-            can help with few epochs, and it overfits sooner: in bags of 16 it may collapse.
         step: How far the targets go from the prediction :math:`p_i` towards the posterior and
             beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two is
             over-relaxed EM, which has the same fixed points and needs fewer epochs to come near.
-        approximation: ``None``: exact. ``"sinkhorn"``, for many classes in bags too large for that:
-            the posteriors are approximate.
+        approximation: ``None`` is exact. ``"sinkhorn"`` is for many classes in bags too large for
+            that: the posteriors are approximate.
     """
 
     key = "mle"
-    summary = "EM: posterior targets renewed every epoch (the paper's method)"
+    summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
     replayable = True
 
-    def __init__(
-        self, refresh: str = "running", step: float = 1.0, approximation: Approximation = None
-    ) -> None:
-        if refresh not in REFRESHES:
-            raise LLPError(f"refresh = {refresh!r}; known are {', '.join(REFRESHES)}")
-        if not (isinstance(step, int | float) and 0 < step <= 2):
-            raise LLPError(f"step = {step!r}; give a number above 0, up to 2; 1 is EM")
-        self.wants_pass = refresh == "pass"
-        self.stride = float(step)
+    def __init__(self, step: float = 1.0, approximation: Approximation = None) -> None:
+        self.stride = number("step", step, most=2, above=0)
         check_approximation(approximation)
         self.approximation = approximation
 
-    def prepare(self, task: Task) -> None:
-        super().prepare(task)
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
         check_tractable(self.approximation, task)
         self.bags = task.bags
         # With nothing learned all logits are equal: the posterior of an exact count is y / n.
@@ -90,3 +80,16 @@ class MLE(Method):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.targets.copy_(state["targets"])
+
+
+class MLEPass(MLE):
+    """EM as in the paper: a forward pass after every epoch gives the logits of the E-step.
+
+    The targets are fresher, which can help with few epochs; it overfits sooner, and in bags of 16
+    it may collapse.
+    """
+
+    key = "mle-pass"
+    summary = "EM as in the paper, with a separate forward pass for the E-step"
+    replayable = True
+    wants_pass = True

@@ -1,9 +1,9 @@
 """Training on true labels: the upper bound that the other methods are held against."""
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from llpkit.methods._base import Batch, Method, Task, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, weighted_mean
 
 
 class Supervised(Method):
@@ -14,8 +14,8 @@ class Supervised(Method):
     needs_labels = True
     replayable = True
 
-    def prepare(self, task: Task) -> None:
-        super().prepare(task)
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
         assert task.labels is not None
         self.labels = task.labels
 

@@ -1,7 +1,21 @@
 """What the commands do: runs in directories, predictions, measurements. Nothing here prints."""
 
-from llpkit.runs._data import Known, checksum, divide, known_datasets, load_data, take
-from llpkit.runs._fit import (
+from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
+from llpkit.runs.folder import REPORT, RunFolder
+from llpkit.runs.machine import environment, flat
+from llpkit.runs.measures import measure
+from llpkit.runs.page import FIGURES
+from llpkit.runs.predictions import (
+    Predictions,
+    Run,
+    data_of,
+    evaluate,
+    is_table,
+    open_run,
+    predict,
+    write_predictions,
+)
+from llpkit.runs.train import (
     CONFIG,
     ENCODER,
     ENVIRONMENT,
@@ -12,20 +26,6 @@ from llpkit.runs._fit import (
     nothing_to_resume,
     unfinished,
 )
-from llpkit.runs._measure import measure
-from llpkit.runs._page import FIGURES
-from llpkit.runs._place import REPORT, Place
-from llpkit.runs._predict import (
-    Predictions,
-    Run,
-    data_of,
-    evaluate,
-    is_table,
-    open_run,
-    predict,
-    write_predictions,
-)
-from llpkit.runs._record import environment, flat
 
 __all__ = [
     "CONFIG",
@@ -36,9 +36,9 @@ __all__ = [
     "REPORT",
     "Finished",
     "Known",
-    "Place",
     "Predictions",
     "Run",
+    "RunFolder",
     "Stopped",
     "checksum",
     "data_of",

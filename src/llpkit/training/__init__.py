@@ -1,18 +1,21 @@
 """Training: one call, :func:`fit`, and the pieces underneath, usable on their own."""
 
-from llpkit.training._batches import bag_batches, instance_batches
-from llpkit.training._callbacks import Callback, Progress, TestMetrics
-from llpkit.training._feed import Feed, Preprocess
-from llpkit.training._fit import fit
-from llpkit.training._loop import Session
-from llpkit.training._model import Fitted, load
+from llpkit.recipe import Execution, Recipe
+from llpkit.training.batches import bag_batches, instance_batches
+from llpkit.training.callbacks import Callback, Progress, TestMetrics
+from llpkit.training.fitting import fit
+from llpkit.training.inputs import Feed, Preprocess
+from llpkit.training.loop import Session
+from llpkit.training.model import Fitted, load
 
 __all__ = [
     "Callback",
+    "Execution",
     "Feed",
     "Fitted",
     "Preprocess",
     "Progress",
+    "Recipe",
     "Session",
     "TestMetrics",
     "bag_batches",

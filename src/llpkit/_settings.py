@@ -1,0 +1,146 @@
+"""Settings as fields of frozen dataclasses: one definition for Python, YAML and the command line.
+
+A field made by :func:`setting` knows its help text and its check. The check gets the *place* of the
+value, which is how errors call it: ``epochs`` in Python, ``--epochs`` on the command line.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from llpkit._registry import did_you_mean
+from llpkit.errors import LLPError
+
+Check = Callable[[str, Any], Any]
+"""``check(place, value)`` returns the value to keep, or raises an error that names the place."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of a field beside its name and default.
+
+    Args:
+        help: One line for ``--help``.
+        check: See :data:`Check`. ``None`` passes unchecked where it is the default.
+        metavar: What stands for the value in ``--help``; a flag has none.
+        panel: The heading in ``--help``, where it is not that of the class.
+        many: Whether the option may be repeated.
+        option: The option's name, where it is not the field's.
+        text: Whether the value is text even if it looks like a number.
+    """
+
+    help: str
+    check: Check
+    metavar: str = "VALUE"
+    panel: str = ""
+    many: bool = False
+    option: str = ""
+    text: bool = False
+
+
+def setting(default: Any, help: str, check: Check, metavar: str, **more: Any) -> Any:
+    """A dataclass field that carries a :class:`Setting`."""
+    known = {"setting": Setting(help, check, metavar, **more)}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: type(default)(default), metadata=known)
+    return field(default=default, metadata=known)
+
+
+class Settings:
+    """Base of frozen dataclasses whose fields are settings."""
+
+    def __post_init__(self) -> None:
+        for name, value in self.to_dict().items():
+            object.__setattr__(self, name, self.checked(name, value, name))
+
+    @classmethod
+    def settings(cls) -> dict[str, Setting]:
+        """All fields that are settings, by name."""
+        found = {f.name: f.metadata.get("setting") for f in fields(cls)}  # type: ignore[arg-type]
+        return {name: known for name, known in found.items() if known is not None}
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The defaults of all fields."""
+        made = cls()
+        return made.to_dict()
+
+    @classmethod
+    def checked(cls, name: str, value: Any, place: str) -> Any:
+        """The value of one field, checked."""
+        known = next(f for f in fields(cls) if f.name == name)  # type: ignore[arg-type]
+        if value is None and known.default is None:
+            return None
+        return known.metadata["setting"].check(place, value)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], place: Callable[[str], str] = str) -> Self:
+        """Settings as a file or a command line has them: numbers may be written as text.
+
+        Everything that is wrong is raised as one error.
+
+        Args:
+            values: By field name.
+            place: How errors call a field.
+        """
+        errors: list[LLPError] = []
+        made = cls.gathered(values, place, errors)
+        raise_all(errors)
+        return made
+
+    @classmethod
+    def gathered(
+        cls, values: Mapping[str, Any], place: Callable[[str], str], errors: list[LLPError]
+    ) -> Self:
+        """The same, with errors appended to a list; what is wrong has its default."""
+        known, kept = cls.settings(), {}
+        for name, value in values.items():
+            if name not in known:
+                errors.append(LLPError(f"{place(name)} is unknown; {did_you_mean(name, known)}"))
+                continue
+            try:
+                kept[name] = cls.checked(name, _parsed(value, known[name]), place(name))
+            except LLPError as error:
+                errors.append(error)
+        return cls(**kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, not copied."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+    def replace(self, **changes: Any) -> Self:
+        """The same settings with some changed; unknown names are errors."""
+        for name in changes:
+            if name not in self.settings():
+                raise LLPError(f"{name} is unknown; {did_you_mean(name, self.settings())}")
+        return replace(self, **changes)  # type: ignore[type-var]
+
+
+def optional_text(place: str, value: Any) -> str:
+    """A text; numbers, dates and the like in a file are not."""
+    if not isinstance(value, str):
+        raise LLPError(f"{place} = {value!r}; give text")
+    return value
+
+
+def raise_all(errors: Iterable[LLPError]) -> None:
+    """Raise one error, or all of them as a list."""
+    lines = list(dict.fromkeys(str(error) for error in errors))
+    if len(lines) == 1:
+        raise LLPError(lines[0])
+    if lines:
+        raise LLPError("\n  ".join([f"{len(lines)} settings are wrong:", *lines]))
+
+
+def _parsed(value: Any, known: Setting) -> Any:
+    """A number or a truth value that is written as text."""
+    if not isinstance(value, str) or known.text:
+        return value
+    if value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -1,0 +1,28 @@
+"""Arguments that several commands take."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Threshold = Annotated[float, typer.Option(help="Label positive from this probability on.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+TrustModel = Annotated[
+    bool,
+    typer.Option(
+        "--trust-model",
+        help="Read LightGBM models too, which could crash the process if they were tampered with.",
+    ),
+]
+RunDir = Annotated[
+    Path, typer.Argument(help="A directory that llpkit fit wrote.", metavar="RUN_DIR")
+]
+Source = Annotated[
+    str | None,
+    typer.Argument(
+        help="A table, or the name of a data set; the run's own data unless given.",
+        metavar="[TABLE|DATASET]",
+        show_default=False,
+    ),
+]

@@ -1,0 +1,107 @@
+"""The command ``fit``."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from llpkit import config as settings
+from llpkit._files import check_apart, place_of
+from llpkit.cli.arguments import Quiet
+from llpkit.cli.options import OPTIONS, takes
+from llpkit.cli.printing import echo, fit_progress, measure_table, note, resumable, terminal
+from llpkit.errors import LLPError
+
+
+@takes([option.path for option in OPTIONS])
+@resumable
+def fit(
+    *,
+    ctx: typer.Context,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A configuration (.yaml), or a table (CSV or Parquet, one row per instance).",
+            metavar="[CONFIG.yaml|TABLE]",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Run directory (runs/DATA-METHOD-SEED).",
+            metavar="RUN_DIR",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
+    quiet: Quiet = False,
+    given: dict[str, Any],
+) -> None:
+    """Train a network, or an estimator for tables, from the counts of bags.
+
+    Settings come from a YAML file, from options, or from both; options win. The run directory holds
+    config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
+    metrics.csv, environment.json, figures and report.html, and checksums.json, which tells damage.
+    A network's run that was stopped goes on with --resume, to the same weights.
+
+    [bold]Examples[/bold]
+
+      llpkit fit people.csv --bag district --count n_yes
+      llpkit fit cells.csv --bag slide --count n_sick --image file --image-size 64x64
+      llpkit fit people.csv --bag district --count-low least --count-high most
+      llpkit fit people.parquet --bag district --count n_yes --estimator hist-gradient-boosting
+      llpkit fit --dataset digits --method mle --test-fraction 0.2 --out runs/digits
+      llpkit fit config.yaml --epochs 100 --seed 1
+      llpkit fit --resume --out runs/digits
+
+    [bold]config.yaml[/bold]: the options by their names, those about data under [bold]data[/bold]
+
+      data: {table: people.csv, bag: district, count: n_yes}
+      method: mle
+      epochs: 50
+      held_out: 0.1
+    """
+    from llpkit import runs
+
+    out = None if out is None else place_of("--out", out)
+    names = {option.path: option.name for option in OPTIONS if option.path in given}
+    file: dict[str, Any] = {}
+    if source is not None:
+        if Path(source).suffix.lower() in (".yaml", ".yml"):
+            file = settings.read(Path(source))
+        elif "data.table" in given:
+            raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
+        else:
+            given["data.table"], names["data.table"] = source, "table"
+    if resume and out is not None and not force and runs.nothing_to_resume(out):
+        echo(f"{out} is finished; there is nothing to resume")
+        return
+    if resume and out is not None and not file and "data.table" not in given:
+        file = runs.unfinished(out) or {}
+    config = settings.check(settings.merge(file, given), options=names)
+    what = config.data.dataset or Path(config.data.table or "").stem
+    folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
+    if source is not None:
+        check_apart(folder, [Path(source)])
+    with fit_progress(config.recipe.method, quiet) as callbacks:
+        done = runs.fit(
+            config,
+            folder,
+            resume=resume,
+            force=force,
+            command=shlex.join(["llpkit", *(ctx.obj or [])]),
+            callbacks=callbacks,
+        )
+    if quiet:
+        return
+    for line in done.notes:
+        note(line)
+    terminal().print(measure_table(done.measures))
+    if config.recipe.held_out is not None and config.choice.estimator is None:
+        echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
+    echo(f"run: {folder}\npage: {folder / runs.REPORT}")

@@ -1,0 +1,167 @@
+"""The settings of a configuration as options of the commands."""
+
+import functools
+import inspect
+import reprlib
+import shlex
+from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import typer
+
+from llpkit._settings import Setting, Settings
+from llpkit.config import Choice, Data
+from llpkit.errors import LLPError
+from llpkit.recipe import Execution, Recipe
+
+_SHORT = reprlib.Repr()
+
+Command = Callable[..., None]
+
+
+class Option(NamedTuple):
+    """A setting as an option: its dotted path in the configuration, and what is known of it."""
+
+    path: str
+    setting: Setting
+    panel: str
+
+    @property
+    def name(self) -> str:
+        """The option as it is typed."""
+        return self.setting.option or flag(self.path.removeprefix("data."))
+
+    def parameter(self) -> inspect.Parameter:
+        """The parameter of a command from which typer makes the option; ``None`` if not given."""
+        many, metavar = self.setting.many, self.setting.metavar
+        kind: Any = list[str] | None if many else str | None if metavar else bool | None
+        option = typer.Option(
+            self.name,
+            help=self.setting.help,
+            metavar=metavar or None,
+            rich_help_panel=self.panel,
+            show_default=False,
+        )
+        return inspect.Parameter(
+            self.path.replace(".", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind, option],
+        )
+
+
+def flag(name: str) -> str:
+    """A setting's name as an option."""
+    return "--" + name.replace("_", "-")
+
+
+def _options(kind: type[Settings], panel: str, prefix: str = "") -> list[Option]:
+    found = kind.settings().items()
+    return [Option(prefix + name, known, known.panel or panel) for name, known in found]
+
+
+OPTIONS = [
+    *_options(Data, "Data", "data."),
+    *_options(Recipe, "Training"),
+    *_options(Choice, "Training"),
+    *_options(Execution, "Machine"),
+]
+OF_NEW_DATA = [
+    "data.options",
+    "data.data_dir",
+    "data.bag_size",
+    "data.counts_table",
+    "data.image_root",
+    "data.image_size",
+    "data.skip_bad",
+    "data.label",
+    "data.class_names",
+]
+"""Options that may differ for other data than a run was trained on."""
+
+_NAMES = {option.path.removeprefix("data."): option.name for option in OPTIONS}
+
+
+def as_typed(name: str, *value: Any) -> str:
+    """How messages call an option here, see :func:`llpkit._validation.options_named`.
+
+    >>> as_typed("bag"), as_typed("categorical", "zip code")
+    ('--bag', "--categorical 'zip code'")
+    """
+    typed = _NAMES.get(name, name)
+    if not value:
+        return typed
+    values = value[0] if isinstance(value[0], list | tuple) else value
+    return " ".join(f"{typed} {shlex.quote(str(each))}" for each in values)
+
+
+def takes(paths: Collection[str]) -> Callable[[Command], Command]:
+    """Give a command these settings as options; it gets those that were given as a mapping."""
+
+    def wrap(command: Command) -> Command:
+        options = [option for option in OPTIONS if option.path in paths]
+        parameters = [option.parameter() for option in options]
+
+        @functools.wraps(command)
+        def wrapped(**arguments: Any) -> None:
+            given = {}
+            for option, parameter in zip(options, parameters, strict=True):
+                value = arguments.pop(parameter.name)
+                if value not in (None, [], ()):
+                    pairs = option.setting.metavar == "KEY=VALUE"
+                    given[option.path] = key_values(value) if pairs else value
+            command(**arguments, given=given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [parameter for parameter in own if parameter.name != "given"]
+        wrapped.__signature__ = inspect.Signature([*kept, *parameters])  # type: ignore[attr-defined]
+        return wrapped
+
+    return wrap
+
+
+def key_values(texts: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` texts, each value read as YAML: numbers, words, and lists of them.
+
+    >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45"])
+    {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45'}
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise LLPError(f"{_SHORT.repr(text)} is not KEY=VALUE")
+        found[key.strip()] = _value(key, value)
+    return found
+
+
+def _value(key: str, text: str) -> Any:
+    """A value of YAML without dates, references and tags: an option has no use for them."""
+    import yaml  # type: ignore[import-untyped]
+
+    from llpkit.config import plain_loader
+
+    kinds = ("null", "bool", "int", "float", "str", "seq", "map")
+    known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
+
+    class Loader(plain_loader(key)):  # type: ignore[misc]
+        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent) or event.tag is not None:
+                raise yaml.YAMLError("a reference or a tag")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Loader)
+    except LLPError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LLPError(
+            f"{key}={_SHORT.repr(text)}: the value cannot be read; give a number, a word or a list "
+            "such as [1, 2]; in quotes, anything is a word"
+        ) from error

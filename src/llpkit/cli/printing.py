@@ -1,0 +1,162 @@
+"""What the commands print: notes, tables, progress.
+
+Names and values come from files of strangers, so everything printed goes through :func:`plain`.
+"""
+
+import functools
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+
+# Control characters but line ends and tabs, and those that turn the direction of the text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    r"""Text in which nothing can command a terminal: control characters are shown as escapes.
+
+    >>> print(plain("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def echo(text: object) -> None:
+    """Print a line of output."""
+    typer.echo(plain(str(text)))
+
+
+class _Plain:
+    """A renderable, and as a hook of a console all of them, with plain text only."""
+
+    def __init__(self, content: Any = None) -> None:
+        self.content = content
+
+    def process_renderables(self, renderables: list["ConsoleRenderable"]) -> list[Any]:
+        return [_Plain(each) for each in renderables]
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
+        for part in console.render(self.content, options):
+            yield part if part.control else Segment(plain(part.text), part.style)
+
+
+class PlainGroup(TyperGroup):
+    """Commands whose complaints about their arguments are plain too."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the arguments."""
+        with _plain_complaints():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _plain_complaints():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _plain_complaints() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        # By its shape: some versions of typer have a copy of click of their own.
+        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
+            vars(error)["message"] = plain(vars(error)["message"])
+        raise
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Show warnings in plain text within this block."""
+    usual = warnings.formatwarning
+
+    def plainly(*arguments: Any, **more: Any) -> str:
+        return plain(usual(*arguments, **more))
+
+    warnings.formatwarning = plainly
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def terminal(*, stderr: bool = False) -> "Console":
+    """Where to print to."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    console.push_render_hook(_Plain())  # type: ignore[arg-type]
+    return console
+
+
+def note(text: str) -> None:
+    """Print a note beside the output."""
+    from rich.text import Text
+
+    terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def resumable(command: Callable[..., None]) -> Callable[..., None]:
+    """Print what an interrupt leaves of a command's run, and the command that continues it."""
+
+    @functools.wraps(command)
+    def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
+        try:
+            command(ctx=ctx, resume=resume, **arguments)
+        except KeyboardInterrupt as stop:
+            again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
+            kept = {
+                None: f" before the run began; start again with: {again}",
+                "": f" before the first checkpoint; nothing was kept. Start again with: {again}",
+                "checkpoint": f"; continue with: {again}",
+                "finished": "; the run is finished",
+            }
+            note(f"stopped{kept[getattr(stop, 'kept', None)]}")
+            raise
+
+    return wrapped
+
+
+def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
+    """A table of measures, one column per part."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("")
+    for name in parts:
+        table.add_column(name, justify="right")
+    keys = dict.fromkeys(
+        (group, key) for part in parts.values() for group, values in part.items() for key in values
+    )
+    for group, key in keys:
+        label = group if key == "number" else f"  {key.replace('_', ' ').replace('auc', 'AUC')}"
+        values = [part.get(group, {}).get(key) for part in parts.values()]
+        table.add_row(label, *(_figure(key, value) for value in values))
+    return table
+
+
+def _figure(key: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if key in ("number", "approximated"):
+        return f"{value:,}"
+    return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
+
+
+@contextmanager
+def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
+    """The callbacks that show how training goes on."""
+    from llpkit.training import Progress
+
+    yield [] if quiet else [Progress(title)]

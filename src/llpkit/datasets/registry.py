@@ -1,0 +1,112 @@
+"""All data sets by name, and the one function that loads them."""
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from llpkit._registry import Registry, did_you_mean
+from llpkit.datasets.base import BagSize, DataSet
+from llpkit.datasets.files import first_of
+from llpkit.errors import LLPError
+
+_COMMON = ("data_dir", "bag_size", "seed")
+_Loader = TypeVar("_Loader", bound=Callable[..., DataSet])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set that :func:`load` knows.
+
+    Args:
+        loader: Gives the :class:`DataSet`; its keyword arguments are the options.
+        summary: One line on what it is.
+        source: Where to get it; empty if there is nothing to get.
+        place: What to put into the data folder; empty if nothing.
+        files: The data set is present if the data folder has one of these.
+    """
+
+    loader: Callable[..., DataSet]
+    summary: str
+    source: str = ""
+    place: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options and their defaults; ``inspect.Parameter.empty`` where one must be given."""
+        parameters = inspect.signature(self.loader).parameters
+        return {name: p.default for name, p in parameters.items() if name not in _COMMON}
+
+    @property
+    def random_bags(self) -> bool:
+        """Whether ``bag_size`` and ``seed`` make the bags; else it has bags of its own."""
+        return "bag_size" in inspect.signature(self.loader).parameters
+
+    def found(self, folder: Path) -> bool:
+        """Whether the data set can be loaded, given this data folder."""
+        return not self.files or first_of(folder, self.files) is not None
+
+
+DATASETS: Registry[Entry] = Registry("data set")
+
+
+def register(
+    name: str, *, summary: str, source: str = "", place: str = "", files: tuple[str, ...] = ()
+) -> Callable[[_Loader], _Loader]:
+    """A decorator that adds a data set; the arguments are those of :class:`Entry`.
+
+    The loader takes keyword arguments. ``bag_size``, ``seed`` and ``data_dir`` are passed to it if
+    it has them::
+
+        @register("coins", summary="a coin, tossed")
+        def coins(*, bag_size=None, seed=0, tosses=1000):
+            labels = torch.randint(2, (tosses,))
+            x = labels[:, None] + torch.randn(tosses, 1)
+            return in_random_bags("coins", x, labels, ["tails", "heads"], bag_size, seed)
+    """
+
+    def add(loader: _Loader) -> _Loader:
+        DATASETS.register(name, Entry(loader, summary, source, place, files))
+        return loader
+
+    return add
+
+
+def load(
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    bag_size: BagSize | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> DataSet:
+    """Load a data set by name.
+
+    Args:
+        name: A key of :data:`DATASETS`.
+        data_dir: The folder with the data; the environment variable ``LLPKIT_DATA`` or the user's
+            cache folder unless given.
+        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 unless given.
+            A data set with bags of its own takes none.
+        seed: For the random bags.
+        options: The data set's own options, see :attr:`Entry.options`.
+
+    >>> load("digits", bag_size=8, positive=[8]).bags[0].size
+    8
+    """
+    entry = DATASETS[name]
+    known = entry.options
+    for option in options:
+        if option not in known:
+            raise LLPError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    needed = [o for o, default in known.items() if default is inspect.Parameter.empty]
+    if missing := [option for option in needed if option not in options]:
+        raise LLPError(f"{name} needs the option {missing[0]!r}; it must have {', '.join(needed)}")
+    if bag_size is not None and not entry.random_bags:
+        raise LLPError(f"bag_size = {bag_size!r} but {name} has bags of its own; leave it out")
+    common = {"data_dir": data_dir, "bag_size": bag_size, "seed": seed}
+    parameters = inspect.signature(entry.loader).parameters
+    return entry.loader(**{k: v for k, v in common.items() if k in parameters}, **options)

@@ -1,0 +1,136 @@
+"""A first guess for EM: an additive model of the columns, fitted to the exact likelihood.
+
+EM climbs from where it starts, and from the bags' proportions it climbs slowly when bags are large.
+An additive model (per column a line and a few steps, per category a weight) takes a second or two
+and lies much closer to what any classifier will find.
+
+The features are made here, not by scikit-learn: ``KBinsDiscretizer`` refuses missing values and
+spends all its bins on the zeros of a column that is mostly zero; ``OneHotEncoder`` gives the same
+as ``_Levels`` but takes 2 times as long for numbers and 15 times for text (200,000 rows).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from llpkit.bags import Bags
+from llpkit.estimators.base import Array, solve, some_bags
+from llpkit.estimators.logistic import fit_logistic
+
+_LEVELS = 64
+"""A column with at most this many different values is treated as categories."""
+_STEPS = 8
+_WIDE = 512
+"""With this many columns or more, each gets a line only."""
+_C = 0.3
+
+
+def additive_start(
+    X: Any, bags: Bags, approximation: str | None, random_state: np.random.RandomState
+) -> Array:
+    """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
+    chosen = some_bags(bags, random_state)
+    rows = chosen.rows.numpy()
+    columns = [] if sparse.issparse(X) else _columns(X, rows)
+    features = [column.features(_values(X, j)[rows]) for j, column in columns]
+    if sparse.issparse(X):
+        design = sparse.csr_array(X, dtype=np.float64)[rows]
+    elif features:
+        design = sparse.hstack([sparse.csr_array(part) for part in features], format="csr")
+    else:
+        design = sparse.csr_array((len(rows), 1))
+    found = fit_logistic(
+        design,
+        Bags(chosen.offsets, chosen.evidence),
+        C=_C,
+        tol=1e-4,
+        max_iter=200,
+        approximation=approximation,
+        random_state=random_state,
+    )
+    # One column at a time: the features of all rows may need more memory than X.
+    z = np.zeros((bags.num_rows, found.weights.shape[1]))
+    if sparse.issparse(X):
+        z += X @ found.weights[:-1]
+    ends = np.cumsum([part.shape[1] for part in features])[:-1]
+    for (j, column), weights in zip(columns, np.split(found.weights[:-1], ends), strict=False):
+        z += column.features(_values(X, j)) @ weights
+    z += found.weights[-1]
+    return solve(z[:, 0] if z.shape[1] == 1 else z, bags, approximation)[1]
+
+
+def is_table(X: Any) -> bool:
+    """Whether ``X`` has columns of numbers or categories to make an additive model of."""
+    return getattr(X, "ndim", 1) == 2 and X.shape[1] > 0
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Two features: the standardised number, and whether it is missing."""
+
+    mean: float
+    scale: float
+
+    def features(self, values: Array) -> Any:
+        missing = np.isnan(values)
+        z = ((values - self.mean) / self.scale).clip(-1e6, 1e6)
+        return np.stack([np.where(missing, 0.0, z), missing], 1)
+
+
+@dataclass(frozen=True)
+class _Levels:
+    """One feature per value in ``marks``, or per interval between two of them."""
+
+    marks: Array
+    between: bool = False
+
+    def features(self, values: Array) -> Any:
+        if self.between:
+            code, known = np.searchsorted(self.marks, values, side="right"), ~np.isnan(values)
+        else:
+            code = np.searchsorted(self.marks, values).clip(max=len(self.marks) - 1)
+            known = self.marks[code] == values
+        # A row has one entry, or none if its value is missing or was not seen.
+        ends = np.concatenate([[0], np.cumsum(known)])
+        shape = len(values), len(self.marks) + self.between
+        return sparse.csr_array((np.ones(ends[-1]), code[known], ends), shape=shape)
+
+
+def _values(X: Any, j: int) -> Array:
+    """Column ``j``: float64, NaN where missing; or text where it cannot be numbers."""
+    column = X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, j])
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        return column.astype(str)
+
+
+def _columns(X: Any, rows: Array) -> list[tuple[int, _Line | _Levels]]:
+    """The numbers of the columns and their features; a column of one value has none."""
+    found: list[tuple[int, _Line | _Levels]] = []
+    for j in range(X.shape[1]):
+        # The whole column decides whether it is text, as these rows alone may be all numbers.
+        values = _values(X, j)[rows]
+        if values.dtype.kind == "U":
+            levels, number = np.unique(values, return_counts=True)
+            common = np.sort(np.argsort(-number, kind="stable")[:_LEVELS])
+            found.append((j, _Levels(levels[common])))
+            continue
+        there = values[np.isfinite(values)]
+        levels, number = np.unique(there, return_counts=True)
+        if len(levels) < 2:
+            continue
+        if len(levels) <= _LEVELS and X.shape[1] < _WIDE:
+            found.append((j, _Levels(levels)))
+            continue
+        found.append((j, _Line(float(there.mean()), float(there.std()) or 1.0)))
+        if X.shape[1] < _WIDE:
+            # Steps between equal shares of the square roots of the counts: a compromise between
+            # rows and different values, so that a column that is mostly zero keeps steps among
+            # its other values.
+            share = np.cumsum(np.sqrt(number))
+            at = np.searchsorted(share, share[-1] * np.arange(1, _STEPS) / _STEPS)
+            found.append((j, _Levels(np.unique(levels[at]), between=True)))
+    return found

@@ -1,0 +1,211 @@
+"""Bags from what scikit-learn hands on: ``y`` and ``groups``, row by row."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
+
+from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
+from llpkit.likelihood.classes import as_binary
+
+Array = NDArray[Any]
+
+_AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
+
+
+@dataclass(frozen=True)
+class _Rows(Speech):
+    """Messages that name the first row ``(B,)`` of a bag, as a user of ``y`` and ``groups`` can."""
+
+    rows: Array = field(kw_only=True)
+
+    @property
+    def remedy(self) -> str:
+        return f"y is a count; for proportions give {_AS_EVIDENCE}, for a missing count Evidence"
+
+    @property
+    def shares(self) -> str:
+        return f"give {_AS_EVIDENCE}"
+
+    @property
+    def of_size(self) -> str:
+        return (
+            "if these rows are a part of a table, chosen by a splitter or drawn with replacement, "
+            f"choose whole bags, as GroupKFold does; for proportions give {_AS_EVIDENCE}"
+        )
+
+    def bag(self, b: int) -> str:
+        return f"bag {self.ids[b]!r}"
+
+    def entry(self, name: str, value: object, *index: int) -> str:
+        del name  # it is y, whatever it is called further on
+        where = "".join(f"[{k}]" for k in (int(self.rows[index[0]]), *index[1:]))
+        return f"y{where} = {value}"
+
+
+ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
+
+
+def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[Bags, Array]:
+    """The bags, and the classes that are counted in them.
+
+    Args:
+        X: The rows, ``(N, D)``.
+        y: With ``groups`` what is known of each row's bag: its positives ``(N,)``, its class counts
+            ``(N, K)``, or :class:`~llpkit.Evidence` with an entry per row, or an entry per bag in
+            the order of the sorted distinct ids. Without them the label of each row.
+        groups: The bag of every row, ``(N,)``, or ``None``.
+        classes: What the labels must be among; found in ``y`` unless given.
+
+    >>> bags, classes = bags_of(np.zeros((3, 1)), [1, 1, 0], ["a", "a", "b"])
+    >>> bags.counts, classes
+    (tensor([1, 0]), array([0, 1]))
+    >>> bags_of(np.zeros((2, 1)), ["no", "yes"], None)[1]
+    array(['no', 'yes'], dtype='<U3')
+    """
+    if y is None:
+        raise LLPError(
+            "fit requires y to be passed, but the target y is None; give the count of each row's "
+            "bag, or without groups its label"
+        )
+    if isinstance(y, list | tuple) and y and isinstance(y[0], Evidence):
+        y = Evidence.concat(list(y))
+    if isinstance(y, Bags):
+        raise LLPError("y is Bags; give y = bags.evidence, and the bag of every row as groups")
+    if not isinstance(y, Evidence):
+        y = _read(y, "y")
+        if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
+            return _labelled(X, y, classes)
+    bags = _grouped(X, y, np.arange(num_rows(X)) if groups is None else groups)
+    if bags.num_classes == 2:
+        evidence = as_binary(bags.evidence, bags.offsets)
+        bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
+    number = bags.num_classes or 2
+    if classes is not None and len(classes) != number:
+        raise LLPError(
+            f"y tells of {number} classes, but the estimator was fitted to {len(classes)}; give as "
+            "many counts a bag"
+        )
+    return bags, np.arange(number) if classes is None else classes
+
+
+def num_rows(X: Any) -> int:
+    """The rows of an array, a sparse matrix, a table or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
+    """Labels as the exact counts of bags of one."""
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    if y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
+    check_classification_targets(y)
+    if classes is None:
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise LLPError(f"y has 1 class, {classes.tolist()}; give rows of two classes or more")
+    else:
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        strange = classes[codes] != y
+        if strange.any():
+            row = int(strange.argmax())
+            raise LLPError(
+                f"y[{row}] = {y[row]} is not a class, which are {classes.tolist()}; if y holds "
+                f"counts of bags, pass groups (in a search, after {ROUTING})"
+            )
+    counts = codes if len(classes) == 2 else codes[:, None] == np.arange(len(classes))
+    rows = torch.arange(len(y))
+    ids = range(len(y))
+    return Bags._make(torch.arange(len(y) + 1), rows, Evidence.exact(counts), ids, len(y)), classes
+
+
+def _grouped(X: Any, y: Any, groups: Any) -> Bags:
+    """Bags from what is known of each row's bag, in the order in which they appear."""
+    found = group(groups)
+    rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
+    if len(rows) != num_rows(X):
+        raise LLPError(
+            f"groups has {len(rows)} rows but X has {num_rows(X)}; give one bag id per row"
+        )
+    starts = np.cumsum(sizes) - sizes
+    if isinstance(y, Evidence) and len(y) == len(sizes) != len(rows):
+        _check_order(found)
+    else:
+        if isinstance(y, Evidence) and len(sizes) == len(rows):
+            _check_same(y, rows)
+        y = _of_bags(y, rows, np.append(starts, len(rows)), ids)
+    evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
+    return Bags._of_groups(found, evidence)._as_they_appear()
+
+
+def _check_order(found: Groups) -> None:
+    """Refuse one entry per bag where the ids say nothing of their order."""
+    if not found.in_order:
+        raise LLPError(
+            f"groups has ids without an order of their own, such as {found.ids[0]!r} and "
+            f"{found.ids[1]!r}, so which entry of y is of which bag is not known; give y an entry "
+            "per row, or ids that can be sorted"
+        )
+
+
+def _check_same(y: Evidence, rows: Array) -> None:
+    """Refuse evidence that says one thing read by rows and another read by sorted bags."""
+    if _differs(y, y[rows]).any():
+        raise LLPError(
+            "every bag has one row, and groups is not sorted, so the entries of y may be in the "
+            "order of the rows or of the sorted bags; sort the rows by bag, or give an entry per "
+            "row and leave groups out"
+        )
+
+
+def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
+    """One entry a bag, from one a row: the rows of a bag must agree."""
+    if not isinstance(y, Evidence):
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.ndim not in (1, 2):
+            raise LLPError(f"y has shape {y.shape}; give (N,), or (N, K) for K classes")
+    if len(y) != len(rows):
+        raise LLPError(
+            f"y has {len(y)} entries but groups has {len(rows)} rows; give what is known of its "
+            "bag in every row, or y = Bags.from_groups(groups, counts).evidence"
+        )
+    starts = rows[offsets[:-1]]  # (B,)
+    first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag
+    differs = _differs(y[rows], y[first])
+    if differs.any():
+        # Of all rows that disagree with their bag's first, the first in the table.
+        found = np.flatnonzero(differs)
+        place = found[rows[found].argmin()]
+        one, two = int(first[place]), int(rows[place])
+        name = ids[int(np.searchsorted(offsets, place, side="right")) - 1]
+        if isinstance(y, Evidence):
+            said = f"the evidence of rows {one} and {two}, both in bag {name!r}, differs"
+        else:
+            said = f"y[{one}] = {y[one]} but y[{two}] = {y[two]}, both in bag {name!r}"
+        raise LLPError(f"{said}; y tells of the whole bag, so all its rows must agree")
+    return y[starts]
+
+
+def _differs(a: Any, b: Any) -> Array:
+    """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
+    if not isinstance(a, Evidence):
+        unequal: Array = (a != b) & ~((a != a) & (b != b))  # a missing count is refused later
+        return np.asarray(unequal.reshape(len(a), -1).any(1))
+    lengths = a.table_offsets.diff()
+    unequal = _differs(a.low.numpy(), b.low.numpy()) | _differs(a.high.numpy(), b.high.numpy())
+    if torch.equal(a.table_offsets, b.table_offsets):
+        cell = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        wrong = cell[a.table != b.table] // (a.num_classes or 1)
+        unequal[wrong.numpy()] = True
+        return unequal
+    other = b.table_offsets.diff().reshape(len(b), -1)
+    return unequal | _differs(lengths.reshape(len(a), -1).numpy(), other.numpy())

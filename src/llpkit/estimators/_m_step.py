@@ -1,0 +1,247 @@
+"""The M-step: a classifier fitted to rows that belong to each class with some weight."""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import sklearn
+from scipy.special import logit
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from llpkit.errors import LLPError
+from llpkit.estimators._bags_from_y import num_rows
+from llpkit.estimators.base import ENOUGH, Array, take_rows
+
+_NEGLIGIBLE = 1e-6
+"""A row is not given to a class whose posterior is below this."""
+
+
+def last_step(estimator: Any) -> Any:
+    """The classifier at the end of a pipeline, or the estimator itself."""
+    return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
+
+
+def may_interpolate(estimator: Any) -> bool:
+    """Whether a classifier may learn its training rows by heart: all but the plainest may."""
+    last = last_step(estimator)
+    return not (_is_linear(last) or _inherits_from("sklearn.naive_bayes", last))
+
+
+def climbs(estimator: Any) -> bool:
+    """Whether a fit maximises the likelihood of labels less a penalty, so that EM climbs."""
+    return _is_linear(last_step(estimator)) and hasattr(estimator, "predict_proba")
+
+
+def _is_linear(estimator: Any) -> bool:
+    # LinearSVC and discriminant analysis have a base class from there too.
+    return _inherits_from("sklearn.linear_model", estimator)
+
+
+def _inherits_from(package: str, estimator: Any) -> bool:
+    """Whether a class of the package is among the bases: they have no public base in common."""
+    return any(base.__module__.startswith(package) for base in type(estimator).__mro__)
+
+
+class WeightedFits:
+    """Fits of one classifier to the same rows with ever new weights.
+
+    Args:
+        estimator: The classifier, not fitted.
+        X: The rows.
+        num_classes: ``K``; the classifier sees the classes as ``0 … K - 1``.
+        folds: The fold of every row, ``(N,)``: scores are then those of fits to the other folds.
+        random: Seeds what the classifier leaves open.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Any,
+        num_classes: int,
+        folds: Array | None,
+        random: np.random.RandomState,
+    ) -> None:
+        if not has_fit_parameter(last_step(estimator), "sample_weight"):
+            raise LLPError(
+                f"{type(last_step(estimator)).__name__}.fit takes no sample_weight, which the "
+                "M-step needs; choose a classifier that does, such as "
+                "HistGradientBoostingClassifier"
+            )
+        self.X = X
+        if isinstance(estimator, HistGradientBoostingClassifier):
+            self.X = rounded(X, estimator.max_bins)
+        self.num_classes = num_classes
+        self.folds = folds
+        self.template = _without_early_stopping(seeded(estimator, random))
+        self.warm = _begins_where_it_was(last_step(self.template))
+        if self.warm:
+            last_step(self.template).set_params(warm_start=True)
+        self.models: dict[int, Any] = {}
+
+    def fit(self, phi: Array, rows: Array | None = None, model: Any = None) -> Any:
+        """The classifier fitted to posteriors ``(N,)`` or ``(N, K)``, of these rows alone."""
+        rows = np.arange(len(phi)) if rows is None else rows
+        weights = [1 - phi[rows], phi[rows]] if phi.ndim == 1 else list(phi[rows].T)
+        kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]
+        present = [k for k, some in enumerate(kept) if len(some)]
+        if len(present) < 2:
+            raise LLPError(
+                f"the counts leave class {present[0]} only, for every one of {len(rows)} rows; "
+                "give bags with rows of two classes or more"
+            )
+        labels = np.repeat(np.arange(len(kept)), [len(some) for some in kept])
+        weight = np.concatenate([w[some] for w, some in zip(weights, kept, strict=True)])
+        chosen = np.concatenate(kept)
+        model = clone(self.template) if model is None else model
+        weighting = {_weight_name(model): weight}
+        if len(chosen) == len(rows):  # labels are known: an ordinary fit
+            order = np.argsort(chosen)
+            chosen, labels, weighting = chosen[order], labels[order], {}
+        part = take_rows(self.X, rows[chosen])
+        # Routing is switched off within, so that a pipeline takes the weights by its step's name.
+        with sklearn.config_context(enable_metadata_routing=False):
+            model.fit(part, labels, **weighting)
+        return model
+
+    def scores(self, phi: Array, floor: float) -> tuple[Array, Any]:
+        """Scores of all rows after a fit, and the model; without one where there are folds."""
+        with _no_convergence_warning(self.warm):
+            if self.folds is None:
+                model = self._refit(0, phi, None)
+                kept = copy.deepcopy(model) if self.warm else model  # the next fit changes it
+                return class_scores(model, self.X, self.num_classes, floor), kept
+            score = np.empty(phi.shape)
+            for fold in range(int(self.folds.max()) + 1):
+                model = self._refit(fold, phi, np.flatnonzero(self.folds != fold))
+                rows = np.flatnonzero(self.folds == fold)
+                part = take_rows(self.X, rows)
+                score[rows] = class_scores(model, part, self.num_classes, floor)
+            return score, None
+
+    def _refit(self, fold: int, phi: Array, rows: Array | None) -> Any:
+        """A fit that begins at the last one of the same rows where the classifier can do so."""
+        model = self.fit(phi, rows, self.models.get(fold))
+        if self.warm:
+            self.models[fold] = model
+        return model
+
+
+def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
+    """Scores of rows: ``(N,)``, positive for the second class, or ``(N, K)``.
+
+    They are logits where the classifier gives probabilities, which are kept ``floor`` away from
+    zero and one, and else its decision values. A class that it has never seen gets the least.
+    """
+    scores = _class_scores(model, X, num_classes, floor)
+    if not np.isfinite(scores).all():
+        raise LLPError(
+            f"{type(last_step(model)).__name__} gave scores that are not finite; columns that are "
+            "all constant, or values that are very large, may be the reason: leave such columns "
+            "out, or scale them"
+        )
+    return scores
+
+
+def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
+    seen = np.asarray(model.classes_)
+    if hasattr(model, "predict_proba"):
+        p = np.zeros((num_rows(X), num_classes))
+        p[:, seen] = model.predict_proba(X)
+        p = p.clip(floor, 1 - floor)
+        return np.asarray(logit(p[:, 1]) if num_classes == 2 else np.log(p))
+    value = np.asarray(model.decision_function(X), np.float64)
+    if num_classes == 2:
+        return value
+    if value.ndim == 1:
+        value = np.stack([-value, value], 1)
+    full = np.full((len(value), num_classes), value.min())
+    full[:, seen] = value
+    return full
+
+
+def rounded(X: Any, bins: int) -> Any:
+    """``X`` with each column of numbers rounded to the nearest of its quantiles.
+
+    Histogram boosting bins the columns anyway, but it looks for weighted quantiles anew in every
+    fit, which costs several times what the trees do. Of values that are no more than its bins it
+    takes the midpoints: a fit to rounded rows has the same thresholds and is good for any rows.
+    """
+    frame = hasattr(X, "iloc")
+    if X.shape[0] > ENOUGH or not (frame or isinstance(X, np.ndarray)):
+        return X  # of more rows it takes a sample, and no weights
+    copied = X.copy()
+    for j in range(X.shape[1]):
+        column = X.iloc[:, j].to_numpy() if frame else X[:, j]
+        if column.dtype.kind != "f":
+            continue
+        there = np.isfinite(column)
+        values = np.unique(column[there])
+        if len(values) <= bins:
+            continue
+        marks = np.unique(np.quantile(column[there], np.linspace(0, 1, bins), method="nearest"))
+        nearest = marks[np.searchsorted((marks[1:] + marks[:-1]) / 2, column)]
+        rounded_column = np.where(there, nearest, column)
+        if frame:
+            copied.isetitem(j, rounded_column)
+        else:
+            copied[:, j] = rounded_column
+    return copied
+
+
+def seeded(estimator: Any, random: np.random.RandomState) -> Any:
+    """A clone whose open random states are set."""
+    copied = clone(estimator)
+    open_ = [
+        name
+        for name, value in copied.get_params(deep=True).items()
+        if (name == "random_state" or name.endswith("__random_state")) and value is None
+    ]
+    seeds = random.randint(np.iinfo(np.int32).max, size=len(open_))
+    return copied.set_params(**dict(zip(sorted(open_), seeds.tolist(), strict=True)))
+
+
+def _without_early_stopping(estimator: Any) -> Any:
+    """Rows held out for early stopping would have copies among those that are learnt from."""
+    last = last_step(estimator)
+    value = last.get_params(deep=False).get("early_stopping")
+    if value == "auto":
+        last.set_params(early_stopping=False)
+    elif value:
+        warnings.warn(
+            f"{type(last).__name__} has early_stopping = {value!r}, but every row stands on both "
+            "sides in copies, so that it stops too late or too early; set early_stopping=False",
+            UserWarning,
+            stacklevel=5,
+        )
+    return estimator
+
+
+def _begins_where_it_was(estimator: Any) -> bool:
+    """Whether ``warm_start`` means to go on from the last weights; with trees it adds to them."""
+    weights = _is_linear(estimator) or isinstance(estimator, MLPClassifier)
+    return weights and "warm_start" in estimator.get_params(deep=False)
+
+
+def _weight_name(estimator: Any) -> str:
+    """The name by which ``fit`` takes the weights of a pipeline's last step."""
+    if not isinstance(estimator, Pipeline):
+        return "sample_weight"
+    name, step = estimator.steps[-1]
+    return f"{name}__{_weight_name(step)}"
+
+
+@contextmanager
+def _no_convergence_warning(warm: bool) -> Iterator[None]:
+    """An M-step that the next one goes on with need not converge."""
+    with warnings.catch_warnings():
+        if warm:
+            warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

@@ -1,0 +1,242 @@
+"""What all estimators share: ``fit(X, y, groups)``, answers from logits, checks of parameters."""
+
+import sys
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import inf
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from llpkit._registry import did_you_mean
+from llpkit.bags import Bags
+from llpkit.errors import LLPError, TooManyStates
+from llpkit.estimators._bags_from_y import ROUTING, bags_of
+from llpkit.likelihood import log_prob_and_posterior
+
+Array = NDArray[Any]
+
+ENOUGH = 200_000
+"""Rows from which on a model of few parameters learns nothing new."""
+
+
+class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    r"""A classifier of rows that learns from the counts of bags.
+
+    ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` tells of each
+    row's bag: the number of its positives, ``(N,)``, so that the rows of a bag agree; the counts of
+    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence`, with an entry per row, or an
+    entry per bag in the order of the sorted distinct ids, as ``np.unique(groups)`` gives them.
+    The classes are ``0 … K - 1``.
+
+    Without ``groups`` every row is a bag of its own and ``y`` its label, of any type, as with any
+    other classifier.
+
+    A subclass defines :meth:`_fit_bags` and :meth:`_logits`. With metadata routing enabled,
+    ``groups`` is requested by ``fit`` and ``score``, so pipelines and searches hand it on.
+
+    Attributes:
+        classes_: The labels, ``(K,)``. Binary counts are those of ``classes_[1]``.
+        n_features_in_: Number of features.
+    """
+
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012
+    # A pipeline's score always names sample_weight, so its last step must have heard of it.
+    __metadata_request__score = {"groups": True, "sample_weight": None}  # noqa: RUF012
+
+    _multiclass = True
+    """Whether :meth:`_fit_bags` takes more than two classes."""
+    _sparse = False
+    """Whether ``X`` may be a sparse matrix; it comes as CSR."""
+
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Fit to what is known of the bags.
+
+        Args:
+            X: Features ``(N, D)``.
+            y: What is known of each row's bag; without ``groups``, each row's label.
+            groups: The bag of every row, ``(N,)``.
+        """
+        X = self._checked(X, reset=True)
+        self._fit_bags(X, self._bags(X, y, groups, reset=True))
+        return self
+
+    @abstractmethod
+    def _fit_bags(self, X: Any, bags: Bags) -> None:
+        """Learn. ``X`` is in the user's order; ``X[bags.rows]`` is in that of the bags."""
+
+    @abstractmethod
+    def _logits(self, X: Any) -> Array:
+        """Logits of checked rows, float64: ``(N,)`` of ``classes_[1]``, or ``(N, K)``."""
+
+    def decision_function(self, X: Any) -> Array:
+        """Logits: ``(N,)`` of ``classes_[1]`` for two classes, else ``(N, K)``."""
+        check_is_fitted(self)
+        return self._logits(self._checked(X, reset=False))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of every class, ``(N, K)``."""
+        return probabilities(self.decision_function(X))
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of every row, ``(N,)``."""
+        z = self.decision_function(X)
+        chosen: Array = self.classes_[(z > 0).astype(np.intp) if z.ndim == 1 else z.argmax(1)]
+        return chosen
+
+    def posterior(self, X: Any, y: Any, groups: Any = None) -> Array:
+        """Probability of every class given also what is known of the row's bag, ``(N, K)``."""
+        phi = self._solve(X, y, groups)[1]
+        return np.stack([1 - phi, phi], 1) if phi.ndim == 1 else phi
+
+    def score(self, X: Any, y: Any, groups: Any = None) -> float:
+        """Mean log-likelihood of the bags' counts: the greater, the better.
+
+        Without ``groups`` this is the mean log-likelihood of the labels. It is not the accuracy:
+        where only counts are known, no accuracy is.
+        """
+        return float(self._solve(X, y, groups)[0].mean())
+
+    def _solve(self, X: Any, y: Any, groups: Any) -> tuple[Array, Array]:
+        z = self.decision_function(X)
+        bags = self._bags(X, y, groups, reset=False)
+        return solve(z, bags, getattr(self, "approximation", None))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self._multiclass
+        tags.input_tags.sparse = self._sparse
+        return tags
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        """Features as the subclass wants them: finite float64, unless it says otherwise."""
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            accept_sparse="csr" if self._sparse else False,
+        )
+
+    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool) -> Bags:
+        """The bags that ``y`` and ``groups`` tell of; ``reset`` learns the classes from them."""
+        bags, classes = bags_of(X, y, groups, None if reset else self.classes_)
+        if reset:
+            if len(classes) > 2 and not self._multiclass:
+                raise LLPError(
+                    "Only binary classification is supported. The type of the target is "
+                    f"multiclass: {type(self).__name__} takes counts of one class, and y has "
+                    f"{len(classes)}; if y holds counts of bags, pass groups; for more classes use "
+                    "LLPClassifier or LLPLogisticRegression"
+                )
+            if groups is None and len(classes) > 2 and classes.dtype.kind in "iuf":
+                warnings.warn(
+                    f"y has {len(classes)} different numbers and there are no groups, so y is "
+                    "taken for the label of every row; if it holds counts of bags, pass groups "
+                    f"(to a search or cross-validation as well, after {ROUTING})",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            self.classes_ = classes
+        return bags
+
+
+def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array]:
+    """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
+    logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
+    try:
+        log_p, phi = log_prob_and_posterior(
+            logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
+        )
+    except TooManyStates as error:
+        raise error.choosing('approximation="sinkhorn"') from error
+    back = torch.empty_like(phi)
+    back[bags.rows] = phi
+    return log_p.numpy(), back.numpy()
+
+
+def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
+    """Random bags with up to :data:`ENOUGH` rows together: plenty for a small model."""
+    if bags.num_instances <= ENOUGH:
+        return bags
+    order = random.permutation(len(bags))
+    inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
+    inside[0] = True
+    return bags[np.sort(order[inside])]
+
+
+def take_rows(X: Any, rows: Array) -> Any:
+    """These rows of an array, a sparse matrix or a table."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def probabilities(z: Array) -> Array:
+    """Class probabilities ``(N, K)`` from logits ``(N,)`` or ``(N, K)``."""
+    if z.ndim == 1:
+        return np.stack([expit(-z), expit(z)], 1)
+    p: Array = softmax(z, 1)
+    return p
+
+
+def bag_sums(X: Any, bags: Bags) -> Array:
+    """Sum of the rows of every bag, ``(B, D)``; ``X`` in row order, dense or sparse.
+
+    >>> bags = Bags.from_groups(["b", "a", "b"], {"a": 0, "b": 1})
+    >>> bag_sums(np.array([[1.0], [2.0], [4.0]]), bags)
+    array([[2.],
+           [5.]])
+    """
+    ones = np.ones(bags.num_instances, X.dtype)
+    shape = (len(bags), bags.num_rows)
+    total = sparse.csr_array((ones, bags.rows.numpy(), bags.offsets.numpy()), shape=shape) @ X
+    return np.asarray(total.todense() if sparse.issparse(total) else total)
+
+
+def exact_counts(bags: Bags, estimator: object) -> NDArray[np.int64]:
+    """The counts ``(B,)`` or ``(B, K)``, for estimators that cannot use other evidence."""
+    if not bags.evidence.is_exact:
+        raise LLPError(
+            f"{type(estimator).__name__} takes exact counts, but some of these are intervals or "
+            "weights; use LLPClassifier or LLPLogisticRegression for them"
+        )
+    counts: NDArray[np.int64] = bags.counts.numpy()
+    return counts
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    above: float = -inf,
+    low: float = -inf,
+    high: float = sys.float_info.max,
+) -> float:
+    """A parameter that must be a number: above ``above``, from ``low`` to ``high``."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (value > above and low <= value <= high):
+        bound = f"above {above:g}" if above > -inf else f"from {low:g} on"
+        end = "" if high >= sys.float_info.max else f", up to {high:g}"
+        raise LLPError(f"{name} = {value!r}; give a number {bound}{end}")
+    return float(value)
+
+
+def check_whole(name: str, value: object, *, low: int) -> None:
+    """Refuse a parameter that is not a whole number from ``low`` on."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise LLPError(f"{name} = {value!r}; give a whole number from {low} on")
+
+
+def check_word(name: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a parameter that is none of these words."""
+    if value not in known:
+        raise LLPError(f"{name} = {value!r}; {did_you_mean(value, known)}")

@@ -1,0 +1,88 @@
+"""InvCal: support vector regression of the logits of the bags' proportions on their means."""
+
+from typing import Any
+
+import numpy as np
+
+from llpkit.bags import Bags
+from llpkit.estimators._large_margin import MarginClassifier, fit_plane, mean_kernel, root
+from llpkit.estimators.base import bag_sums, check_number, exact_counts
+
+
+class InvCalClassifier(MarginClassifier):
+    r"""InvCal: support vector regression of the bags' proportions, as logits, on their means.
+
+    .. math:: \min_{w, \beta}\; \tfrac12 \|w\|^2
+              + C \sum_b \max\bigl(0, |w^\top m_b + \beta - t_b| - \varepsilon_b\bigr),
+              \qquad t_b = \log \frac{y_b + 1/2}{n_b - y_b + 1/2}
+
+    where :math:`m_b` is the mean of the bag's rows, or of their images under the radial kernel.
+    The tube :math:`\varepsilon_b = \varepsilon / (\hat p_b (1 - \hat p_b))` is one of
+    :math:`\varepsilon` around the proportion. The halves keep the logits of 0 and 1 finite.
+
+    Rüping, *SVM classifier estimation from group probabilities*, ICML (2010). It needs bags whose
+    proportions differ, and takes the function of a mean for the mean of the function. The logits
+    of a mean are those of single instances on too small a scale; here a factor, ``scale_``, chosen
+    on the likelihood of the training bags, makes up for it, and does not change what is predicted.
+
+    Binary, exact counts; ``X`` may be sparse. With the radial kernel the time grows with the square
+    of the rows, the memory with the square of the bags.
+
+    Args:
+        C: Weight of the bags against the ridge.
+        epsilon: Half the width of the tube, in units of the proportion.
+        kernel: ``"linear"`` or ``"rbf"``.
+        gamma: Of :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or ``"auto"``, as in
+            :class:`sklearn.svm.SVC`.
+
+    Attributes:
+        coef_: Weights ``(1, D)`` of the logit, with the linear kernel.
+        dual_coef_: ``(1, S)``, with the radial kernel: of ``support_vectors_`` ``(S, D)``.
+        intercept_: ``(1,)``.
+        scale_: What the margin was multiplied with to give the logit.
+
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [1.0], [2.0], [2.0], [3.0]])
+    >>> bag, count = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 0, 1, 1, 2, 2])
+    >>> InvCalClassifier().fit(X, count, groups=bag).predict([[0.5], [2.5]])
+    array([0, 1])
+    """
+
+    _sparse = True
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        epsilon: float = 0.0,
+        kernel: str = "linear",
+        gamma: float | str = "scale",
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.kernel = kernel
+        self.gamma = gamma
+
+    def _fit_bags(self, X: Any, bags: Bags) -> None:
+        C = check_number("C", self.C, above=0)
+        epsilon = check_number("epsilon", self.epsilon, low=0)
+        self._prepare(X)
+        y, n = exact_counts(bags, self), bags.sizes.numpy()
+        p = (y + 0.5) / (n + 1)
+        target, tube = np.log(p / (1 - p)), epsilon / (p * (1 - p))  # (B,)
+        # Each bag's loss is two hinges: one below the tube, one above it.
+        sign = np.repeat([1.0, -1.0], len(n))
+        level = np.concatenate([target - tube, -target - tube])
+        if self.kernel == "linear":
+            means = bag_sums(X, bags) / n[:, None]
+            plane = fit_plane(np.concatenate([means, means]), sign, level, C)
+            self._keep_linear(*plane, X, bags)
+            return
+        ordered, offsets = X[bags.rows.numpy()], bags.offsets.numpy()
+        basis = root(mean_kernel(ordered, offsets, self.gamma_))
+        plane = fit_plane(np.concatenate([basis.Z, basis.Z]), sign, level, C)
+        of_bag = np.zeros(len(n))
+        of_bag[basis.pivots] = basis.dual(plane.weight)
+        of_row = (of_bag / n)[bags.bag_index.numpy()]
+        used = of_row != 0
+        self._keep_kernel(ordered[used], of_row[used], plane.intercept, X, bags)

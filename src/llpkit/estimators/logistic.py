@@ -1,0 +1,251 @@
+"""Logistic regression by the exact likelihood of counts, and the calibration of other scores."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from llpkit.bags import Bags
+from llpkit.estimators.base import (
+    Array,
+    BaseLLP,
+    check_number,
+    check_whole,
+    probabilities,
+    solve,
+)
+
+
+class LLPLogisticRegression(BaseLLP):
+    r"""Logistic regression that maximises the exact likelihood of the bags' counts.
+
+    .. math::
+
+        \min_{w, b} \; \tfrac12 \|w\|^2 - C \sum_{\text{bags } B} \log P(y_B \mid X_B w + b)
+
+    by L-BFGS in float64. The gradient is :math:`X^\top (p - \varphi)`, with the posteriors
+    :math:`\varphi` that the engine gives in the same pass. With bags of one this is scikit-learn's
+    ``LogisticRegression``. The problem is not convex; where all bags have the same proportion the
+    start is a saddle point and a small random step leads away from it.
+
+    Args:
+        C: Inverse strength of the penalty on the weights; the intercept has none.
+        fit_intercept: Whether there is an intercept.
+        tol: Stop when no entry of the gradient, per instance, is larger.
+        max_iter: The most L-BFGS iterations.
+        warm_start: Begin at the last solution.
+        approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
+            large for that: an upper bound.
+        random_state: For the step from a saddle point.
+
+    Attributes:
+        coef_: ``(1, D)``, or ``(K, D)`` for more than two classes.
+        intercept_: ``(1,)`` or ``(K,)``.
+        n_iter_: L-BFGS iterations.
+        classes_: The labels.
+
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]  # two of the last three are positive
+    >>> LLPLogisticRegression(C=10).fit(X, y, groups).predict(X)
+    array([0, 0, 0, 0, 1, 1])
+    """
+
+    _sparse = True
+
+    coef_: Array
+    intercept_: Array
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        tol: float = 1e-5,
+        max_iter: int = 1000,
+        warm_start: bool = False,
+        approximation: Literal["sinkhorn"] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def _fit_bags(self, X: Any, bags: Bags) -> None:
+        check_number("C", self.C, above=0, high=np.inf)
+        check_number("tol", self.tol, above=0, high=np.inf)
+        check_whole("max_iter", self.max_iter, low=1)
+        start = None
+        if self.warm_start and hasattr(self, "coef_"):
+            start = np.vstack([self.coef_.T, self.intercept_])
+            width = 1 if bags.num_classes is None else bags.num_classes
+            start = start if start.shape == (X.shape[1] + 1, width) else None
+        found = fit_logistic(
+            X,
+            bags,
+            C=self.C,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            start=start,
+            approximation=self.approximation,
+            random_state=self.random_state,
+        )
+        found.warn(self)
+        self.coef_, self.intercept_ = found.weights[:-1].T, found.weights[-1]
+        self.n_iter_ = found.n_iter
+
+    def _logits(self, X: Any) -> Array:
+        z: Array = X @ self.coef_.T + self.intercept_
+        return z[:, 0] if z.shape[1] == 1 else z
+
+
+class Optimum(NamedTuple):
+    """A solution: ``weights`` has a row a feature and one for the intercept, a column a logit."""
+
+    weights: Array
+    n_iter: int
+    converged: bool
+
+    def warn(self, estimator: object) -> None:
+        """Warn the caller of ``fit`` if there were too few iterations; call from ``_fit_bags``."""
+        if not self.converged:
+            warnings.warn(
+                f"{type(estimator).__name__} did not converge in {self.n_iter} iterations; scale "
+                "the features, or raise max_iter",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+def fit_logistic(
+    X: Any,
+    bags: Bags,
+    *,
+    C: float = 1.0,
+    fit_intercept: bool = True,
+    tol: float = 1e-5,
+    max_iter: int = 1000,
+    start: Array | None = None,
+    approximation: str | None = None,
+    random_state: Any = None,
+) -> Optimum:
+    """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
+
+    ``X`` is float64, dense or CSR, in row order. The start is all zeros, with an intercept at the
+    overall proportion where that is known.
+    """
+    width = bags.num_classes or 1
+    transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
+    strength = 1 / (C * bags.num_instances)
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        w = flat.reshape(-1, width)
+        z = X @ w[:-1] + w[-1]  # (N, width)
+        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, bags, approximation)
+        residual = residual.reshape(z.shape)
+        slope = np.vstack([transposed @ residual, residual.sum(0)])
+        slope[:-1] += strength * w[:-1]
+        if not fit_intercept:
+            slope[-1] = 0
+        return total + 0.5 * strength * float((w[:-1] ** 2).sum()), slope.ravel()
+
+    if start is None:
+        start = np.zeros((X.shape[1] + 1, width))
+        if fit_intercept and bags.evidence.is_exact:
+            start[-1] = _overall(bags)
+        if np.abs(objective(start.ravel())[1]).max() <= tol:  # where all proportions are equal
+            step = check_random_state(random_state).normal(size=start[:-1].shape)
+            spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / bags.num_instances)
+            start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
+    return lbfgs(objective, start, tol, max_iter)
+
+
+class Scale(NamedTuple):
+    """Logits from scores: ``slope * score + shift``."""
+
+    slope: float
+    shift: Array  # () or (K,)
+
+    def __call__(self, score: Array) -> Array:
+        """Apply it to scores ``(N,)`` or ``(N, K)``."""
+        return np.asarray(self.slope * score + self.shift)
+
+
+def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
+    """The scale that makes scores likely logits: Platt's, by the exact likelihood of the counts.
+
+    Scores are ``(N,)`` of two classes or ``(N, K)`` of more, in row order. A weak penalty keeps the
+    slope finite where the scores explain all counts.
+    """
+    spread = float(score.std()) or 1.0
+    middle = score.mean(0)
+    unit = (score - middle) / spread
+    strength = 1 / bags.num_instances
+
+    def objective(w: Array) -> tuple[float, Array]:
+        z = w[0] * unit + (w[1] if unit.ndim == 1 else w[1:])
+        total, residual = _fit_and_slope(z, bags, approximation)
+        shift = np.atleast_1d(residual.sum(0)) + 1e-9 * w[1:]
+        slope = float((residual * unit).sum()) + strength * w[0]
+        total += 0.5 * (strength * w[0] ** 2 + 1e-9 * float(w[1:] @ w[1:]))
+        return total, np.concatenate([[slope], shift])
+
+    start = np.concatenate([[1.0], np.zeros(bags.num_classes or 1)])
+    start[1:] = middle if bags.num_classes else 0.0
+    if bags.num_classes is None and bags.evidence.is_exact:
+        start[1] = _overall(bags)
+    # A negative slope would turn what the classifier learnt into its opposite.
+    bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)
+    slope, *shift = lbfgs(objective, start, 1e-6, 200, bounds).weights
+    bias = np.asarray(shift if bags.num_classes else shift[0]) - slope / spread * middle
+    return Scale(float(slope / spread), np.asarray(bias))
+
+
+def _fit_and_slope(z: Array, bags: Bags, approximation: str | None) -> tuple[float, Array]:
+    """Negative mean log-likelihood per instance, and its derivative in the logits."""
+    log_p, phi = solve(z, bags, approximation)
+    p = probabilities(z)
+    n = bags.num_instances
+    return -float(log_p.sum()) / n, ((p[:, 1] if z.ndim == 1 else p) - phi) / n
+
+
+def _overall(bags: Bags) -> Array:
+    """Logits of the classes' shares in all bags together; those of none count as half a one."""
+    total = bags.counts.sum(0).numpy()
+    if bags.num_classes is None:
+        total = np.stack([bags.num_instances - total, total])
+    share = np.log(np.maximum(total, 0.5))
+    return np.asarray(share[1] - share[0] if bags.num_classes is None else share - share.mean())
+
+
+def _squares(X: Any) -> Array:
+    return np.asarray((X.multiply(X) if hasattr(X, "multiply") else X * X).sum(0)).ravel()
+
+
+def lbfgs(
+    objective: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    tol: float,
+    max_iter: int,
+    bounds: Any = None,
+) -> Optimum:
+    """Minimise a function that returns its value and gradient; ``weights`` are shaped as start."""
+    found = minimize(
+        objective,
+        start.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
+    )
+    # A line search that ends at the precision of float64 is as good as converged.
+    converged = bool(found.success) or found.nit < max_iter
+    return Optimum(found.x.reshape(start.shape), int(found.nit), converged)

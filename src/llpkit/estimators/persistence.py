@@ -1,0 +1,158 @@
+"""Fitted estimators in files, without pickle."""
+
+import io
+import json
+import os
+import warnings
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from llpkit._files import atomic, place_of
+from llpkit._limits import check_regular, check_unpacked
+from llpkit.errors import LLPError
+
+# What skops does not trust of itself, though loading it runs no code of the file: the nodes of
+# trees, whose structure is checked, the states of optimisers, and a check of arrays with its
+# options (of a partial function skops asks about the function too).
+_TRUSTED = (
+    "collections.OrderedDict",
+    "functools.partial",
+    "numpy.dtype",
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.tree._tree.Tree",
+    "sklearn.utils.validation.check_array",
+)
+
+_MOST_NODES, _ROUNDS = 10**7, 50
+"""Nodes of a file with all references followed, and how often sizes may change until known."""
+
+BOOSTERS = (
+    "lightgbm.basic.Booster",
+    "lightgbm.sklearn.LGBMClassifier",
+    "xgboost.core.Booster",
+    "xgboost.sklearn.XGBClassifier",
+)
+"""Types that run no code of the file either, but whose readers a crafted file can crash or hang."""
+
+
+class Untrusted(LLPError):
+    """A file that holds types which are only made when the user trusts them."""
+
+    def __init__(self, file: Path, names: Sequence[str]) -> None:
+        super().__init__(
+            f"{file} would make objects of {', '.join(names)}; if you know these types and where "
+            f"the file comes from, pass trusted={list(names)}"
+        )
+        self.names = tuple(names)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator, or a pipeline that ends in one, to a skops file.
+
+    A warning names all types that :func:`load` would only make if they are trusted, such as the
+    models of LightGBM and XGBoost and the classifiers by neighbours of scikit-learn.
+    """
+    import skops.io
+
+    from llpkit.estimators._untrusted import strange_estimators
+
+    file = place_of("path", path).expanduser()
+    with atomic(file) as temporary:
+        skops.io.dump(estimator, temporary, compression=zipfile.ZIP_DEFLATED)
+        strange = _strange(skops.io.get_untrusted_types(file=temporary), ())
+    try:
+        strange += [name for name in strange_estimators(estimator, ()) if name not in strange]
+    except Exception as error:  # of what it does not know, the check raises all kinds
+        warnings.warn(f"{file} cannot be loaded again: {error}", UserWarning, stacklevel=2)
+        return
+    if strange:
+        warnings.warn(
+            f"{file} holds objects of {', '.join(strange)}; to load it pass trusted={strange}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
+    """Read what :func:`save` wrote. No code in the file is run, and trees are checked.
+
+    Types whose compiled parts a crafted file could crash, such as the models of LightGBM and
+    XGBoost and the classifiers by neighbours of scikit-learn, are made only if they are trusted.
+    What the file unpacks to is limited by the environment variable ``LLPKIT_MAX_UNPACKED``.
+
+    Args:
+        path: The file.
+        trusted: Further types, by their full names, that may be made from it, unchecked.
+    """
+    import skops.io
+
+    from llpkit.estimators._untrusted import strange_estimators
+
+    file = place_of("path", path).expanduser()
+    try:
+        check_regular(file)
+        content = file.read_bytes()
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_unpacked(file, sum(info.file_size for info in archive.infolist()))
+            _check_references(json.loads(archive.read("schema.json")))
+        found = skops.io.get_untrusted_types(data=content)
+        strange = _strange(found, trusted)
+        if not strange:
+            estimator = skops.io.loads(content, trusted=found)
+            strange = strange_estimators(estimator, trusted, bound_jobs=True)
+        if strange:
+            raise Untrusted(file, strange)
+        return estimator
+    except LLPError:
+        raise
+    except FileNotFoundError as error:
+        raise LLPError(f"{file} does not exist; check the path of the estimator") from error
+    except Exception as error:  # of damage, readers raise all kinds
+        raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
+
+
+def _check_references(schema: Any) -> None:
+    """Refuse parts that stand for each other so often that to go through them never ends.
+
+    A part stands for an earlier one of the same id, whichever of them skops meets first.
+    """
+    sizes: dict[Any, int] = {}
+
+    def size(part: Any) -> int:
+        if isinstance(part, list):
+            return sum(map(size, part))
+        if not isinstance(part, dict):
+            return 0
+        total = 1 + sum(map(size, part.values()))
+        if (own := part.get("__id__")) is None:
+            return total
+        sizes[own] = max(total, sizes.get(own, 0))
+        return sizes[own]
+
+    for _ in range(_ROUNDS):
+        before = dict(sizes)
+        if size(schema) > _MOST_NODES:
+            break
+        if sizes == before:
+            return
+    raise ValueError("its parts refer to each other without end")
+
+
+def _strange(found: Sequence[str], trusted: Sequence[str]) -> list[str]:
+    known = {*_own_types(), *_TRUSTED, *trusted}
+    return [name for name in found if name not in known]
+
+
+def _own_types() -> list[str]:
+    """The estimators here, and those that a plugin has registered: the user loaded its code."""
+    from llpkit import estimators
+
+    known = [getattr(estimators, name) for name in estimators.__all__]
+    known += estimators.ESTIMATORS.values()
+    return [f"{t.__module__}.{t.__qualname__}" for t in known if isinstance(t, type)]

@@ -1,0 +1,110 @@
+"""Estimators by name, for the command line and its plugins."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from llpkit._registry import Registry, did_you_mean
+from llpkit.errors import LLPError
+from llpkit.estimators.alter_svm import AlterSVMClassifier
+from llpkit.estimators.base import BaseLLP
+from llpkit.estimators.dllp import DLLPClassifier
+from llpkit.estimators.em import LLPClassifier
+from llpkit.estimators.invcal import InvCalClassifier
+from llpkit.estimators.logistic import LLPLogisticRegression
+from llpkit.estimators.mean_map import MeanMapClassifier
+
+ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
+"""Classes, or functions without arguments, that make an estimator; their docstring describes it.
+
+A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or as a decorator.
+"""
+
+ESTIMATORS.register("logistic", LLPLogisticRegression)
+
+
+@ESTIMATORS.register("hist-gradient-boosting")
+def _boosting() -> BaseLLP:
+    """EM around histogram gradient boosting."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    # Given by name, so that its options can be set.
+    return LLPClassifier(HistGradientBoostingClassifier(early_stopping=False))
+
+
+@ESTIMATORS.register("random-forest")
+def _forest() -> BaseLLP:
+    """EM around a random forest."""
+    from sklearn.ensemble import RandomForestClassifier
+
+    return LLPClassifier(RandomForestClassifier(min_samples_leaf=5))
+
+
+@ESTIMATORS.register("lightgbm")
+def _lightgbm() -> BaseLLP:
+    """EM around LightGBM, if it is installed."""
+    try:
+        from lightgbm import LGBMClassifier
+    except ImportError as error:
+        raise LLPError("the estimator lightgbm needs the package lightgbm; install it") from error
+    return LLPClassifier(LGBMClassifier(verbose=-1))
+
+
+@ESTIMATORS.register("svc")
+def _svc() -> BaseLLP:
+    """EM around a kernel support vector machine, for a few thousand rows."""
+    from sklearn.svm import SVC
+
+    return LLPClassifier(SVC())
+
+
+@ESTIMATORS.register("naive-bayes")
+def _naive_bayes() -> BaseLLP:
+    """EM around naive Bayes."""
+    from sklearn.naive_bayes import GaussianNB
+
+    return LLPClassifier(GaussianNB())
+
+
+ESTIMATORS.register("alter-svm", AlterSVMClassifier)
+ESTIMATORS.register("inv-cal", InvCalClassifier)
+ESTIMATORS.register("mean-map", MeanMapClassifier)
+ESTIMATORS.register("dllp", DLLPClassifier)
+
+
+def summary(name: str) -> str:
+    """One line on a registered estimator: the first of its docstring.
+
+    >>> summary("random-forest")
+    'EM around a random forest.'
+    """
+    return (inspect.getdoc(ESTIMATORS[name]) or "").partition("\n")[0]
+
+
+def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None = None) -> BaseLLP:
+    """An estimator by name.
+
+    Args:
+        name: A key of :data:`ESTIMATORS`.
+        options: Parameters, by the names of ``get_params``; those of a classifier within EM also
+            without their ``estimator__``.
+        seed: For its random state.
+        threads: For its ``n_jobs`` and that of a classifier within EM, where ``options`` has none.
+
+    >>> make("hist-gradient-boosting", {"max_leaf_nodes": 8, "tol": 0.01}, seed=0).tol
+    0.01
+    """
+    estimator = ESTIMATORS[name]()
+    known = estimator.get_params(deep=True)
+    for key, value in options.items():
+        full = key if key in known else f"estimator__{key}"
+        if full not in known:
+            plain = [other.removeprefix("estimator__") for other in known]
+            raise LLPError(f"{name} has no option {key!r}; {did_you_mean(key, sorted(set(plain)))}")
+        estimator.set_params(**{full: value})
+    if "random_state" in known and "random_state" not in options:
+        estimator.set_params(random_state=seed)
+    if threads is not None and not {"n_jobs", "estimator__n_jobs"} & options.keys():
+        jobs = [key for key in ("n_jobs", "estimator__n_jobs") if key in known]
+        estimator.set_params(**dict.fromkeys(jobs, threads))
+    return estimator

@@ -1,0 +1,57 @@
+"""Measures of a classifier that need counts alone, in the form that searches take."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.metadata_routing import MetadataRequest
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.estimators._bags_from_y import Array, bags_of
+
+
+class BagScorer:
+    """A scorer ``(estimator, X, y, groups) -> float`` for any classifier with probabilities.
+
+    It requests ``groups`` where metadata routing is enabled, so a search hands them on.
+    """
+
+    def __init__(self, name: str, measure: Callable[[Array, Bags], float]) -> None:
+        self.name = name
+        self._measure = measure
+
+    def __call__(self, estimator: Any, X: Any, y: Any, groups: Any = None) -> float:
+        """The greater, the better."""
+        bags, _ = bags_of(X, y, groups, estimator.classes_)
+        return self._measure(estimator.predict_proba(X)[bags.rows.numpy()], bags)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def get_metadata_routing(self) -> Any:
+        """What scikit-learn asks for: ``groups`` is wanted."""
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="groups", alias=True)
+        return request
+
+
+def _log_likelihood(p: Array, bags: Bags) -> float:
+    with np.errstate(divide="ignore"):
+        logits = np.log(p)
+    z = logits if bags.num_classes else logits[:, 1] - logits[:, 0]
+    evaluation.warn_of_approximation(bags, stacklevel=4)
+    return evaluation.mean_log_likelihood(torch.from_numpy(z), bags)
+
+
+def _neg_proportion_error(p: Array, bags: Bags) -> float:
+    given = p if bags.num_classes else p[:, 1]
+    return -evaluation.proportion_error(torch.from_numpy(given), bags)
+
+
+bag_log_likelihood = BagScorer("bag_log_likelihood", _log_likelihood)
+"""Mean exact log-likelihood of the bags' counts: what ``score`` of the estimators here gives."""
+
+neg_proportion_error = BagScorer("neg_proportion_error", _neg_proportion_error)
+"""Minus the mean distance of the predicted from the known proportion of a bag."""

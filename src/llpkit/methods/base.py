@@ -1,0 +1,249 @@
+"""What a method is: which batches it wants, its loss, and what it does after an epoch."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Task:
+    """What there is to learn, on the training device and in engine order."""
+
+    bags: Bags
+    num_classes: int | None
+    """``None`` for binary labels, else K."""
+    input_shape: tuple[int, ...]
+    labels: Tensor | None
+    """True labels ``(N,)``, for methods that ask for them; ``None`` for all others."""
+    batch_size: int
+    device: torch.device
+    lr: float
+
+
+class Batch(NamedTuple):
+    """Some instances, ready for the network."""
+
+    inputs: Tensor
+    """``(n, ...)``, augmented and normalised."""
+    positions: Tensor
+    """int64 ``(n,)``: the instances' positions in engine order."""
+    offsets: Tensor | None = None
+    """For whole bags: ``(m + 1,)`` within the batch."""
+    evidence: Evidence | None = None
+    """For whole bags: what is known of their counts."""
+    weights: Tensor | None = None
+    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
+    padding has weight zero. ``None`` means uniform weights."""
+    strong: Tensor | None = None
+    """The same instances under the strong augmentation, for methods with two views."""
+
+
+class LargeBag(NamedTuple):
+    """A bag with more instances than a batch holds."""
+
+    chunks: Callable[[], Iterator[Tensor]]
+    """Its inputs, piece by piece; each call draws the augmentation anew."""
+    positions: Tensor
+    offsets: Tensor
+    evidence: Evidence
+
+
+class Learner(NamedTuple):
+    """The network being trained and the means to update it."""
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    backward: Callable[..., None]
+    """``backward(tensor, gradient=None, inputs=None)``, through which mixed precision works."""
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """The context in which any other network, a teacher for example, computes in the run's
+    precision."""
+
+    def update(self, loss: Tensor) -> None:
+        """One optimiser step down the gradient of ``loss``."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.backward(loss)
+        self.optimizer.step()
+
+
+class Method:
+    """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
+
+    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
+    every epoch with the logits that the instances had during it. :attr:`model` is the network that
+    predicts: it is measured, selected by held-out bags, returned and saved.
+    """
+
+    key: ClassVar[str]
+    summary: ClassVar[str]
+    batches: ClassVar[Literal["instances", "bags"]] = "instances"
+    views: ClassVar[int] = 1
+    """With 2, batches have a second, strongly augmented view of their instances."""
+    strong_augment: ClassVar[str | None] = None
+    """The strong augmentation of a method with two views, unless the user names another."""
+    needs_labels: ClassVar[bool] = False
+    needs_exact_counts: ClassVar[bool] = False
+    symmetric_inputs: ClassVar[bool] = False
+    """Whether images are wanted in ``[-1, 1]`` rather than standardised."""
+    lr: ClassVar[float] = 1e-3
+    betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
+    network_name: ClassVar[str | None] = None
+    """The only network that the method works with, if there is one."""
+    wants_pass: bool = False
+    """Whether :meth:`end_epoch` wants logits from a fresh pass over the training data."""
+    replayable: bool = False
+    """Whether a CUDA device may record one step as a graph and replay it for all others. Then
+    :meth:`loss` must respect ``batch.weights`` (that of :class:`BagMethod` does) and a step must
+    never wait for the device. Not inherited: a subclass that still qualifies sets it again."""
+
+    model: nn.Module | None = None
+    """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
+    it in :meth:`prepare`."""
+
+    def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
+        """Take the task and the network, on its device; called once before training."""
+        if self.needs_labels and task.labels is None:
+            raise LLPError(f'method "{self.key}" learns from instance labels; pass labels=')
+        if self.needs_exact_counts and not task.bags.evidence.is_exact:
+            raise LLPError(
+                f'method "{self.key}" takes exact counts, but these are ranges or noisy; use '
+                '"mle" or "direct"'
+            )
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The mean loss of a batch, a scalar."""
+        raise NotImplementedError
+
+    def step(
+        self, batch: Batch, learner: Learner, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """One optimiser step; the detached loss and logits."""
+        logits = as_logits(learner.network(batch.inputs), num_classes)
+        loss = self.loss(logits, batch)
+        self._check_shape("loss", loss, (), "a scalar, the mean over the batch")
+        learner.update(loss)
+        return loss.detach(), logits.detach()
+
+    def _check_shape(self, name: str, value: Any, shape: tuple[int, ...], words: str) -> None:
+        if not isinstance(value, Tensor) or value.shape != shape:
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise LLPError(f"{name} of {type(self).__name__} gave {got}; return {words}")
+
+    def end_epoch(self, logits: Tensor) -> Tensor | None:  # noqa: ARG002
+        """After an epoch: the training logits ``(N,)`` or ``(N, K)`` in engine order.
+
+        A method that computes the exact log-likelihood ``(B,)`` of all bags here may return it, so
+        that it is not measured again.
+        """
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold beside the network and its optimiser."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the state of a checkpoint; called after :meth:`prepare`."""
+
+
+class BagMethod(Method):
+    """A method whose loss is a function of whole bags' logits: ``bag_loss`` gives ``(B,)``."""
+
+    batches: ClassVar[Literal["instances", "bags"]] = "bags"
+
+    def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        """The loss of every bag, ``(B,)``."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        assert batch.evidence is not None
+        assert batch.offsets is not None
+        losses = self._bag_losses(logits, batch.evidence, batch.offsets)  # (B,)
+        return weighted_mean(losses, batch.weights)
+
+    def _bag_losses(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
+        losses, number = self.bag_loss(logits, evidence, offsets), len(offsets) - 1
+        self._check_shape("bag_loss", losses, (number,), f"one value per bag, shape ({number},)")
+        return losses
+
+    def large_step(
+        self, bag: LargeBag, learner: Learner, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """The exact gradient of one bag's loss at the memory of one batch.
+
+        A first pass without gradient gives the bag's logits, from which the loss and its gradient
+        with respect to the logits; a second pass sends that gradient back piece by piece. Both
+        passes draw the same random numbers, and only the second moves the running statistics.
+        """
+        kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
+        states, parts = [], []
+        with torch.no_grad():
+            stream = bag.chunks()
+            while True:
+                states.append(_random_state(bag.positions.device))
+                piece = next(stream, None)
+                if piece is None:
+                    break
+                parts.append(as_logits(learner.network(piece), num_classes))
+            for name, buffer in learner.network.named_buffers():
+                buffer.copy_(kept[name])
+        logits = torch.cat(parts).float().requires_grad_()
+        loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
+        (gradient,) = torch.autograd.grad(loss, logits)
+
+        learner.optimizer.zero_grad(set_to_none=True)
+        stream, start = bag.chunks(), 0
+        for state in states[:-1]:
+            _set_random_state(bag.positions.device, state)
+            part = as_logits(learner.network(next(stream)), num_classes)
+            learner.backward(part, gradient=gradient[start : start + len(part)].to(part.dtype))
+            start += len(part)
+        learner.optimizer.step()
+        return loss.detach(), logits.detach()
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of ``(n,)`` values under weights that sum to one, or the plain mean.
+
+    Values of weight zero may be anything: the loss of an empty bag of padding may be NaN.
+    """
+    if weights is None:
+        return values.mean()
+    return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def as_logits(output: Tensor, num_classes: int | None) -> Tensor:
+    """A network's output as ``(n,)`` binary logits (two logits make one) or ``(n, K)``."""
+    if num_classes is None:
+        if output.dim() == 2 and output.shape[1] == 2:
+            return output[:, 1] - output[:, 0]
+        if output.dim() == 1 or (output.dim() == 2 and output.shape[1] == 1):
+            return output.reshape(-1)
+        raise LLPError(
+            f"the network returned shape {tuple(output.shape)}; binary counts need one logit "
+            "per instance, (n,) or (n, 1), or two"
+        )
+    if output.dim() != 2 or output.shape[1] != num_classes:
+        raise LLPError(
+            f"the network returned shape {tuple(output.shape)}; {num_classes} class counts need "
+            f"(n, {num_classes}) logits"
+        )
+    return output
+
+
+def _random_state(device: torch.device) -> tuple[Tensor, Tensor | None]:
+    on_card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return torch.get_rng_state(), on_card
+
+
+def _set_random_state(device: torch.device, state: tuple[Tensor, Tensor | None]) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1], device)

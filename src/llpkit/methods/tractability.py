@@ -1,0 +1,30 @@
+"""The option of methods that maximise the likelihood: exact, or approximate for many classes."""
+
+from llpkit.errors import LLPError, TooManyStates
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.classes import MAX_STATES, check_budget
+from llpkit.methods.base import Task
+
+OPTION = "approximation"
+
+
+def check_tractable(approximation: Approximation, task: Task) -> None:
+    """Refuse, before any training, bags whose likelihood cannot be had in this way."""
+    bags, classes = task.bags, task.num_classes
+    if approximation is None:
+        if classes is not None and classes > 2:
+            try:
+                check_budget(bags.evidence, bags.sizes, MAX_STATES, bags.evidence.is_exact)
+            except TooManyStates as error:
+                option = f'method_options={{"{OPTION}": "sinkhorn"}}'
+                raise error.choosing(option) from error
+    elif classes is None:
+        raise LLPError(
+            f'{OPTION} = "{approximation}" is for counts of K classes; binary counts are always '
+            "exact: leave it out"
+        )
+    elif not bags.evidence.is_exact:
+        raise LLPError(
+            f'{OPTION} = "{approximation}" takes exact counts, but these are ranges or noisy; '
+            "leave it out"
+        )

@@ -1,0 +1,191 @@
+"""The settings of a training run, each defined once.
+
+:class:`Recipe` holds what determines the result, :class:`Execution` what does not. The keyword
+arguments of :func:`llpkit.fit`, the YAML configuration, the options of the command line, the runs
+of an experiment and the checkpoints are all made from these fields.
+
+The command line shows them in its help, so this module imports nothing heavy.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from llpkit._settings import Check, Settings, setting
+from llpkit._validation import number, one_of, share, whole
+from llpkit.errors import LLPError
+
+OPTIMIZERS = ("adam", "sgd")
+SCHEDULES = ("tail", "cosine", "constant")
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
+MEASURES = ("auto", "all", "off")
+
+
+def _whole(least: int = 1, most: int | None = None) -> Check:
+    return lambda place, value: whole(place, value, least, most)
+
+
+def _name(known: Callable[[], Iterable[str]]) -> Check:
+    """A known name, or a function of the user's own."""
+    return lambda place, value: value if callable(value) else one_of(place, value, known())
+
+
+def _networks() -> Iterable[str]:
+    from llpkit.networks import NETWORKS
+
+    return NETWORKS
+
+
+def _augmentations() -> Iterable[str]:
+    from llpkit.augment import AUGMENTATIONS
+
+    return AUGMENTATIONS
+
+
+def options(place: str, value: Any) -> dict[str, Any]:
+    """Names and values."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise LLPError(f"{place} = {value!r}; give names and values")
+    return dict(value)
+
+
+def _method(place: str, value: Any) -> str:
+    from llpkit.methods import METHODS
+
+    try:
+        return one_of(place, value, METHODS)
+    except LLPError as error:
+        own = "register your own, on the command line with llpkit --plugin FILE.py"
+        raise LLPError(f"{error} ({own})") from None
+
+
+def flag(place: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise LLPError(f"{place} = {value!r}; give true or false")
+    return value
+
+
+def _resident(place: str, value: Any) -> bool | str:
+    return value if isinstance(value, bool) else one_of(place, value, ["auto"])
+
+
+def _measure(place: str, value: Any) -> str:
+    """``True`` and ``False`` stand for all and off: YAML reads a bare ``off`` as false."""
+    if isinstance(value, bool):
+        return "all" if value else "off"
+    return one_of(place, value, MEASURES)
+
+
+def _lr(place: str, value: Any) -> float:
+    return number(place, value, above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Settings):
+    """What determines the result of a training run.
+
+    >>> Recipe(epochs=5).replace(lr=0.1).lr
+    0.1
+    >>> Recipe(epochs=0)
+    Traceback (most recent call last):
+        ...
+    llpkit.errors.LLPError: epochs = 0; give a whole number from 1 to 1000000000
+    """
+
+    method: str = setting(
+        "mle", "Method; llpkit methods lists them (mle).", _method, "NAME", text=True
+    )
+    method_options: dict[str, Any] = setting(
+        {},
+        "Option of the method, such as approximation=sinkhorn for many classes; repeatable.",
+        options,
+        "KEY=VALUE",
+        many=True,
+        option="--method-option",
+    )
+    network: str | None = setting(
+        None,
+        "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
+        _name(_networks),
+        "NAME",
+        text=True,
+    )
+    epochs: int = setting(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
+    batch_size: int = setting(
+        128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
+    )
+    optimizer: str | Callable[..., Any] = setting(
+        "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
+    )
+    lr: float | None = setting(None, "Learning rate (the method's default).", _lr, "RATE")
+    weight_decay: float = setting(
+        0.0, "Decoupled weight decay (0).", partial(number, least=0), "RATE"
+    )
+    schedule: str | Callable[..., Any] = setting(
+        "tail",
+        "Learning rate over time: tail (constant, then a cosine over the last half), cosine or "
+        "constant (tail).",
+        _name(lambda: SCHEDULES),
+        "NAME",
+        text=True,
+    )
+    augment: str | Callable[..., Any] | None = setting(
+        None,
+        "Augmentation of images: paper, geometric or none (none).",
+        _name(_augmentations),
+        "NAME",
+        text=True,
+    )
+    strong_augment: str | Callable[..., Any] | None = setting(
+        None,
+        "Strong augmentation, for methods with two views (the method's default).",
+        _name(_augmentations),
+        "NAME",
+        text=True,
+    )
+    held_out: float | None = setting(
+        None,
+        "Share of bags held out; the epoch with their best likelihood is kept.",
+        share,
+        "SHARE",
+    )
+    patience: int | None = setting(
+        None, "Stop after this many epochs without improvement on held-out bags.", _whole(), "N"
+    )
+    measure: str = setting(
+        "auto",
+        "Training bags whose likelihood is measured after each epoch: auto (as many as are cheap), "
+        "all or off.",
+        _measure,
+        "WHICH",
+    )
+    precision: str = setting(
+        "auto",
+        "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that has it (auto).",
+        lambda place, value: one_of(place, value, PRECISIONS),
+        "NAME",
+        text=True,
+    )
+    seed: int = setting(0, "Seed of all randomness in the run (0).", _whole(0, 2**63 - 1), "N")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution(Settings):
+    """Where and how to compute, which changes a result by no more than rounding."""
+
+    device: str = setting(
+        "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True
+    )
+    resident: bool | str = setting(
+        "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
+    )
+    workers: int = setting(2, "Processes that read image files (2).", _whole(0, 1024), "N")
+    cuda_graph: bool = setting(
+        True, "Replay training steps as a CUDA graph (true).", flag, "true|false"
+    )
+    compile: bool = setting(
+        False, "Compile the network; pays off in long runs on a GPU (false).", flag, "true|false"
+    )
+    threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

@@ -1,0 +1,75 @@
+"""The data of a run: loading it, dividing it by bags, its checksum, what there is by name."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from llpkit import datasets
+from llpkit.bags import Bags
+from llpkit.config import Config, Data
+from llpkit.datasets import DataSet, ImageFiles, Inputs, data_folder
+
+
+def load_data(data: Data, seed: int) -> DataSet:
+    """The data set that a configuration names."""
+    name, options = data.arguments()
+    return datasets.load(name, seed=seed, **options)
+
+
+def divide(bags: Bags, config: Config) -> dict[str, Bags]:
+    """The bags to train on, and those held out and kept for testing, by name; always whole bags."""
+    generator = torch.Generator().manual_seed(config.recipe.seed)
+    parts = {}
+    for name, share in (
+        ("test", config.choice.test_fraction),
+        ("held-out", config.recipe.held_out),
+    ):
+        if share is not None:
+            bags, parts[name] = bags.split(1 - share, generator)
+    parts["training"] = bags
+    return {name: parts[name] for name in ("training", "held-out", "test") if name in parts}
+
+
+def take(inputs: Inputs, rows: Tensor) -> Inputs:
+    """Some rows of the inputs."""
+    return inputs.select(rows) if isinstance(inputs, ImageFiles) else inputs[rows]
+
+
+def checksum(data: DataSet) -> str:
+    """SHA-256 of inputs and bags; of image files, of their names and sizes."""
+    total = hashlib.sha256()
+    if isinstance(data.inputs, ImageFiles):
+        for path in data.inputs.paths:
+            total.update(repr((path.name, path.stat().st_size)).encode())
+    else:
+        total.update(data.inputs.contiguous().numpy().data)
+    bags = data.bags
+    for part in (bags.offsets, bags.rows, bags.evidence.low, bags.evidence.high):
+        total.update(part.contiguous().numpy().data)
+    return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set for a list: whether it can be loaded now and, if not, what to do."""
+
+    name: str
+    summary: str
+    found: bool
+    remedy: str
+
+
+def known_datasets(data_dir: str | None = None) -> list[Known]:
+    """All data sets by name."""
+    folder = data_folder(data_dir)
+    known = []
+    for name, entry in datasets.DATASETS.items():
+        found = entry.found(folder)
+        remedy = "" if found else f"{entry.source}; put it there as {entry.place}"
+        if name.endswith("-table"):
+            remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
+            remedy += " --image COLUMN" if name == "image-table" else ""
+        known.append(Known(name, entry.summary, found, remedy))
+    return known

@@ -1,0 +1,272 @@
+"""An estimator in the place of a network: trained, kept, read back, and looked into."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from llpkit import evaluation
+from llpkit._files import Checksums, add_checksums, claim, write_text
+from llpkit._validation import option
+from llpkit.bags import Bags
+from llpkit.datasets import DataSet
+from llpkit.errors import LLPError
+from llpkit.likelihood.budget import best_log_prob
+from llpkit.ragged import segment_sum
+from llpkit.runs.measures import probability_of
+from llpkit.tables import FeatureEncoder
+from llpkit.training import Fitted
+from llpkit.training.inputs import Preprocess
+from llpkit.training.model import DESCRIPTION
+
+ESTIMATOR = "estimator.skops"
+_ROWS = 20_000
+"""Rows that importances are measured on; more would only take longer."""
+_REPEATS = 5
+
+
+class FittedEstimator(Fitted):
+    """A fitted estimator with the face of a trained network."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        num_classes: int | None,
+        num_features: int,
+        history: list[dict[str, Any]],
+        details: dict[str, Any],
+    ) -> None:
+        same = Preprocess(torch.zeros(()), torch.ones(()))
+        super().__init__(nn.Identity(), same, num_classes, (num_features,), history)
+        self.details = details
+        self.estimator = estimator
+
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``."""
+        rows = np.asarray(inputs)
+        if rows.shape[1:] != self.input_shape:
+            raise LLPError(
+                f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
+            )
+        z = torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
+        if self.num_classes is not None and z.dim() == 1:  # counts of each of two classes
+            z = torch.stack([torch.zeros_like(z), z], 1)
+        return z
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the estimator with skops and a description as JSON."""
+        from llpkit import estimators
+
+        folder = Path(directory)
+        claim(folder, (ESTIMATOR, DESCRIPTION))
+        with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
+            warnings.simplefilter("ignore", UserWarning)
+            estimators.save(self.estimator, folder / ESTIMATOR)
+        about = {
+            "format": 1,
+            "num_classes": self.num_classes,
+            "num_features": self.input_shape[0],
+            "details": self.details,
+            "history": self.history,
+        }
+        write_text(folder / DESCRIPTION, json.dumps(about, indent=1))
+        add_checksums(folder, (ESTIMATOR, DESCRIPTION))
+        return folder
+
+
+def train(
+    name: str,
+    options: Mapping[str, Any],
+    data: DataSet,
+    bags: Bags,
+    seed: int,
+    threads: int | None = None,
+    held_out: Bags | None = None,
+) -> FittedEstimator:
+    """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
+    from llpkit.estimators.registry import make
+
+    if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
+        raise LLPError(
+            f"{data.name} holds images, and the estimator {name} takes tables of features; choose "
+            "a network instead"
+        )
+    estimator = make(name, options, seed, threads)
+    rows = data.inputs[bags.rows].numpy()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+        except LLPError:
+            raise
+        except Exception as error:  # classifiers refuse bad options in all kinds of ways
+            if not options:
+                raise
+            given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            raise LLPError(
+                f"the estimator {name} with {option('estimator_options')} {given} failed: {error}"
+            ) from error
+    path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
+    history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
+    details: dict[str, Any] = {
+        "estimator": name,
+        "warnings": sorted({str(w.message) for w in told}),
+    }
+    model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
+    details["baseline"] = _baseline(model, data.inputs, bags, held_out)
+    return model
+
+
+def _baseline(
+    model: FittedEstimator, inputs: Tensor, bags: Bags, held_out: Bags | None
+) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    rate = evaluation.constant_rate(bags)
+    found: dict[str, Any] = {"rate": rate.tolist()}
+    gains: list[evaluation.Gain | None] = []
+    for prefix, part in (("", bags), ("held_out_", held_out)):
+        known = part is not None and bool(evaluation.measurable(part).any())
+        one = None
+        if part is not None and known:
+            log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
+            one = evaluation.gain(log_p, part, rate)
+            found[f"{prefix}log_likelihood"] = one.baseline
+        gains.append(one)
+    note = evaluation.baseline_note(*gains)
+    if note is not None:
+        return found | {"warning": note}
+    return found if gains[1] is not None else found | {"note": evaluation.UNJUDGED}
+
+
+def load(folder: Path, trust: bool = False) -> FittedEstimator:
+    """Read what :meth:`FittedEstimator.save` wrote. Nothing that is read can run code.
+
+    ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
+    """
+    from llpkit import estimators
+    from llpkit.estimators.persistence import BOOSTERS, Untrusted
+
+    checked = Checksums.need(folder)
+    try:
+        about = json.loads(checked.check(DESCRIPTION).read_text(encoding="utf-8"))
+        parts = about["num_classes"], about["num_features"], about["history"], about["details"]
+    except LLPError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LLPError(f"the model in {folder} cannot be read: {error!r}; fit it again") from error
+    try:
+        estimator = estimators.load(checked.check(ESTIMATOR), trusted=BOOSTERS if trust else ())
+    except Untrusted as error:
+        if not set(error.names) <= set(BOOSTERS):
+            raise
+        raise LLPError(
+            f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, whose "
+            "reader a crafted file can crash; if you trust where the run comes from, pass "
+            "--trust-model"
+        ) from error
+    return _Loaded(estimator, *parts)
+
+
+class _Loaded(FittedEstimator):
+    """A model from a file, of which nothing is known but that its parts are sound."""
+
+    def logits(self, inputs: Any) -> Tensor:
+        """As in the model that was saved, or an error."""
+        wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
+        try:
+            z = super().logits(inputs)
+        except LLPError:
+            raise
+        except Exception as error:  # what is missing in it shows only here
+            raise LLPError(f"the estimator cannot be used: {error!r}; fit it again") from error
+        if z.shape != wanted or not z.isfinite().all():
+            raise LLPError(
+                f"the estimator gave {'x'.join(map(str, z.shape))} logits for "
+                f"{'x'.join(map(str, wanted))}, or some that are not finite; fit it again"
+            )
+        return z
+
+
+class Importance(NamedTuple):
+    """What a column is worth: the fall of the mean bag log-likelihood when it is shuffled."""
+
+    column: str
+    mean: float
+    sd: float
+
+
+def importances(
+    model: FittedEstimator, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
+) -> list[Importance]:
+    """Permutation importances of the table's columns, the greatest first.
+
+    All features of a column are shuffled together, over all rows, some times; the labels of
+    instances are not needed.
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(bags))
+    some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
+    some[0] = True
+    bags = bags[np.sort(order[some])]
+    rows = inputs[bags.rows].numpy()
+    whole = evaluation.mean_log_likelihood(model.logits(rows), bags)
+    found, start = [], 0
+    for name, width in _columns(encoder, rows.shape[1]):
+        falls = []
+        for _ in range(_REPEATS):
+            shuffled = rows.copy()
+            column = slice(start, start + width)
+            shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
+            falls.append(whole - evaluation.mean_log_likelihood(model.logits(shuffled), bags))
+        found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
+        start += width
+    return sorted(found, key=lambda entry: -entry.mean)
+
+
+def _columns(encoder: FeatureEncoder | None, width: int) -> list[tuple[str, int]]:
+    if encoder is None:
+        return [(f"x{i}", 1) for i in range(width)]
+    return [(column.name, len(column.feature_names)) for column in encoder.columns]
+
+
+class BagCheck(NamedTuple):
+    """How well the model explains each of ``B`` bags."""
+
+    expected: Tensor  # (B,) or (B, K)
+    distance: Tensor  # (B,) of the known count from the expected one, in standard deviations
+    log_likelihood: Tensor  # (B,)
+
+
+def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
+    """Expected counts, and how far the known ones are; logits in the order of ``bags.rows``."""
+    p = probability_of(logits)
+    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))
+    gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
+    distance = gap / variance.clamp(min=1e-12).sqrt()
+    if distance.dim() == 2:
+        distance = distance.max(1).values
+    return BagCheck(total, distance, best_log_prob(logits, bags.evidence, bags.offsets))
+
+
+def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.Calibration:
+    """Predicted against known proportions of bags, in bins of equal width, weighted by size.
+
+    Of a count that is a range the value nearest to the prediction counts as known.
+    """
+    high = bags.evidence.high
+    known = torch.minimum(torch.maximum(check.expected, bags.evidence.low), high)
+    size = (bags.sizes if check.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
+    size = size.expand_as(known).double()
+    index = (check.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
+    sums = [
+        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
+        for x in (check.expected, known, size)
+    ]
+    used = sums[2] > 0
+    predicted, observed, number = (x[used] for x in sums)
+    return evaluation.Calibration(predicted / number, observed / number, number.long())

@@ -1,0 +1,155 @@
+"""Where a run works until it is finished, and how it gets its name.
+
+Everything that is not the run directory itself is in one hidden folder next to it, which carries a
+mark of ours: ``work``, the run as far as it has come; ``old``, a run that is being replaced; and
+``trash``, what is being removed. A run is finished when its list of checksums names its page, which
+is written last. From there two renames give it its name, so that whoever comes after a kill knows
+from what is there how to go on, and the only copy of a run is never removed.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from llpkit._files import (
+    CHECKSUMS,
+    Checksums,
+    add_checksums,
+    beside,
+    files_in,
+    is_ours,
+    rename,
+    write_text,
+    writing,
+)
+from llpkit._limits import read_regular
+from llpkit.errors import LLPError
+
+CHECKPOINT, REPORT = "checkpoint.pt", "report.html"
+_MARK = "llpkit.json"
+_ABOUT = {"written by": "llpkit", "what": "a run under way; llpkit removes this folder at its end"}
+
+
+class RunFolder:
+    """A run directory and the folder next to it. The caller holds the lock of the directory.
+
+    Args:
+        out: The run directory.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = Path(os.path.realpath(out)) if out.is_symlink() else out
+        self.home = beside(out, ".llpkit")
+        self.work, self._old, self._trash = (self.home / n for n in ("work", "old", "trash"))
+        if self.home.exists() and not self._is_ours():
+            raise LLPError(
+                f"{self.home} is not a folder of llpkit, and a run would work there; move it away, "
+                "or choose another run directory"
+            )
+
+    def _is_ours(self) -> bool:
+        try:
+            return bool(json.loads(read_regular(self.home / _MARK)) == _ABOUT)
+        except (OSError, ValueError):
+            # A kill between making the folder and marking it, or while it was removed.
+            return self.home.is_dir() and all(is_ours(path.name) for path in self.home.iterdir())
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run that works here is finished and only lacks its name."""
+        found = Checksums.read(self.work)
+        return found is not None and REPORT in found.files and found.whole()
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is anything to go on with."""
+        return (self.work / CHECKPOINT).exists() or self.finished
+
+    def recover(self, force: bool) -> bool:
+        """Finish what a killed process began; whether a finished run got its name by that.
+
+        A run in the way is replaced with ``force`` alone.
+        """
+        if not self.home.exists():
+            return False
+        self._remove(self._trash)
+        if self.finished:
+            if self.out.exists() and not force:
+                return False
+            self.publish()
+            return True
+        if self._old.exists():
+            if self.out.exists():
+                self._drop(self._old)
+            else:
+                rename(self._old, self.out)
+        if not self.kept:
+            self.clear()
+        return False
+
+    def begin(self) -> None:
+        """Make the folder to work in."""
+        with writing(self.home):
+            self.home.mkdir(parents=True, exist_ok=True)
+            write_text(self.home / _MARK, json.dumps(_ABOUT))
+            self.work.mkdir(exist_ok=True)
+
+    def finish(self) -> None:
+        """List all files of the run: from here on it is finished."""
+        with writing(self.work):
+            for path in self.work.rglob("*"):
+                if is_ours(path.name):
+                    path.unlink()
+        names = [path.relative_to(self.work).as_posix() for path in files_in(self.work)]
+        add_checksums(self.work, [name for name in names if name not in (CHECKPOINT, CHECKSUMS)])
+
+    def publish(self) -> None:
+        """Give a finished run its name; a run that it replaces goes last."""
+        with writing(self.work):
+            (self.work / CHECKPOINT).unlink(missing_ok=True)
+        if self.out.exists():
+            self.check_replaceable()
+            self._drop(self._old)
+            rename(self.out, self._old)
+        rename(self.work, self.out)
+        self.clear()
+
+    def check_replaceable(self) -> None:
+        """Refuse to remove what llpkit did not write."""
+        found = Checksums.read(self.out)
+        if found is None or REPORT not in found.files:
+            raise LLPError(
+                f"{self.out} has no {CHECKSUMS} that lists its files as llpkit's, so --force does "
+                "not replace it; remove it yourself, or choose another directory"
+            )
+        if foreign := found.foreign():
+            raise LLPError(
+                f"{foreign[0]} was not written by the run in {self.out}, so --force does not "
+                "replace it; move the file, or choose another directory"
+            )
+
+    def clear(self) -> None:
+        """Remove the folder next to the run directory, its mark last."""
+        if not self.home.exists():
+            return
+        for part in (self.work, self._old, self._trash):
+            self._drop(part)
+        with writing(self.home):
+            left = [path for path in self.home.iterdir() if path.name != _MARK]
+            if all(is_ours(path.name) for path in left):
+                for path in (*left, self.home / _MARK):
+                    path.unlink(missing_ok=True)
+                self.home.rmdir()
+
+    def _drop(self, part: Path) -> None:
+        """Remove a part; a kill on the way does not leave half of it under its name."""
+        self._remove(self._trash)
+        if part.exists():
+            rename(part, self._trash)
+            self._remove(self._trash)
+
+    def _remove(self, folder: Path) -> None:
+        with writing(folder):
+            if folder.exists():
+                shutil.rmtree(folder)

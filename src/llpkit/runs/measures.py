@@ -1,0 +1,92 @@
+"""Measures of a model: of bags always, of instances where their labels are known."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.config import Values
+from llpkit.datasets import Inputs
+from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
+from llpkit.runs.data import take
+from llpkit.training import Fitted
+from llpkit.training.measures import BUDGET as MEASURE_BUDGET
+
+
+def measure(
+    model: Fitted,
+    inputs: Inputs,
+    bags: Bags | None,
+    truth: Tensor | None,
+    threshold: float = 0.5,
+) -> Values:
+    """Measures of bags, and of their instances (of all, without bags) where the truth is known.
+
+    ``approximated`` is the number of bags whose exact likelihood is out of reach, if there are any.
+    ``baseline_log_likelihood`` is that of the same bags if every instance had the model's constant
+    rate of the training bags; of a model without one, that of these bags.
+    """
+    rows = torch.arange(len(inputs)) if bags is None else bags.rows
+    logits = model.logits(take(inputs, rows))
+    found: Values = {}
+    if bags is not None:
+        log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if it cannot be had
+        base = mean_baseline(bags, model.details.get("baseline", {}).get("rate"))
+        found["bags"] = {
+            "number": len(bags),
+            "log_likelihood": None if math.isnan(log_p) else log_p,
+            "baseline_log_likelihood": None if math.isnan(base) else base,
+            "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
+        }
+        far = evaluation.number_approximated(bags)
+        if far:
+            found["bags"]["approximated"] = far
+    if truth is not None:
+        p, y = probability_of(logits.double()), truth[rows]
+        found["instances"] = {
+            "number": len(y),
+            "accuracy": evaluation.accuracy(p, y, threshold),
+            "log_loss": evaluation.log_loss(p, y),
+            "brier": evaluation.brier(p, y),
+            "calibration_error": evaluation.calibration(p, y).error,
+        }
+        if p.dim() == 1:
+            found["instances"]["auc"] = evaluation.auc(p, y)
+    return found
+
+
+def mean_baseline(bags: Bags, rate: Any = None) -> float:
+    """The mean of :func:`llpkit.evaluation.baseline_log_likelihood` over bags that have it."""
+    base = evaluation.baseline_log_likelihood(bags, rate)
+    return float(base[evaluation.measurable(bags)].mean())
+
+
+def how_measured(bags: Bags, sampled: bool = False) -> str:
+    """How the log-likelihood of bags was measured, in a few words: exact only if all of it is.
+
+    ``sampled`` if it is of the sample that is measured after every epoch of a training.
+    """
+    every = len(bags)
+    if sampled:
+        bags = bags[even_sample(cost(bags.evidence, bags.sizes), MEASURE_BUDGET)]
+    exact, bound = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
+    parts = [f"exact for {exact:,}", f"an upper bound for {bound:,}"]
+    parts.append(f"not known for {len(bags) - exact - bound:,}")
+    shown = [text for text in parts if not text.endswith(" 0")]
+    words = "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
+    return f"{words} ({len(bags):,} of {every:,} bags measured)" if sampled else words
+
+
+def probability_of(logits: Tensor) -> Tensor:
+    """``(n,)`` of the positive class, or ``(n, K)``."""
+    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+
+
+def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
+    """Label probabilities given the counts, one row a row of the table."""
+    phi = probability_of(logits)
+    phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
+    return phi

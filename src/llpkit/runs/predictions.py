@@ -1,0 +1,284 @@
+"""Finished runs read back: predictions for tables, and measures on other data."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit import datasets, evaluation
+from llpkit import training as train
+from llpkit._device import device_of
+from llpkit._files import CHECKSUMS, Checksums, check_apart
+from llpkit.bags import Bags
+from llpkit.config import Config, Data, Values, check, merge, read
+from llpkit.datasets import DataSet, ImageFiles, Inputs
+from llpkit.errors import LLPError
+from llpkit.runs.data import divide, load_data
+from llpkit.runs.estimator import ESTIMATOR
+from llpkit.runs.estimator import load as load_table_model
+from llpkit.runs.folder import RunFolder
+from llpkit.runs.measures import measure, posterior_of, probability_of
+from llpkit.runs.train import CONFIG, ENCODER
+from llpkit.tables import CountColumns, FeatureEncoder, Table
+from llpkit.training import Fitted
+
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, read back. Nothing that is read can run code."""
+
+    folder: Path
+    config: Config
+    model: Fitted
+    encoder: FeatureEncoder | None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the label values 0, 1, … stand for."""
+        classes = self.model.num_classes or 2
+        names = self.model.details.get("class_names") or range(classes)
+        return tuple(map(str, names))
+
+
+def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
+    """Read a run directory; ``trust_model`` reads models that could crash the process too."""
+    if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
+        if RunFolder(folder).kept:
+            raise LLPError(
+                f"the run {folder} was stopped before its end; go on: "
+                f"llpkit fit --resume --out {shlex.quote(str(folder))}"
+            )
+        raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
+    place = device_of(device)
+    checked = Checksums.need(folder)
+    config = check(read(checked.check(CONFIG)))
+    is_estimator = ESTIMATOR in checked.files
+    model = load_table_model(folder, trust_model) if is_estimator else train.load(folder)
+    encoder = None
+    if ENCODER in checked.files:
+        text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")
+        encoder = FeatureEncoder.from_json(text)
+    model.network.to(place)
+    model.preprocess.to(place)
+    return Run(folder, config, model, encoder)
+
+
+def is_table(source: str) -> bool:
+    """Whether a source is a file rather than the name of a data set."""
+    path = Path(source).expanduser()
+    return path.suffix.lower() in TABLES or (path.exists() and source not in datasets.DATASETS)
+
+
+def data_of(run: Run, source: str | None, options: Values) -> Data:
+    """The run's own data, or another table or data set read in the same way.
+
+    Args:
+        run: The run.
+        source: A table or the name of a data set; ``None`` for the run's own.
+        options: What differs, by paths such as ``data.label``.
+    """
+    own = run.config.data
+    settings = {key: value for key, value in own.to_dict().items() if value}
+    if source is not None and is_table(source):
+        if own.table is None:
+            raise LLPError(
+                f"the run {run.folder} learnt from the data set {own.dataset}, not from a table; "
+                "give the name of a data set"
+            )
+        settings |= {"table": source}
+        settings.pop("counts_table", None)
+    elif source is not None and source != own.dataset:
+        settings = {"dataset": source}
+    return check(merge({"data": settings}, options)).data
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions row by row, and what to know of them."""
+
+    table: Table
+    columns: dict[str, Any]
+    notes: tuple[str, ...]
+    inputs: tuple[Path, ...] = ()
+    """The files that were read, none of which is written to."""
+
+
+def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
+    """Probability, label and, where counts are given, posterior of every row."""
+    if not 0 <= threshold <= 1:
+        raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
+    bags: Bags | None
+    if data.table is None:
+        loaded = load_data(data, run.config.recipe.seed)
+        table = _as_table(loaded)
+        logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
+        good = torch.arange(len(logits))
+    else:
+        table = Table.read(data.table)
+        inputs, good, notes = _table_inputs(run, data, table)
+        part = run.model.logits(inputs)
+        logits = part.new_zeros((len(table), *part.shape[1:]))
+        logits[good] = part
+        try:
+            bags, missing = _table_bags(run, data, table)
+        except LLPError as error:
+            if data.counts_table is not None:
+                raise
+            bags = None
+            missing = [f"no posterior: {error}; a posterior takes whole bags and their counts"]
+        notes += missing
+    probability = probability_of(logits)
+    known = np.zeros(len(table), bool)
+    known[good] = True
+    columns = _named("probability", probability, run.class_names, known)
+    columns["label"] = _labels(probability, run.class_names, threshold, known)
+    if bags is not None:
+        notes += filter(None, [evaluation.approximation_note(bags)])
+        columns |= _named("posterior", posterior_of(logits, bags), run.class_names, known)
+    tables = [Path(file) for file in (data.table, data.counts_table) if file is not None]
+    own = [run.folder / name for name in (CHECKSUMS, *Checksums.need(run.folder).files)]
+    return Predictions(table, columns, tuple(notes), (*tables, *own))
+
+
+def _as_table(data: DataSet) -> Table:
+    import pyarrow as pa
+
+    bag = np.full(len(data.inputs), "", dtype=object)
+    ids = np.array([str(name) for name in data.bags.ids], dtype=object)
+    bag[data.bags.rows.numpy()] = ids[data.bags.bag_index.numpy()]
+    return Table(Path(data.name), pa.table({"row": np.arange(len(bag)), "bag": bag}))
+
+
+def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, list[str]]:
+    """Inputs of the rows that can be read, which rows these are, and what to know."""
+    if run.encoder is not None:
+        features = run.encoder.apply(table)
+        return features, torch.arange(len(table)), run.encoder.notes(table)
+    files = _images(run, data, table)
+    bad = files.bad_rows() if data.skip_bad else {}
+    good = torch.tensor([row for row in range(len(table)) if row not in bad], dtype=torch.int64)
+    if not len(good):
+        raise LLPError(f"no image can be read; the first: {next(iter(bad.values()))}")
+    return files.select(good), good, [f"no prediction: {reason}" for reason in bad.values()]
+
+
+def _images(run: Run, data: Data, table: Table) -> ImageFiles:
+    assert data.image is not None  # a run on a table has an encoder or an image column
+    channels, height, width = run.model.input_shape
+    files = datasets.image_files(
+        table,
+        data.image,
+        root=data.image_root,
+        size=data.image_size,
+        channels=channels,
+        check=not data.skip_bad,
+    )
+    if files.size != (height, width):
+        raise LLPError(
+            f"the images of {table.path} have {files.size[0]} x {files.size[1]} pixels, but the "
+            f"run learnt from {height} x {width}; resize them with --image-size {height}x{width}"
+        )
+    return files
+
+
+def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+    """The bags of a table whose counts are given, or why there are none."""
+    counts = CountColumns(
+        data.count,
+        data.count_low,
+        data.count_high,
+        data.proportion,
+        data.decimals,
+        data.counts_table,
+    )
+    assert data.bag is not None  # checked with the configuration
+    wanted = [data.bag, *([] if data.counts_table else counts.names)]
+    missing = [name for name in wanted if name not in table.names]
+    if missing:
+        names = ", ".join(repr(name) for name in missing)
+        remedy = "; name the table that has it with --counts-table"
+        if run.config.data.counts_table is None or missing[0] == data.bag:
+            remedy = ""
+        return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
+    return counts.bags(table, data.bag), []
+
+
+def _named(
+    what: str, probability: Tensor, class_names: Sequence[str], known: Any
+) -> dict[str, Any]:
+    """One column, or one per class; null where nothing is known."""
+    import pyarrow as pa
+
+    values = probability.float().numpy()
+    if values.ndim == 1:
+        return {what: pa.array(values, mask=~known)}
+    pairs = zip(class_names, values.T, strict=True)
+    return {f"{what}_{name}": pa.array(column, mask=~known) for name, column in pairs}
+
+
+def _labels(probability: Tensor, class_names: Sequence[str], threshold: float, known: Any) -> Any:
+    """Labels as numbers for two classes, as names for more."""
+    import pyarrow as pa
+
+    labels = evaluation.labels_of(probability, threshold).numpy()
+    if probability.dim() == 1:
+        return pa.array(labels, mask=~known)
+    return pa.array(np.array(class_names, dtype=object)[labels], mask=~known)
+
+
+def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
+    """The table with the predictions to the right of its columns."""
+    taken = [f"{prefix}{name}" for name in found.columns if f"{prefix}{name}" in found.table.names]
+    if taken:
+        raise LLPError(
+            f"{found.table.path} has a column {taken[0]!r} already; choose other names for the "
+            "predictions with --prefix, such as --prefix llp_"
+        )
+    check_apart(out, found.inputs)
+    if not out.parent.is_dir():
+        raise LLPError(f"there is no folder {out.parent} to write {out.name} to")
+    found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
+
+
+class Evaluated(NamedTuple):
+    """The measures of every part of some data, and what to know of them."""
+
+    parts: dict[str, Values]
+    notes: tuple[str, ...]
+
+
+def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
+    """Measures of a run on some data, or on each part that the run divided its own data into."""
+    bags: Bags | None
+    notes: list[str] = []
+    missing: list[str] = []
+    if data.table is None or run.encoder is None:
+        loaded = load_data(data, run.config.recipe.seed)
+        inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
+    else:
+        table = Table.read(data.table)
+        inputs, truth = run.encoder.apply(table), None
+        notes = run.encoder.notes(table)
+        bags, missing = _table_bags(run, data, table)
+        if data.label is not None:
+            names = data.class_names or run.class_names
+            if len(names) != len(run.class_names):
+                raise LLPError(f"--class-name was given {len(names)} times; give one per class")
+            truth = torch.from_numpy(table.labels(data.label, names))
+    if bags is None and truth is None:
+        raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
+    if by_part and bags is not None:
+        parts: Mapping[str, Bags | None] = divide(bags, run.config)
+    else:
+        parts = {"all": bags}
+    measures = {
+        name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
+    }
+    return Evaluated(measures, tuple(notes))

@@ -1,0 +1,339 @@
+"""Training as configured, into a run directory that is whole or not there.
+
+While a run works, its files are in a hidden folder next to the run directory; see
+:mod:`llpkit.runs.folder`. A run that was killed leaves its checkpoint there, and goes on from it.
+One process at a time works on a run directory.
+"""
+
+import csv
+import io
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from llpkit import evaluation
+from llpkit import training as train
+from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
+from llpkit._limits import read_regular
+from llpkit._validation import option
+from llpkit.bags import Bags
+from llpkit.config import Config, Values, absolute, check, read, to_yaml
+from llpkit.datasets import DataSet
+from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
+from llpkit.methods import METHODS
+from llpkit.runs.data import checksum, divide, load_data, take
+from llpkit.runs.estimator import ESTIMATOR
+from llpkit.runs.estimator import load as load_table_model
+from llpkit.runs.estimator import train as train_table
+from llpkit.runs.folder import RunFolder
+from llpkit.runs.machine import record_of
+from llpkit.runs.measures import measure
+from llpkit.runs.page import write_report
+from llpkit.training import Callback, Fitted, TestMetrics
+
+CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
+ENCODER = "encoder.json"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended: where it lies, its model, what was measured, what to know of it."""
+
+    folder: Path
+    model: Fitted
+    measures: dict[str, Values]
+    notes: tuple[str, ...]
+
+
+class Stopped(KeyboardInterrupt):
+    """An interrupt, and what there is of the run.
+
+    Args:
+        kept: ``"finished"``, ``"checkpoint"`` or, if there is nothing, ``""``.
+    """
+
+    def __init__(self, kept: str) -> None:
+        super().__init__()
+        self.kept = kept
+
+
+def fit(
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    command: str = "",
+    callbacks: Sequence[Callback] = (),
+) -> Finished:
+    """Train as configured and write the run directory ``out``.
+
+    A run that was finished when its process was killed only gets its name.
+
+    Args:
+        config: What to do.
+        out: The run directory. One that is there is an error, unless ``force``. One that another
+            process works on always is.
+        resume: Go on where a run was stopped, if one was.
+        force: Replace a finished run once this one is, and drop an unfinished one.
+        command: What the user typed, for the record.
+        callbacks: Look on; see :class:`llpkit.training.Callback`.
+
+    Raises:
+        Stopped: On an interrupt.
+    """
+    config = absolute(config)
+    if config.execution.threads is not None:
+        torch.set_num_threads(config.execution.threads)
+    tables = (config.data.table, config.data.counts_table)
+    check_apart(out, [Path(table) for table in tables if table is not None])
+    with locked(out):
+        place = RunFolder(out)
+        finished = place.finished
+        try:
+            if place.recover(force) and (done := _found(config, place)):
+                return done
+            finished = False
+            done = _fit(config, place, resume, force, command, callbacks)
+            finished = True
+            place.publish()
+            return done
+        except KeyboardInterrupt as stop:
+            named = finished and not place.work.exists()
+            raise Stopped("finished" if named else "checkpoint" * place.kept) from stop
+        finally:
+            if not place.kept:  # nothing was learnt that could be resumed
+                place.recover(force=False)
+
+
+def _found(config: Config, place: RunFolder) -> Finished | None:
+    """The run that only lacked its name, if it is the one that is asked for."""
+    checked = Checksums.need(place.out)
+    if _differing(checked.check(CONFIG), config):
+        return None
+    data = load_data(config.data, config.recipe.seed)
+    if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
+        return None
+    table = ESTIMATOR in checked.files
+    # A run that this very command began is no stranger's.
+    model = load_table_model(place.out, trust=True) if table else train.load(place.out)
+    return _measured(place.out, model, data, divide(data.bags, config))
+
+
+def _measured(out: Path, model: Fitted, data: DataSet, parts: Mapping[str, Bags]) -> Finished:
+    measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+    return Finished(out, model, measures, (*data.notes, *model.details.get("warnings", ())))
+
+
+def _fit(
+    config: Config,
+    place: RunFolder,
+    resume: bool,
+    force: bool,
+    command: str,
+    callbacks: Sequence[Callback],
+) -> Finished:
+    """Everything up to a finished run that only lacks its name."""
+    _check_place(config, place, resume, force)
+    work = place.work
+    resumed = work.exists()
+    if not resumed:
+        place.begin()
+        write_text(work / CONFIG, to_yaml(config))
+        add_checksums(work, [CONFIG])
+    data = load_data(config.data, config.recipe.seed)
+    record = record_of(config, data, command)
+    if resumed:
+        _same_data(work / ENVIRONMENT, record)
+    else:
+        write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
+    start = time.perf_counter()
+    parts = divide(data.bags, config)
+    try:
+        with warnings.catch_warnings():
+            # Notes say it, the first of all parts.
+            warnings.simplefilter("ignore", ApproximationWarning)
+            warnings.simplefilter("ignore", BaselineWarning)
+            model = _train(config, data, parts, work, callbacks)
+    except TooManyStates as error:
+        option = "--method-option approximation=sinkhorn"
+        if config.choice.estimator is not None:
+            option = "--estimator-option approximation=sinkhorn"
+        raise error.choosing(option) from error
+    record["seconds"] = round(time.perf_counter() - start, 3)
+    model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
+    baseline = model.details["baseline"]
+    about = (
+        baseline.get("warning") or baseline.get("note"),
+        evaluation.approximation_note(*parts.values()),
+        _measured_note(model, parts["training"]),
+    )
+    model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
+    done = _measured(place.out, model, data, parts)
+    _write_run(work, config, data, parts, model, record)
+    place.finish()
+    return done
+
+
+def _measured_note(model: Fitted, training: Bags) -> str | None:
+    """What to know of the history if it tells of a sample of the bags."""
+    measured = model.history[-1].get("measured_bags") if model.history else None
+    if measured is None:
+        return None
+    return (
+        f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
+        f"was measured, since that of all would have taken long; {option('measure', 'all')} "
+        "measures all"
+    )
+
+
+def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
+    """Refuse what would replace or lose something, and drop an unfinished run with ``force``."""
+    out, stopped = place.out, place.kept
+    if out.exists() and not (out / CONFIG).exists():
+        more = ", so --force does not replace it" if force else ""
+        raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
+    if out.exists() and not force:
+        if stopped:
+            raise LLPError(
+                f"{out} exists, and the run that is to replace it was stopped; go on with --resume "
+                "--force, or start that afresh with --force"
+            )
+        if resume:
+            raise LLPError(f"{out} is finished; there is nothing to resume")
+        raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
+    if out.exists():
+        place.check_replaceable()
+    if stopped and not resume:
+        if not force:
+            raise LLPError(
+                f"{out} holds a run that was stopped; go on with --resume, or start it afresh with "
+                "--force"
+            )
+        place.clear()
+    elif stopped:
+        _same_settings(Checksums.need(place.work).check(CONFIG), config, out)
+
+
+def unfinished(out: Path) -> Values | None:
+    """The settings of a run that was stopped, where there is one."""
+    place = RunFolder(out)
+    if not place.kept:
+        return None
+    return read(Checksums.need(place.work).check(CONFIG))
+
+
+def nothing_to_resume(out: Path) -> bool:
+    """Whether the run is finished and no other is to replace it; an error if one works on it."""
+    if not out.exists() and not RunFolder(out).home.exists():
+        return False
+    with locked(out):
+        place = RunFolder(out)
+        place.recover(force=False)
+        return (out / CONFIG).exists() and not place.kept
+
+
+def _same_settings(file: Path, config: Config, out: Path) -> None:
+    for key, (before, now) in _differing(file, config).items():
+        raise LLPError(
+            f"the run in {out} has {key} = {before!r}, this one {now!r}; resume it with its own "
+            "settings, or start afresh with --force"
+        )
+
+
+def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
+    """Values that determine the result and differ from those in a file: there, and here."""
+    before = check(read(file))
+    sections = ((before.recipe, config.recipe), (before.choice, config.choice))
+    pairs = [(k, v, getattr(new, k)) for old, new in sections for k, v in old.to_dict().items()]
+    data = before.data.to_dict().items()
+    pairs += [(f"data.{key}", value, getattr(config.data, key)) for key, value in data]
+    return {key: (old, new) for key, old, new in pairs if old != new}
+
+
+def _sha256(file: Path) -> str:
+    """The checksum of the data in a record."""
+    try:
+        return str(json.loads(read_regular(file))["data"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LLPError(f"{file} is damaged; start the run afresh with --force") from error
+
+
+def _same_data(file: Path, record: Values) -> None:
+    before, now = _sha256(file), record["data"]["sha256"]
+    if before != now:
+        raise LLPError(
+            f"the data changed since the run began (checksum {before[:12]} in {file}, now "
+            f"{now[:12]}); start afresh with --force"
+        )
+
+
+def _train(
+    config: Config,
+    data: DataSet,
+    parts: Mapping[str, Bags],
+    work: Path,
+    callbacks: Sequence[Callback],
+) -> Fitted:
+    recipe, choice, execution = config.recipe, config.choice, config.execution
+    if choice.estimator is not None:
+        return train_table(
+            choice.estimator,
+            choice.estimator_options,
+            data,
+            parts["training"],
+            recipe.seed,
+            execution.threads,
+            parts.get("held-out"),
+        )
+    labels = None
+    if METHODS[recipe.method].needs_labels:
+        if data.truth is None:
+            raise LLPError(
+                f'method "{recipe.method}" learns from instance labels, and this table has none; '
+                f"name their column with {option('label')}, or choose another method"
+            )
+        labels = data.truth
+    watch: list[Callback] = []
+    if "test" in parts and data.truth is not None:
+        rows = parts["test"].rows
+        watch = [TestMetrics(take(data.inputs, rows), data.truth[rows])]
+    return train.fit(
+        None,
+        parts["training"],
+        data.inputs,
+        recipe=recipe.replace(held_out=None),
+        held_out=parts.get("held-out"),
+        labels=labels,
+        callbacks=[*watch, *callbacks],
+        run_dir=work,
+        resume=True,
+        progress=False,
+        **execution.to_dict(),
+    )
+
+
+def _write_run(
+    work: Path,
+    config: Config,
+    data: DataSet,
+    parts: Mapping[str, Bags],
+    model: Fitted,
+    record: Values,
+) -> None:
+    model.save(work)
+    write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
+    if data.encoder is not None:
+        write_text(work / ENCODER, data.encoder.to_json())
+    names = list(dict.fromkeys(key for row in model.history for key in row))
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, ["epoch", *(name for name in names if name != "epoch")])
+    writer.writeheader()
+    writer.writerows(model.history)
+    write_text(work / METRICS, table.getvalue())
+    write_report(work, config, data, parts, model, record)

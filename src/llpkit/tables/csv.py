@@ -1,0 +1,134 @@
+"""CSV files as tables of text, and what is wrong with one that cannot be read."""
+
+import contextlib
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from llpkit._words import several
+from llpkit.errors import LLPError
+
+_BLOCK = 2**25
+_MANY = 20
+"""Lines within one value that look like rows, from which on they are rows: prose has commas too."""
+
+
+def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
+    """A pyarrow table of text columns, and the separator; ``path`` stands in messages."""
+    import pyarrow as pa
+
+    start = content[:4096]
+    if not start.strip() and not content.strip():
+        raise LLPError(f"{path} is empty; give a header line and one row per instance")
+    if b"\0" in start:
+        raise LLPError(
+            f"{path} is not a CSV: it starts with {content[:8]!r}; save the table as CSV in UTF-8 "
+            "or as Parquet"
+        )
+    if not content.endswith((b"\n", b"\r")):
+        content += b"\n"  # a header alone is read only as a whole line
+    bare = re.sub(rb'"[^"]*"', b"", start).strip(b" \r\n") or start
+    header = bare.splitlines()[0].decode("latin-1")
+    delimiter = max(",;\t", key=header.count)
+    width = header.count(delimiter) + 1
+    try:
+        table = _text_columns(content, delimiter)
+    except (pa.ArrowException, ValueError) as error:
+        _check_encoding(path, content)
+        _check_quotes(path, content, delimiter, width)
+        _check_widths(path, content, delimiter)
+        raise LLPError(f"{path} cannot be read as a CSV: {error}") from error
+    if b'"' in content and content.count(b"\n") > len(table) + 1:
+        _check_quotes(path, content, delimiter, width)
+    return table, delimiter
+
+
+def lines_of(content: bytes, delimiter: str) -> list[int]:
+    """The line of the file that each row begins in, from 1 on; those before a fault alone."""
+    lines: list[int] = []
+    with contextlib.suppress(csv.Error, ValueError):
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
+        reader, begins = csv.reader(text, delimiter=delimiter), 1
+        for values in reader:
+            if values:
+                lines.append(begins)
+            begins = reader.line_num + 1
+    return lines[1:]  # the first is the header
+
+
+def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
+    """``wrong`` is called with a row that has too many values or too few."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    threads = wrong is None  # with several threads rows are not numbered
+    parsing = arrow_csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong
+    )
+    reading = arrow_csv.ReadOptions(use_threads=threads)
+    with arrow_csv.open_csv(pa.BufferReader(content), reading, parsing) as stream:
+        names = stream.schema.names
+    reading = arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK)
+    converting = arrow_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    return arrow_csv.read_csv(pa.BufferReader(content), reading, parsing, converting)
+
+
+def _check_encoding(path: Path, content: bytes) -> None:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise LLPError(
+            f"{path} is not UTF-8: byte 0x{content[error.start]:02x} in line {line}; save the "
+            "table as UTF-8"
+        ) from error
+
+
+def _check_quotes(path: Path, content: bytes, delimiter: str, width: int) -> None:
+    """Refuse a quotation mark that makes one value of several rows."""
+    mark = re.escape(delimiter.encode())
+    # What ends a value is only looked at: it is what begins the next one.
+    quoted = (
+        rb'(?:\A(?:\xef\xbb\xbf)?|[\r\n%b])"([^"]*(?:""[^"]*)*)("?)(?:(?=( *(?:[\r\n%b]|\Z)))|)'
+    )
+    for found in re.finditer(quoted % (mark, mark), content):
+        value, closed, ended = found.groups()
+        if b"\n" not in value:
+            continue
+        between = value.split(b"\n")[1:-1]
+        rows = sum(line.count(delimiter.encode()) == width - 1 for line in between)
+        if closed and ended is not None and (len(between) < _MANY or rows < 0.8 * len(between)):
+            continue
+        first = content.count(b"\n", 0, found.start(1)) + 1
+        where = f"{path}: a quotation mark is opened in line {first} and"
+        if not closed:
+            raise LLPError(f"{where} never closed; close it, or remove it")
+        last = first + value.count(b"\n")
+        fault = "the lines between look like rows" if ended is not None else "amid a value there"
+        raise LLPError(f"{where} closed in line {last} only, {fault}; close it, or remove it")
+
+
+def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
+    import pyarrow as pa
+
+    wrong: list[Any] = []
+
+    def stop(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    with contextlib.suppress(pa.ArrowException, ValueError):
+        _text_columns(content, delimiter, stop)
+    if wrong:
+        row = wrong[0]
+        lines = lines_of(content, delimiter)
+        line = lines[row.number - 2] if row.number - 2 < len(lines) else row.number
+        more = "" if line == row.number else f", line {line} of the file"
+        raise LLPError(
+            f"{path}: row {row.number - 1} (header not counted{more}) has "
+            f"{several(row.actual_columns, 'value')} but the header has "
+            f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
+        )

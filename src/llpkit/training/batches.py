@@ -1,0 +1,228 @@
+"""Which instances go into which training step.
+
+An epoch is planned as a whole, on the host, and goes to the device in a few copies. Instances are
+shuffled; whole bags are shuffled and packed until a batch is full, and a bag larger than a batch is
+a step of its own.
+
+With ``pad``, all steps have one shape, so that a CUDA graph of one step can be replayed for all:
+a batch that is not full gets other training instances, drawn at random, with weight zero in the
+loss, so that batch norm sees real inputs only. In batches of whole bags, each padding instance is a
+bag of its own, and empty bags make up the rest.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.evidence import Evidence
+from llpkit.methods import Batch
+from llpkit.ragged import ranges, to_offsets
+
+_CPU = torch.device("cpu")
+
+
+class Step(NamedTuple):
+    """One step, with ``n`` instances and, for whole bags, ``m`` bags."""
+
+    positions: Tensor
+    """int64 ``(n,)``: positions of the instances in engine order."""
+    into: Tensor
+    """The same, but with the total number of instances in place of padding."""
+    share: Tensor | float
+    """The step's share of all instances."""
+    weights: Tensor | None = None
+    """float32 ``(n,)`` or ``(m,)``, sums to one. ``None`` means uniform weights."""
+    offsets: Tensor | None = None
+    """For whole bags: int64 ``(m + 1,)``."""
+    counts: Tensor | None = None
+    """For whole bags that are padded: int64 ``(m,)`` or ``(m, K)``."""
+    bags: Tensor | None = None
+    """For whole bags that are not padded: which bags."""
+    large: bool = False
+    """Whether this is one bag that is larger than a batch."""
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Step":
+        """The step with a function applied to all its tensors."""
+        return Step._make(change(v) if isinstance(v, Tensor) else v for v in self)
+
+    def batch(self, evidence: Evidence, inputs: Tensor, strong: Tensor | None = None) -> Batch:
+        """What the method sees of the step; ``evidence`` is that of all bags."""
+        known = None
+        if self.counts is not None:
+            known = Evidence.unchecked(self.counts)
+        elif self.bags is not None:
+            known = evidence[self.bags]
+        return Batch(inputs, self.positions, self.offsets, known, self.weights, strong)
+
+
+def send(value: Tensor, device: torch.device) -> Tensor:
+    """Copy to the training device without waiting for it."""
+    if device.type == "cuda":
+        return value.pin_memory().to(device, non_blocking=True)
+    return value.to(device)
+
+
+def plan_instances(
+    num_instances: int,
+    size: int,
+    pad: bool = False,
+    device: torch.device = _CPU,
+    generator: torch.Generator | None = None,
+) -> list[Step]:
+    """Instances in random order.
+
+    >>> [step.weights.sum().item() for step in plan_instances(5, 3, pad=True)]
+    [1.0, 1.0]
+    """
+    if not pad:
+        batches = [send(b, device) for b in instance_batches(num_instances, size, generator)]
+        return [Step(b, b, len(b) / num_instances) for b in batches]
+    size = min(size, num_instances)
+    order, steps = torch.randperm(num_instances, generator=generator), -(-num_instances // size)
+    padding = torch.randint(num_instances, (steps * size - num_instances,), generator=generator)
+    into = torch.cat([order, torch.full_like(padding, num_instances)]).view(steps, size)
+    real = into < num_instances
+    number = real.sum(1)
+    positions = torch.cat([order, padding]).view(steps, size)
+    return _steps(Step(positions, into, number / num_instances, real / number[:, None]), device)
+
+
+def plan_bags(
+    bags: Bags,
+    size: int,
+    pad: bool = False,
+    split: bool = True,
+    device: torch.device = _CPU,
+    generator: torch.Generator | None = None,
+) -> list[Step]:
+    """Whole bags in random order.
+
+    Args:
+        bags: On the CPU; with exact counts if ``pad``.
+        size: Instances per step.
+        pad: See the module.
+        split: Whether a bag larger than a batch is marked as large, so that the method can take it
+            in pieces.
+        device: Where the steps are wanted.
+        generator: Draws the order; torch's global one if ``None``.
+    """
+    size = min(size, bags.num_instances)
+    batches = bag_batches(bags.sizes, size, not pad, generator)
+    # A last batch may have one instance more than fits, see bag_batches.
+    most = size if pad else size + 1
+    large = [split and int(bags.sizes[b].sum()) > most for b in batches]
+    padded: Iterator[Step] = iter(())
+    if pad:
+        small = [b for b, alone in zip(batches, large, strict=True) if not alone]
+        padded = iter(_steps(_padded(bags, small, size, generator), device)) if small else padded
+    steps: list[Step] = []
+    for chosen, alone in zip(batches, large, strict=True):
+        if pad and not alone:
+            steps.append(next(padded))
+            continue
+        positions, offsets = positions_of(bags, chosen)
+        where = send(positions, device)
+        share = len(positions) / bags.num_instances
+        offsets, chosen = send(offsets, device), send(chosen, device)
+        steps.append(Step(where, where, share, None, offsets, None, chosen, alone))
+    return steps
+
+
+def _steps(stacked: Step, device: torch.device) -> list[Step]:
+    """Steps of one shape from tensors that are stacked ``(steps, ...)``, in a few copies."""
+    fields = [send(f, device).unbind() if isinstance(f, Tensor) else None for f in stacked[:6]]
+    number = len(stacked.positions)
+    columns = [f if f is not None else (None,) * number for f in fields]
+    return [Step(*values) for values in zip(*columns, strict=True)]
+
+
+def _padded(
+    bags: Bags, batches: list[Tensor], size: int, generator: torch.Generator | None
+) -> Step:
+    """Steps of ``size`` instances and ``size`` bags each, stacked."""
+    total, steps = bags.num_instances, len(batches)
+    chosen = torch.cat(batches).numpy()
+    step = np.repeat(np.arange(steps), [len(b) for b in batches])  # of each chosen bag
+    n = bags.sizes.numpy()[chosen]
+    filled = np.bincount(step, n, steps).astype(np.int64)  # instances of each step
+    number = np.bincount(step, minlength=steps)  # bags of each step
+
+    # Instances: those of the chosen bags one after another, then padding.
+    column = np.arange(size)
+    real = column < filled[:, None]  # (steps, S)
+    positions = torch.randint(total, (steps, size), generator=generator).numpy()
+    starts = bags.offsets.numpy()[chosen]
+    positions[real] = np.repeat(starts - n.cumsum() + n, n) + np.arange(n.sum())
+    into = np.where(real, positions, total)
+
+    # Bags: the chosen ones, then one for each padding instance, then empty ones.
+    own = column < number[:, None]  # (steps, S)
+    lengths = (column < (number + size - filled)[:, None]).astype(np.int64)
+    lengths[own] = n
+    offsets = np.concatenate([np.zeros((steps, 1), np.int64), lengths.cumsum(1)], 1)
+    known = bags.evidence.counts.numpy()
+    counts = np.zeros((steps, size, *known.shape[1:]), np.int64)
+    if known.ndim == 2:
+        counts[..., 0] = lengths  # padding counts as the first class; its weight is zero
+    counts[own] = known[chosen]
+    weights = (own / number[:, None]).astype(np.float32)
+    share = (filled / total).astype(np.float32)
+    stacked = map(torch.from_numpy, (positions, into, share, weights, offsets, counts))
+    return Step._make((*stacked, None, False))
+
+
+def instance_batches(
+    num_instances: int, batch_size: int, generator: torch.Generator | None = None
+) -> list[Tensor]:
+    """Positions in random order, cut into batches.
+
+    A last batch of a single instance joins the one before: batch norm cannot train on it alone.
+
+    >>> [len(batch) for batch in instance_batches(9, 4)]
+    [4, 5]
+    """
+    batches = list(torch.randperm(num_instances, generator=generator).split(batch_size))
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def bag_batches(
+    sizes: Tensor, batch_size: int, join: bool = True, generator: torch.Generator | None = None
+) -> list[Tensor]:
+    """Bags in random order, packed so that a batch has about ``batch_size`` instances.
+
+    A batch is closed when the next bag would overfill it. A larger bag is a batch of its own; empty
+    bags are left out. With ``join``, a last batch of a single instance joins the one before.
+
+    >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
+    [2, 2]
+    """
+    order = torch.randperm(len(sizes), generator=generator)
+    order = order[sizes[order] > 0]
+    length = sizes[order].tolist()
+    cuts, filled = [], 0
+    for place, n in enumerate(length):
+        if filled and filled + n > batch_size:
+            cuts.append(place)
+            filled = 0
+        filled += n
+    batches = list(order.tensor_split(cuts)) if len(order) else []
+    if join and len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions of the chosen bags' instances, and the offsets of these bags among them."""
+    sizes = bags.sizes[chosen]
+    return ranges(bags.offsets[chosen], sizes), to_offsets(sizes)
+
+
+def epoch_seed(seed: int, epoch: int, *stream: int) -> int:
+    """The seed of one epoch of a run: any epoch can be drawn without those before it."""
+    return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> 1)

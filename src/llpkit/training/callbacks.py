@@ -1,0 +1,143 @@
+"""What may look on while a network is trained."""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit._validation import whole
+from llpkit.errors import LLPError
+from llpkit.evaluation import accuracy, auc, log_loss
+
+Row = dict[str, Any]
+
+
+def plain_row(row: Row) -> Row:
+    """A row that can be written: tensors and NumPy numbers of one value as Python's numbers."""
+    kinds = (Tensor, np.ndarray, np.generic)
+    plain = {k: v.item() if isinstance(v, kinds) and v.ndim == 0 else v for k, v in row.items()}
+    for key, value in plain.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise LLPError(
+                f"a callback wrote a {type(value).__name__} into row[{key!r}], which cannot be "
+                "saved; write a number or text"
+            ) from error
+    return plain
+
+
+class Callback:
+    """Called by the loop; override what you need."""
+
+    def on_start(self, session: Any) -> None:
+        """Before the first epoch. ``session`` has ``epochs``, ``first_epoch``, ``history``."""
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        """After an epoch: ``row`` is its line of the history, to which metrics may be added.
+
+        ``session.predict(inputs)`` gives probabilities, ``session.logits(inputs)`` logits;
+        ``session.stop = True`` ends the run.
+        """
+
+    def on_end(self, session: Any) -> None:
+        """After the last epoch, however it came to be the last."""
+
+
+class TestMetrics(Callback):
+    """Metrics of labelled instances at the end of epochs, for curves: never used to select.
+
+    Args:
+        inputs: Test instances.
+        truth: Their true labels.
+        every: Evaluate every so many epochs, and at the last.
+    """
+
+    __test__ = False  # not a test class, whatever its name
+
+    def __init__(self, inputs: Any, truth: Any, every: int = 1) -> None:
+        self.inputs, self.every = inputs, whole("every", every)
+        self.truth = torch.as_tensor(truth).cpu()
+        if self.truth.shape != (len(inputs),):
+            raise LLPError(
+                f"truth has shape {tuple(self.truth.shape)} but inputs has {len(inputs)} rows; "
+                "give one label for every row"
+            )
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        if row["epoch"] % self.every and row["epoch"] != session.epochs:
+            return
+        probability = session.predict(self.inputs).cpu()
+        row["test_accuracy"] = accuracy(probability, self.truth)
+        row["test_log_loss"] = log_loss(probability.clamp(1e-7, 1 - 1e-7), self.truth)
+        if probability.dim() == 1:
+            row["test_auc"] = auc(probability, self.truth)
+
+
+class Progress(Callback):
+    """A bar with epoch, bag likelihood, proportion error, time left; without a tty, lines."""
+
+    def __init__(self, title: str, lines: int = 5) -> None:
+        self.title, self.lines = title, lines
+
+    def on_start(self, session: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self.console = Console(stderr=True)
+        self.bar = None
+        if sys.stderr.isatty():
+            self.bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.bar.start()
+            self.job = self.bar.add_task(
+                self.title, total=session.epochs, completed=session.first_epoch, figures=""
+            )
+
+    def on_epoch(self, session: Any, row: Row) -> None:
+        figures = _figures(row, last=row["epoch"] == session.epochs)
+        if self.bar is not None:
+            self.bar.update(self.job, completed=row["epoch"], figures=figures)
+            return
+        every = max(1, session.epochs // self.lines)
+        if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
+            left = (row["seconds"] + row["measure_seconds"]) * (session.epochs - row["epoch"])
+            self.console.print(
+                f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "
+                f"about {left:.0f} s left",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def on_end(self, session: Any) -> None:  # noqa: ARG002
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _figures(row: Row, last: bool = False) -> str:
+    """The measures of an epoch, each log-likelihood beside that of a constant rate."""
+    parts = []
+    for prefix, name in (("", "bag log-lik"), ("held_out_", "held out")):
+        if f"{prefix}log_likelihood" in row:
+            value, base = (row[f"{prefix}{k}log_likelihood"] for k in ("", "baseline_"))
+            parts.append(f"{name} {value:.3f} (constant rate {base:.3f})")
+    if "proportion_error" in row:
+        parts.insert(1, f"prop. error {row['proportion_error']:.3f}")
+    if not parts:
+        parts.append(f"loss {row['loss']:.3f}")
+    if last and "held_out_log_likelihood" not in row:
+        parts.append("whether it learned cannot be known without held_out bags")
+    spent = row["measure_seconds"]
+    if spent > 0.1 and spent > 0.5 * row["seconds"]:
+        parts.append(f"measuring takes {spent / (spent + row['seconds']):.0%} of an epoch")
+    return "  ".join(parts)

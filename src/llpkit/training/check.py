@@ -1,0 +1,150 @@
+"""What users pass to training, checked against each other before the first step."""
+
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from llpkit._bag_input import checked_labels, numbers
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.training.inputs import Inputs
+
+
+def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
+    """Check that bags and inputs have the same number of rows."""
+    if not isinstance(bags, Bags):
+        raise LLPError(f"{name} is a {type(bags).__name__}; pass llpkit.Bags")
+    if bags.num_rows != num_rows:
+        raise LLPError(
+            f"{name} is of a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
+            "inputs of all rows, in the table's order (num_rows= of Bags is the table's length)"
+        )
+
+
+def divide(bags: Bags, held_out: Any, seed: int) -> tuple[Bags, Bags | None]:
+    """Bags to train on and held-out bags, which share no row."""
+    if held_out is None:
+        return bags, None
+    if isinstance(held_out, Bags):
+        check_table(held_out, bags.num_rows, "held_out")
+        _check_apart(bags, held_out)
+        return bags, held_out
+    if not isinstance(held_out, Real) or not 0 < float(held_out) < 1:
+        raise LLPError(
+            f"held_out = {held_out!r}; give Bags, or the share of the bags to keep from training, "
+            "between 0 and 1"
+        )
+    share = float(held_out)
+    if round((1 - share) * len(bags)) in (0, len(bags)):
+        raise LLPError(f"held_out = {share:g} of {len(bags)} bags leaves a part without bags")
+    return bags.split(1 - share, seed)
+
+
+def _check_apart(bags: Bags, held_out: Bags) -> None:
+    if held_out.num_instances == 0:
+        raise LLPError("held_out holds no instances; there is nothing to select by")
+    if held_out.num_classes != bags.num_classes:
+        kinds = [
+            "binary counts" if k is None else f"counts of {k} classes"
+            for k in (held_out.num_classes, bags.num_classes)
+        ]
+        raise LLPError(f"held_out has {kinds[0]} but bags has {kinds[1]}; give both the same")
+    used = torch.zeros(bags.num_rows, dtype=torch.bool)
+    used[bags.rows.cpu()] = True
+    rows = held_out.rows.cpu()
+    shared = rows[used[rows]]
+    if len(shared):
+        raise LLPError(
+            f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
+            "keep them apart, as bags.split does"
+        )
+
+
+def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
+    """True labels of the instances of bags, int64 ``(N,)``, from those of all rows."""
+    given = numbers(labels, "labels")
+    if given.shape != (bags.num_rows,):
+        raise LLPError(f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows")
+    remedy = "number the classes from 0; for K classes the counts of bags are (B, K)"
+    rows = bags.rows.cpu().numpy()
+    return torch.from_numpy(checked_labels(given, bags.num_classes, "labels", remedy, rows))
+
+
+_VIEWS = {
+    "Alias", "AsStrided", "Clamp", "ClampMax", "ClampMin", "Clone", "Copy", "Expand", "Index",
+    "Permute", "ReshapeAlias", "Select", "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose",
+    "Unbind", "UnsafeView", "Unsqueeze", "View",
+}  # fmt: skip
+_BOUNDED = {"Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Softmax": "softmax"}
+
+
+def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
+    """That a network returns logits: a last sigmoid or softmax would be applied twice.
+
+    The network sees a few inputs, and is left as it was: its modes, its buffers, and torch's random
+    numbers.
+    """
+    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
+        return  # it has no shape yet, and the first step is to give it one
+    modes = [(module, module.training) for module in network.modules()]
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    devices = [inputs.device] if inputs.is_cuda else []
+    try:
+        with torch.random.fork_rng(devices), torch.enable_grad():
+            output = network.eval()(inputs)
+    finally:
+        for module, training in modes:
+            module.training = training
+        with torch.no_grad():
+            for name, buffer in network.named_buffers():
+                if name in kept and buffer.shape == kept[name].shape:
+                    buffer.copy_(kept[name])
+    last = _last_function(output) if isinstance(output, Tensor) else None
+    if last is None:
+        return
+    raise LLPError(
+        f"the network returns probabilities: it ends in a {last}; remove it, so that the network "
+        "returns logits"
+    )
+
+
+def _last_function(output: Tensor) -> str | None:
+    """What makes an output probabilities, if anything does."""
+    node = output.grad_fn
+    while node is not None:
+        kind = node.name().split("Backward")[0]
+        if kind in _BOUNDED:
+            return _BOUNDED[kind]
+        node = node.next_functions[0][0] if kind in _VIEWS and node.next_functions else None
+    values = output.detach().double()
+    if values.dim() != 2 or values.shape[1] == 1 or bool((values == values[:1]).all()):
+        return None  # a last layer of zeros gives its bias, whose sum says nothing
+    if bool((values >= 0).all()):
+        ones = (values.sum(1) - 1).abs() < 1e-5
+        return "softmax (its rows sum to one)" if bool(ones.all()) else None
+    return None
+
+
+def check_finite(inputs: Inputs, *rows: Tensor) -> None:
+    """That the inputs of these rows, or of all, are numbers; files hold nothing else."""
+    if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.numel() == 0:
+        return
+    if all(bool(end.isfinite()) for end in inputs.aminmax()):  # NaN is the least and the largest
+        return
+    fine = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
+    bad = ~torch.cat(fine).cpu()
+    if rows:
+        used = torch.zeros_like(bad)
+        for some in rows:
+            used[some.cpu()] = True
+        bad &= used
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        values = inputs[first].flatten()
+        raise LLPError(
+            f"inputs[{first}] has the value {float(values[~values.isfinite()][0])} "
+            f"({int(bad.sum())} such rows in all); drop these rows, or fill in their values"
+        )

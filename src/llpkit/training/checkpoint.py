@@ -1,0 +1,91 @@
+"""Checkpoints: whole or absent, checked, and without code."""
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from llpkit._files import write_bytes
+from llpkit._limits import read_regular
+from llpkit.errors import LLPError
+
+_HEAD = b"llpkit checkpoint, sha256 "
+_PARTS: tuple[str, ...] = ("settings", "data", "network", "optimizer", "scheduler", "method")
+_PARTS += ("history", "best", "stop")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file that holds the state of a run after its last epoch.
+
+    Args:
+        path: The file.
+        settings: What determines the result; a run with other settings cannot resume from it.
+        data: Checksums of what is learned from, see :mod:`llpkit.training.fingerprint`.
+    """
+
+    path: Path
+    settings: dict[str, Any]
+    data: dict[str, str]
+
+    def save(self, state: dict[str, Any], *, sync: bool = True) -> None:
+        """Write the state of the run after its checksum; ``sync`` waits for the disk."""
+        stream = io.BytesIO()
+        torch.save({"settings": self.settings, "data": self.data, **state}, stream)
+        content = stream.getvalue()
+        write_bytes(self.path, _HEAD + _digest(content) + content, sync=sync)
+
+    def load(self) -> dict[str, Any] | None:
+        """The state, or ``None`` if there is no file; one of another run is an error."""
+        if not self.path.exists():
+            return None
+        try:
+            state = self._read()
+            before, known = dict(state["settings"]), dict(state["data"])
+        except Exception as error:
+            reason = error if isinstance(error, ValueError) else type(error).__name__
+            raise LLPError(
+                f"{self.path} cannot be read as a checkpoint ({reason}); remove it to start again"
+            ) from error
+        for name, value in self.settings.items():
+            if before.get(name) != value:
+                raise LLPError(
+                    f"{self.path} is of a run with {name} = {before.get(name)!r}, this one has "
+                    f"{value!r}; use another run directory, or the same settings"
+                )
+        for name, checksum in self.data.items():
+            if known.get(name) != checksum:
+                raise LLPError(
+                    f"{self.path} is of a run with other {name}; use another run directory, or the "
+                    f"same {name}"
+                )
+        return state
+
+    def _read(self) -> dict[str, Any]:
+        raw = read_regular(self.path)
+        start = raw.find(b"\n") + 1
+        content = raw[start:]
+        if raw[:start] != _HEAD + _digest(content):
+            raise ValueError("it is damaged")
+        state: dict[str, Any] = torch.load(
+            io.BytesIO(content), map_location="cpu", weights_only=True
+        )
+        if missing := [name for name in _PARTS if name not in state]:
+            raise ValueError(f"it has no {missing[0]}")
+        return state
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode() + b"\n"
+
+
+def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
+    """Give a network the weights that were read from ``path``."""
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        raise LLPError(f"the weights in {path} do not fit this network: {error}") from error

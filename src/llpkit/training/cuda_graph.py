@@ -1,0 +1,200 @@
+"""Training steps, run one by one or, on a CUDA device, recorded once and replayed.
+
+A step of a small network is a hundred short kernels, between which a device waits for the host. A
+CUDA graph holds them all: the first steps run as usual, the next is recorded, and from then on a
+step is a few copies into the recorded step's inputs and one launch.
+
+A recording holds addresses and numbers, so it would not notice a tensor that was replaced or a
+number that was changed. Before every epoch the hyper-parameters, the parameters, buffers and plain
+attributes of the network and its submodules, and the attributes of the method (networks and
+optimisers too) are compared with what they were; after a change a step is recorded anew. Objects
+that a network keeps elsewhere are not compared.
+"""
+
+import gc
+import warnings
+from collections.abc import Hashable
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from llpkit.evidence import Evidence
+from llpkit.methods import Batch, Learner, Method
+from llpkit.training.batches import Step
+
+WARM_UP = 3
+"""Steps before the recording, which make what is made once: gradients, the optimiser's state."""
+
+
+class Steps:
+    """Runs the steps of an epoch and gathers their logits and losses.
+
+    Args:
+        method: Whose steps.
+        learner: The network and its optimiser.
+        num_instances: ``N``.
+        num_classes: ``None`` for binary labels.
+        device: The training device.
+        record: Whether to record a graph; only on a CUDA device, outside its default stream, and
+            if all steps have one shape.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        learner: Learner,
+        num_instances: int,
+        num_classes: int | None,
+        device: torch.device,
+        record: bool = False,
+    ) -> None:
+        self.method, self.learner, self.num_classes = method, learner, num_classes
+        self.record = record
+        last = () if num_classes is None else (num_classes,)
+        # The last row takes the logits of padding.
+        self.logits = torch.zeros((num_instances + 1, *last), device=device)
+        self.loss = torch.zeros((), device=device)
+        self.warm = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.slot: tuple[Step, Batch] | None = None
+        self.recorded: Hashable = None
+
+    def begin_epoch(self) -> None:
+        """Drop a recording if anything that it read has changed since."""
+        self.loss.zero_()
+        if self.graph is not None and self.recorded != self._read_by_a_step():
+            self.graph = None
+
+    def __call__(
+        self, step: Step, evidence: Evidence, inputs: Tensor, strong: Tensor | None
+    ) -> None:
+        """One optimiser step; its logits go to ``logits``, its share of the loss to ``loss``."""
+        if not self.record:
+            self._run(step, step.batch(evidence, inputs, strong))
+            return
+        if self.slot is None:
+            copy = None if strong is None else strong.clone()
+            mine = step.map(torch.clone)
+            self.slot = mine, mine.batch(evidence, inputs.clone(), copy)
+        (mine, batch), new = self.slot, (*step, inputs, strong)
+        for kept, given in zip((*mine, batch.inputs, batch.strong), new, strict=True):
+            if isinstance(kept, Tensor) and isinstance(given, Tensor):
+                kept.copy_(given, non_blocking=True)
+        if self.graph is None and self.warm == WARM_UP:
+            self._record()
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        self.warm += 1
+        if self.warm == WARM_UP:
+            self._run_and_listen()
+        else:
+            self._run(mine, batch)
+
+    def keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
+        """Take what a step gave."""
+        self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
+        self.loss.add_(loss * step.share)
+
+    def _run_and_listen(self) -> None:
+        """The last step before the recording, which must not wait for the device."""
+        assert self.slot is not None
+        before = torch.cuda.get_sync_debug_mode()
+        try:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                heard.clear()  # it warns that it is a prototype
+                self._run(*self.slot)
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        waits = [w for w in heard if "synchroniz" in str(w.message)]
+        for other in heard:
+            if other not in waits:
+                warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        if waits:
+            where = f"{waits[0].filename}, line {waits[0].lineno}"
+            self._give_up(f"it waits for the device: {where}")
+
+    def _record(self) -> None:
+        assert self.slot is not None
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        device, graph = self.logits.device, torch.cuda.CUDAGraph()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state, read = generator.get_state(), self._read_by_a_step()
+        stream = torch.cuda.current_stream(device)
+        # A recording of an earlier run that is collected now would end this one: destroying a graph
+        # is not allowed while its stream is recorded.
+        gc.collect()
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            # Other threads, such as those that pin memory for a loader, go on with their work.
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._run(*self.slot)
+        except RuntimeError as error:
+            # The generator still believes that a recording goes on; give it a state that does not.
+            generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+            generator.set_state(state)
+            self._give_up(str(error).strip().splitlines()[0])
+            return
+        finally:
+            if collecting:
+                gc.enable()
+        if read != self._read_by_a_step():
+            self._give_up("it replaces tensors that it reads, or changes numbers")
+            return
+        self.graph, self.recorded = graph, read
+
+    def _read_by_a_step(self) -> Hashable:
+        """Addresses of tensors and values of numbers that a recording would hold."""
+        groups = self.learner.optimizer.param_groups
+        kept = tuple((name, _mark(value)) for name, value in vars(self.method).items())
+        return _mark_groups(groups), _mark(self.learner.network), kept
+
+    def _give_up(self, reason: str) -> None:
+        self.record = False
+        warnings.warn(
+            f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph ({reason}); '
+            "training goes on without, which is slower. cuda_graph=False says so from the start",
+            stacklevel=2,
+        )
+
+    def _run(self, step: Step, batch: Batch) -> None:
+        self.keep(step, *self.method.step(batch, self.learner, self.num_classes))
+
+
+def _mark(value: Any) -> Hashable:
+    """What tells whether a value is still what a recording has of it."""
+    if isinstance(value, Tensor):
+        return value.data_ptr(), value.requires_grad
+    if isinstance(value, tuple | list):
+        return tuple(_mark(v) for v in value)
+    if isinstance(value, dict):
+        return tuple((repr(k), _mark(v)) for k, v in value.items())
+    if isinstance(value, nn.Module):
+        return tuple(_mark_module(module) for module in value.modules())
+    if isinstance(value, torch.optim.Optimizer):
+        return _mark_groups(value.param_groups)
+    return value if isinstance(value, Hashable) else id(value)
+
+
+def _mark_module(module: nn.Module) -> Hashable:
+    """A module's own tensors, and the numbers and words that its forward pass may read."""
+    plain = (bool, int, float, complex, str, tuple, list, NoneType)
+    return (
+        tuple(_mark(p) for p in module.parameters(recurse=False)),
+        tuple(_mark(b) for b in module.buffers(recurse=False)),
+        tuple(
+            (name, _mark(value))
+            for name, value in vars(module).items()
+            # An epoch is trained in training mode, whatever the mode before it.
+            if name != "training" and isinstance(value, plain)
+        ),
+    )
+
+
+def _mark_groups(groups: list[dict[str, Any]]) -> Hashable:
+    return tuple(_mark({k: v for k, v in group.items() if k != "params"}) for group in groups)

@@ -1,0 +1,497 @@
+"""One call from bags to a fitted model."""
+
+import functools
+import inspect
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from llpkit import augment, methods, networks
+from llpkit._device import device_of
+from llpkit._files import locked, place_of
+from llpkit._registry import did_you_mean
+from llpkit.augment import Augmentation
+from llpkit.bags import Bags
+from llpkit.errors import BaselineWarning, LLPError
+from llpkit.evaluation import (
+    UNJUDGED,
+    Gain,
+    baseline_note,
+    gain,
+    measurable,
+    warn_of_approximation,
+)
+from llpkit.likelihood.budget import best_log_prob, cost, even_sample
+from llpkit.methods import BagMethod, Learner, Method, Task
+from llpkit.recipe import Execution, Recipe
+from llpkit.training.batches import epoch_seed
+from llpkit.training.callbacks import Callback, Progress
+from llpkit.training.check import (
+    check_finite,
+    check_table,
+    divide,
+    labels_of_rows,
+    refuse_probabilities,
+)
+from llpkit.training.checkpoint import Checkpoint
+from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
+from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs, to_float
+from llpkit.training.loop import Session
+from llpkit.training.measures import BUDGET
+from llpkit.training.model import Fitted
+
+CHECKPOINT = "checkpoint.pt"
+_SAMPLE = 4096
+_FEW = 8
+_COST_OF_A_PASS = 2**8
+"""States of the recursion that cost as much as one instance's forward pass: at the end of a run
+some 16,000 instances are measured once more."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Fitted])
+
+_training = threading.RLock()
+"""Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
+
+
+def _after_fork() -> None:
+    global _training  # the thread that held it is not in the child
+    _training = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _one_at_a_time(function: _Function) -> _Function:
+    """Keep other threads from training, and other processes from the run_dir."""
+
+    @functools.wraps(function)
+    def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
+        with ExitStack() as held:
+            held.enter_context(_training)
+            if run_dir is not None:
+                run_dir = place_of("run_dir", run_dir)
+                held.enter_context(locked(run_dir / CHECKPOINT))
+            return function(*arguments, run_dir=run_dir, **options)
+
+    return cast(_Function, alone)
+
+
+def _with_settings(function: _Function) -> _Function:
+    """Show every setting in the signature, for help() and editors."""
+    own = inspect.signature(function)
+    named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (Recipe.defaults() | Execution.defaults()).items()
+        if name not in own.parameters
+    ]
+    function.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    return function
+
+
+@_with_settings
+@_one_at_a_time
+def fit(
+    network: str | nn.Module | None,
+    bags: Bags,
+    inputs: Any,
+    method: str | Method | type[Method] | None = None,
+    *,
+    labels: Any = None,
+    held_out: Bags | float | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    recipe: Recipe | None = None,
+    **settings: Any,
+) -> Fitted:
+    """Train a per-instance classifier from the counts of bags.
+
+    A seed gives the same weights everywhere. The order of the instances comes from a generator of
+    the run's own. The initial weights of a named network, dropout, augmentation and the noise of
+    ``llp-gan`` come from torch's global random numbers, which the run seeds and restores; so calls
+    in several threads run one after the other, and another thread that draws from them meanwhile
+    (``torch.rand`` without a generator) changes those. Processes run side by side. A network that
+    you build yourself has its weights already: seed torch, and build it, in one thread.
+
+    Args:
+        network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K
+            classes; or a key of :data:`llpkit.networks.NETWORKS`; or ``None`` for a default.
+        bags: Which rows form which bag, and what is known of the counts.
+        inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
+            features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
+        method: A key of :data:`llpkit.methods.METHODS`, or a method of your own; ``"mle"`` by
+            default.
+        labels: True labels of the rows, for ``method="supervised"`` only.
+        held_out: Other bags of the same table, or the share of ``bags`` to keep from training. The
+            weights of the epoch with their best log-likelihood are returned.
+        callbacks: See :class:`llpkit.training.Callback`.
+        run_dir: A checkpoint is written here after every epoch. An existing one is never
+            overwritten, unless the run resumes from it, and a directory in use is refused.
+        resume: Continue from the checkpoint in ``run_dir``; data and settings must be the same. On
+            a CPU the weights are those of a run that never stopped, bit for bit; on a CUDA device,
+            where sums are added in no fixed order, up to rounding.
+        progress: Show a progress bar.
+        recipe: Settings to start from.
+        **settings: Any field of :class:`~llpkit.training.Recipe`, which determine the result
+            (``epochs``, ``batch_size``, ``lr``, …), and of :class:`~llpkit.training.Execution`,
+            which do not (``device``, ``compile``, …).
+
+    Returns:
+        A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
+        same bags if every instance had the same probability. A
+        :class:`~llpkit.errors.BaselineWarning` is given if the model is not better in the end, on
+        held-out bags by more than two standard errors. Without ``held_out`` it is given only if the
+        model is no better even on the training bags, which cannot show more than that.
+
+    >>> import torch, llpkit
+    >>> x = torch.randn(200, 2)
+    >>> bags = llpkit.random_bags(labels=(x[:, 0] > 0).long(), size=4, generator=0)
+    >>> model = llpkit.fit("linear", bags, x, epochs=60, lr=0.1, progress=False)
+    >>> bool(((model.predict(x) == 1) == (x[:, 0] > 0)).float().mean() > 0.9)
+    True
+    """
+    recipe, execution = _settings(recipe, method, network, held_out, settings)
+    watchers = _callbacks(callbacks)
+    path = _checkpoint_path(run_dir, resume)
+    how = methods.make(recipe.method if method is None else method, recipe.method_options)
+    own_options = options_of(how)
+    data = as_inputs(inputs)
+    check_table(bags, len(data))
+    if bags.num_instances == 0:
+        raise LLPError("the bags hold no instances; there is nothing to learn from")
+    if labels is not None and not how.needs_labels:
+        raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
+    if recipe.patience is not None and held_out is None and recipe.held_out is None:
+        raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
+    bags, unseen = divide(bags, recipe.held_out if held_out is None else held_out, recipe.seed)
+    check_finite(data, *(part.rows for part in (bags, unseen) if part is not None))
+    where = device_of(execution.device)
+    task = _task(bags, data, how, labels, recipe, where)
+    precision = _precision(recipe.precision, where)
+    fabric = _fabric(where, precision)
+
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        torch.manual_seed(epoch_seed(recipe.seed, 0))
+        plain, name = _network(network or recipe.network, how, task)
+        feed = Feed(data, where, execution.resident, execution.workers)
+        preprocess = _preprocess(feed, bags, how, where)
+        plain = plain.to(where)
+        if where.type == "cuda" and len(task.input_shape) == 3:
+            plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        how.prepare(task, plain)
+    _check_measures(bags, unseen)
+    optimizer = _optimizer(recipe, plain, task.lr, how, where)
+    pad = _paddable(how, task)
+    with _quiet():
+        wrapped, optimizer = fabric.setup(plain, optimizer)
+        trained = fabric.setup_module(_compiled(plain)) if execution.compile else wrapped
+    few = next(feed.stream([bags.rows[:_FEW].to(where)]))
+    refuse_probabilities(wrapped, preprocess(to_float(few)))
+
+    weak, strong = _augmentations(recipe, how)
+    described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
+    described |= {
+        "method": how.key,
+        "method_options": own_options,
+        "network": name or type(plain).__name__,
+        "lr": task.lr,
+        "augment": name_of(weak),
+        "strong_augment": name_of(strong),
+        "held_out": name_of(held_out if held_out is not None else recipe.held_out),
+        "precision": str(precision),
+        "instances": bags.num_instances,
+        "bags": len(bags),
+    }
+    checkpoint = None
+    if path is not None:
+        checkpoint = Checkpoint(path, described, _checksums(bags, unseen, data, task.labels))
+    session = Session(
+        recipe,
+        fabric,
+        wrapped,
+        Learner(trained, optimizer, fabric.backward, fabric.autocast),
+        _scheduler(recipe, optimizer),
+        how,
+        task,
+        Pipeline(feed, preprocess, weak, strong),
+        held_out=None if unseen is None else unseen.to(where),
+        callbacks=([Progress(how.key)] if progress else []) + watchers,
+        checkpoint=checkpoint,
+        pad=pad,
+        cuda_graph=pad and execution.cuda_graph and _recordable(optimizer, precision),
+    )
+    if resume:
+        session.resume()
+    session.run()
+
+    epoch = session.restore_best()
+    model = plain if how.model is None else how.model
+    model.eval()
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        baseline = _baseline(session, bags, unseen)
+    return Fitted(
+        model,
+        preprocess,
+        task.num_classes,
+        task.input_shape,
+        session.history,
+        epoch,
+        name,
+        {"settings": described, "baseline": baseline},
+    )
+
+
+def _settings(
+    recipe: Recipe | None,
+    method: Any,
+    network: Any,
+    held_out: Any,
+    settings: dict[str, Any],
+) -> tuple[Recipe, Execution]:
+    """The recipe with all that was passed beside it, and where to compute."""
+    of_machine = Execution.settings()
+    for name in settings:
+        if name not in of_machine and name not in Recipe.settings():
+            known = [*inspect.signature(fit).parameters]
+            raise LLPError(f"fit has no argument {name!r}; {did_you_mean(name, known)}")
+    given = {k: v for k, v in settings.items() if k not in of_machine}
+    if isinstance(method, str):
+        given["method"] = method
+    if isinstance(network, str):
+        given["network"] = network
+    if held_out is not None and not isinstance(held_out, Bags):
+        given["held_out"] = held_out
+    execution = Execution(**{k: v for k, v in settings.items() if k in of_machine})
+    return (recipe or Recipe()).replace(**given), execution
+
+
+def _augmentations(
+    recipe: Recipe, method: Method
+) -> tuple[Augmentation | None, Augmentation | None]:
+    """The weak and the strong augmentation."""
+    given = (recipe.augment, recipe.strong_augment or method.strong_augment)
+    weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
+    if method.views == 1:
+        if recipe.strong_augment is not None:
+            raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
+        return weak, None
+    return weak, strong or (lambda x: x)
+
+
+def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, Any]:
+    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    training = None
+    if session.recipe.measure != "off":
+        within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
+        some = bags[even_sample(within, BUDGET)]
+        training = _gain(session, some)
+    unseen = None if held_out is None else _gain(session, held_out)
+    found: dict[str, Any] = {"rate": session.measures.rate.tolist()}
+    for prefix, part in (("", training), ("held_out_", unseen)):
+        if part is not None:
+            found[f"{prefix}log_likelihood"] = part.baseline
+    note = baseline_note(training, unseen)
+    if note is not None:
+        found["warning"] = note
+        warnings.warn(note, BaselineWarning, stacklevel=4)
+    elif unseen is None:
+        found["note"] = UNJUDGED
+    return found
+
+
+def _gain(session: Session, bags: Bags) -> Gain | None:
+    if not bool(measurable(bags).any()):
+        return None
+    bags = bags.to(session.task.device)
+    log_p = best_log_prob(session.bag_logits(bags), bags.evidence, bags.offsets)
+    return gain(log_p, bags, session.measures.rate)
+
+
+def _checkpoint_path(run_dir: str | Path | None, resume: bool) -> Path | None:
+    if run_dir is None:
+        if resume:
+            raise LLPError("resume needs the run_dir that holds the checkpoint")
+        return None
+    checkpoint = Path(run_dir) / CHECKPOINT
+    if checkpoint.exists() and not resume:
+        raise LLPError(
+            f"run_dir = {str(run_dir)!r} holds the checkpoint of a run; continue it with "
+            "resume=True, remove it, or use another directory"
+        )
+    return checkpoint
+
+
+def _callbacks(callbacks: Any) -> list[Callback]:
+    """One callback or several, as a list."""
+    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    for i, one in enumerate(given):
+        if not isinstance(one, Callback):
+            kind = (
+                f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
+            )
+            raise LLPError(
+                f"callbacks[{i}] is {kind}; pass objects of subclasses of llpkit.training.Callback"
+            )
+    return given
+
+
+def _check_measures(bags: Bags, held_out: Bags | None) -> None:
+    """Say where measures are approximate; refuse to select by what cannot be measured."""
+    if held_out is not None and not bool(measurable(held_out).any()):
+        raise LLPError(
+            "the likelihood of the held_out bags is out of reach: they are too large for their "
+            "classes, and their counts are not exact; train without held_out"
+        )
+    parts = [bags] if held_out is None else [bags, held_out]
+    warn_of_approximation(*parts, stacklevel=5)
+
+
+def _fabric(device: torch.device, precision: Any) -> Fabric:
+    devices: Any = 1 if device.index is None else [device.index]
+    try:
+        with _quiet():
+            return Fabric(accelerator=device.type, devices=devices, precision=precision)
+    except ValueError as error:
+        raise LLPError(
+            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
+        ) from error
+
+
+def _precision(precision: Any, device: torch.device) -> Any:
+    if precision != "auto":
+        return precision
+    on_card = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16-mixed" if on_card else "32-true"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Fabric's log messages below warnings."""
+    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _compiled(network: nn.Module) -> nn.Module:
+    """With the network's own parameters; only its training steps run through it."""
+    compiled: nn.Module = torch.compile(network)  # type: ignore[assignment]
+    return compiled
+
+
+def _paddable(method: Method, task: Task) -> bool:
+    """Whether to pad all batches to one shape: it pays where steps can be recorded."""
+    # A subclass may break what its parent promised, so it must promise anew.
+    promised = vars(type(method)).get("replayable", False) and method.replayable
+    if task.device.type != "cuda" or not promised:
+        return False
+    if method.batches == "instances":
+        return True
+    large = int(task.bags.sizes.max()) > task.batch_size
+    return task.bags.evidence.is_exact and (isinstance(method, BagMethod) or not large)
+
+
+def _recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
+    """Whether the learning rate can be scheduled in a recorded step, and no scaler waits."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
+    return scheduled and not str(precision).startswith("16")
+
+
+def _task(
+    bags: Bags,
+    inputs: Inputs,
+    method: Method,
+    labels: Any,
+    recipe: Recipe,
+    device: torch.device,
+) -> Task:
+    first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
+    return Task(
+        bags.to(device),
+        bags.num_classes,
+        tuple(first.shape[1:]),
+        None if labels is None else labels_of_rows(labels, bags).to(device),
+        min(recipe.batch_size, bags.num_instances),  # some methods allocate for a whole batch
+        device,
+        float(method.lr if recipe.lr is None else recipe.lr),
+    )
+
+
+def _network(
+    network: str | nn.Module | None, method: Method, task: Task
+) -> tuple[nn.Module, str | None]:
+    if isinstance(network, nn.Module):
+        return network, None
+    if network is None:
+        network = method.network_name or ("small-cnn" if len(task.input_shape) == 3 else "mlp")
+    outputs = task.num_classes or 1
+    return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
+
+
+def _preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
+    """Fitted to the training rows alone, or an even sample of them."""
+    rows = bags.rows
+    if len(rows) > _SAMPLE:
+        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+    raw = next(feed.stream([rows.to(device)]))
+    return Preprocess.of(raw, method.symmetric_inputs).to(device)
+
+
+def _optimizer(
+    recipe: Recipe, network: nn.Module, lr: float, method: Method, device: torch.device
+) -> torch.optim.Optimizer:
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    if not parameters:
+        raise LLPError("the network has no parameters to train")
+    if callable(recipe.optimizer):
+        made: torch.optim.Optimizer = recipe.optimizer(parameters)
+        return made
+    on_card = device.type == "cuda"
+    # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
+    rate: Any = torch.tensor(lr, device=device) if on_card else lr
+    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
+    if recipe.optimizer == "adam":
+        return torch.optim.AdamW(parameters, betas=method.betas, capturable=on_card, **common)
+    return torch.optim.SGD(parameters, momentum=0.9, nesterov=True, **common)
+
+
+def _scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
+    if callable(recipe.schedule):
+        return recipe.schedule(optimizer)
+    epochs = recipe.epochs
+    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[recipe.schedule]
+
+    def factor(epoch: int) -> float:
+        if epoch < start:
+            return 1.0
+        return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _checksums(
+    bags: Bags, held_out: Bags | None, inputs: Inputs, labels: Tensor | None
+) -> dict[str, str]:
+    return {
+        "inputs": of_inputs(inputs),
+        "labels": of_tensors(labels),
+        "bags": of_bags(bags),
+        "held-out bags": of_bags(held_out),
+    }

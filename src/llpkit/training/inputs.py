@@ -1,0 +1,258 @@
+"""From rows of the table to what the network sees: reading, augmentation, preprocessing."""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from llpkit.augment import Augment, Augmentation
+from llpkit.errors import LLPError
+from llpkit.methods import as_logits
+
+
+class Files(Protocol):
+    """Images that are read when they are needed (see ``llpkit.datasets.ImageFiles``)."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def load(self, rows: Any) -> Tensor: ...
+
+
+Inputs = Tensor | Files
+
+
+def as_inputs(inputs: Any) -> Inputs:
+    """Arrays as tensors; files as they are."""
+    if isinstance(inputs, np.ndarray):
+        inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+    if isinstance(inputs, Tensor):
+        if inputs.dim() < 2:
+            raise LLPError(
+                f"inputs has shape {tuple(inputs.shape)}; expected features (rows, D) or images "
+                "(rows, C, H, W)"
+            )
+        if inputs.dtype == torch.uint8 or inputs.dtype.is_floating_point:
+            return inputs
+        return inputs.to(torch.float32)
+    if hasattr(inputs, "load") and hasattr(inputs, "nbytes"):
+        return inputs  # type: ignore[no-any-return]
+    raise LLPError(
+        f"inputs is a {type(inputs).__name__}; pass a tensor or an array of features or images, "
+        "or llpkit.datasets.ImageFiles"
+    )
+
+
+class Feed:
+    """Gives the inputs of any rows, on the training device.
+
+    Args:
+        inputs: What there is.
+        device: Where it is wanted.
+        resident: Keep all of it on the device: ``True``, ``False``, or ``"auto"``, which does so if
+            it takes no more than half of the device's free memory.
+        workers: Processes that read files, where files are not resident.
+    """
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        device: torch.device,
+        resident: bool | str = "auto",
+        workers: int = 2,
+    ) -> None:
+        size = inputs.nbytes
+        if resident not in (True, False, "auto"):
+            raise LLPError(f'resident = {resident!r}; give True, False or "auto"')
+        self.resident = size <= _free_memory(device) // 2 if resident == "auto" else bool(resident)
+        self.device = device
+        self.workers = workers
+        self.inputs = inputs
+        if self.resident:
+            whole = inputs if isinstance(inputs, Tensor) else inputs.load(range(len(inputs)))
+            self.inputs = whole.to(device)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The raw inputs of each batch of row numbers, in order."""
+        if isinstance(self.inputs, Tensor):
+            for rows in batches:
+                if self.resident:
+                    yield self.inputs[rows]
+                elif self.device.type == "cuda":
+                    some = self.inputs[rows.cpu()].pin_memory()
+                    yield some.to(self.device, non_blocking=True)
+                else:
+                    yield self.inputs[rows].to(self.device)
+            return
+        loader = DataLoader(
+            _Reader(self.inputs, [rows.cpu() for rows in batches]),
+            batch_size=None,
+            shuffle=False,
+            num_workers=self.workers if len(batches) > 1 else 0,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # so that it draws nothing from the run's own numbers
+        )
+        for raw in loader:
+            yield raw.to(self.device, non_blocking=True)
+
+
+class _Reader(Dataset[Tensor]):
+    """Batch ``i`` is read in whichever worker is asked for it."""
+
+    def __init__(self, files: Files, batches: list[Tensor]) -> None:
+        self.files = files
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.files.load(self.batches[index])
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:
+            free = next(line for line in lines if line.startswith("MemAvailable"))
+        return int(free.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return 4 * 2**30
+
+
+class Preprocess(nn.Module):
+    """Raw inputs as the network sees them: floats, centred and scaled channel by channel."""
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    @classmethod
+    def of(cls, sample: Tensor, symmetric: bool = False) -> "Preprocess":
+        """Fitted to some raw inputs; ``symmetric`` puts images into ``[-1, 1]`` instead."""
+        x = to_float(sample)
+        axes = [0, *range(2, x.dim())]
+        mean = x.mean(axes, keepdim=True)[0]
+        scale = x.std(axes, correction=0, keepdim=True)[0]
+        if symmetric and x.dim() > 2:
+            mean, scale = torch.full_like(mean, 0.5), torch.full_like(scale, 0.5)
+        return cls(mean, torch.where(scale > 0, scale, 1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.scale
+
+
+def to_float(raw: Tensor) -> Tensor:
+    """uint8 images as floats in ``[0, 1]``; floats in single precision."""
+    return raw.to(torch.float32) / 255 if raw.dtype == torch.uint8 else raw.to(torch.float32)
+
+
+AT_ONCE = 2**24
+"""Input values that a CUDA device prepares at once: enough to keep it busy, few enough to hold."""
+
+Views = tuple[Tensor, Tensor | None]
+"""A batch, and the same instances under the strong augmentation where a method asks for it."""
+
+
+class Pipeline:
+    """Reads, augments and preprocesses the inputs of training steps.
+
+    Args:
+        feed: The raw inputs.
+        preprocess: Comes last.
+        augment: Applied to float batches.
+        strong: Makes the second view, if there is one.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        preprocess: Preprocess,
+        augment: Augmentation | None = None,
+        strong: Augmentation | None = None,
+    ) -> None:
+        self.feed, self.preprocess = feed, preprocess
+        self.augment, self.strong = augment, strong
+
+    def views(self, raw: Tensor) -> Views:
+        """The inputs of one batch, ready for the network."""
+        x = to_float(raw)
+        weak = x if self.augment is None else self.augment(x)
+        strong = None if self.strong is None else self.preprocess(self.strong(x))
+        return self.preprocess(weak), strong
+
+    def stream(self, rows: Sequence[Tensor]) -> Iterator[Views]:
+        """The inputs of each batch of row numbers, in order."""
+        for raw in self.feed.stream(rows):
+            yield self.views(raw)
+
+    def stream_equal(self, rows: Sequence[Tensor]) -> Iterator[Views]:
+        """The same for batches of one size, of which a CUDA device prepares many at once.
+
+        A user's own augmentation may do something to a batch as a whole, so it gets its batches one
+        by one.
+        """
+        own = (self.augment, self.strong)
+        known = all(augment is None or isinstance(augment, Augment) for augment in own)
+        many = 1
+        if rows and self.feed.resident and self.feed.device.type == "cuda" and known:
+            assert isinstance(self.feed.inputs, Tensor)
+            values = len(rows[0]) * prod(self.feed.inputs.shape[1:])
+            many = max(1, AT_ONCE // max(1, values))
+        groups = [rows[i : i + many] for i in range(0, len(rows), many)]
+        for raw, group in zip(
+            self.feed.stream([torch.cat(list(g)) for g in groups]), groups, strict=True
+        ):
+            weak, strong = map(_channels_last, self.views(raw))
+            assert weak is not None
+            size = len(group[0])
+            seconds = [None] * len(group) if strong is None else strong.split(size)
+            yield from zip(weak.split(size), seconds, strict=True)
+
+    def logits(self, network: nn.Module, rows: Sequence[Tensor], num_classes: int | None) -> Tensor:
+        """Logits of batches of rows without augmentation; see :func:`forward`."""
+        return forward(network, self.preprocess, self.feed, rows, num_classes)
+
+
+def _channels_last(x: Tensor | None) -> Tensor | None:
+    if x is None or x.dim() != 4:
+        return x
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def forward(
+    network: nn.Module,
+    preprocess: Preprocess,
+    feed: Feed,
+    batches: Sequence[Tensor],
+    num_classes: int | None,
+) -> Tensor:
+    """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
+    training = network.training
+    network.eval()
+    with torch.no_grad():
+        parts = [
+            as_logits(network(preprocess(to_float(raw))), num_classes).float()
+            for raw in feed.stream(batches)
+        ]
+    network.train(training)
+    if not parts:
+        return torch.zeros((0,) if num_classes is None else (0, num_classes))
+    return torch.cat(parts)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """``(n,)`` of the positive class, or ``(n, K)``."""
+    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)

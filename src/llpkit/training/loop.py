@@ -1,0 +1,292 @@
+"""The training loop: short, resumable, and blind to instance labels."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, cast
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from llpkit.bags import Bags
+from llpkit.errors import Diverged, LLPError
+from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
+from llpkit.recipe import Recipe
+from llpkit.training.batches import Step, epoch_seed, plan_bags, plan_instances
+from llpkit.training.callbacks import Callback, Row, plain_row
+from llpkit.training.check import check_finite
+from llpkit.training.checkpoint import Checkpoint, load_weights
+from llpkit.training.cuda_graph import Steps
+from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
+from llpkit.training.measures import Measures
+
+_WORTH_A_SYNC = 0.1
+"""Seconds of training from which a checkpoint waits for the disk, which takes milliseconds: a power
+failure then costs one epoch, and where epochs are shorter a few minutes."""
+
+
+class Session:
+    """One training run: everything that changes while a network is trained, and the loop over it.
+
+    All randomness of epoch ``e`` is drawn after seeding with the run's seed and ``e``, so a run
+    that resumes at an epoch continues exactly as one that never stopped.
+
+    Args:
+        recipe: What determines the result.
+        fabric: Device and precision.
+        network: The network being trained, set up by ``fabric``.
+        learner: The same network, perhaps compiled, with its optimiser.
+        scheduler: Stepped after every epoch.
+        method: Prepared for the task.
+        task: What there is to learn.
+        pipeline: The inputs.
+        held_out: Bags that select the epoch, on the training device.
+        callbacks: Called after every epoch.
+        checkpoint: Where the state is kept.
+        pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
+        cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        fabric: Fabric,
+        network: nn.Module,
+        learner: Learner,
+        scheduler: Any,
+        method: Method,
+        task: Task,
+        pipeline: Pipeline,
+        *,
+        held_out: Bags | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Checkpoint | None = None,
+        pad: bool = False,
+        cuda_graph: bool = False,
+    ) -> None:
+        self.recipe, self.fabric, self.network, self.learner = recipe, fabric, network, learner
+        self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
+        self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
+        self.pad, self.cuda_graph = pad, cuda_graph
+        self.epochs = recipe.epochs
+        self.history: list[Row] = []
+        self.first_epoch = 0
+        self.stop = False
+        self.best: dict[str, Any] | None = None
+        self.measures = Measures(task.bags, recipe.measure)
+        self._host_bags = task.bags.to("cpu")
+        self._order = torch.Generator()  # draws the order of the instances and nothing else
+
+    @property
+    def model(self) -> nn.Module:
+        """The network that predicts, is selected and is returned: perhaps a teacher."""
+        return self.network if self.method.model is None else self.method.model
+
+    def resume(self) -> None:
+        """Continue from the checkpoint, if there is one."""
+        state = None if self.checkpoint is None else self.checkpoint.load()
+        if state is None:
+            return
+        assert self.checkpoint is not None
+        load_weights(self.network, state["network"], self.checkpoint.path)
+        self.learner.optimizer.load_state_dict(state["optimizer"])
+        for group in self.learner.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"] = group["lr"].to(self.task.device)
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        self.method.load_state_dict(state["method"])
+        self.history = json.loads(state["history"])
+        self.best = state["best"]
+        self.first_epoch = len(self.history)
+        self.stop = state["stop"]
+
+    def run(self) -> None:
+        """Train to the last epoch, or until patience or a callback ends it."""
+        device = self.task.device
+        shape = (self.task.bags.num_instances, self.task.num_classes)
+        self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
+        with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
+            for callback in self.callbacks:
+                callback.on_start(self)
+            try:
+                for epoch in range(self.first_epoch + 1, self.epochs + 1):
+                    if self.stop:
+                        break
+                    self._order.manual_seed(epoch_seed(self.recipe.seed, epoch))
+                    torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1))
+                    self._epoch(epoch)
+            finally:
+                for callback in self.callbacks:
+                    callback.on_end(self)
+
+    def _on_device(self) -> AbstractContextManager[Any]:
+        """On a CUDA device: a stream of its own, which a recording needs, and tuned kernels."""
+        stack = ExitStack()
+        if self.task.device.type == "cuda":
+            before = torch.cuda.current_stream(self.task.device)
+            stream = torch.cuda.Stream(self.task.device)
+            stream.wait_stream(before)
+            stack.callback(before.wait_stream, stream)
+            stack.enter_context(torch.cuda.stream(stream))
+            cudnn = torch.backends.cudnn
+            if self.pad and not cudnn.deterministic:
+                # Tuning pays off for one shape; for many it would start over at every step.
+                flags = cudnn.flags(cudnn.enabled, True, allow_tf32=cudnn.allow_tf32)
+                stack.enter_context(flags)
+        return stack
+
+    def _epoch(self, epoch: int) -> None:
+        row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
+        start = time.perf_counter()
+        loss, logits = self._train()
+        if self.method.wants_pass:
+            logits = self.bag_logits(self.task.bags)
+        log_p = self.method.end_epoch(logits)
+        row["loss"] = float(loss)  # waits for the device
+        row["seconds"] = time.perf_counter() - start
+
+        start = time.perf_counter()
+        if bool(logits.isnan().any()):  # no measure can take these
+            raise self._diverged(row["loss"], " and some logits are NaN")
+        row.update(self.measures.training(logits, log_p))
+        measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
+        # Where there is no baseline, the likelihood is out of reach and its NaN means nothing.
+        if not (math.isfinite(row["loss"]) and (math.isfinite(measured) or math.isnan(base))):
+            more = f" and the bag log-likelihood {measured}" if "log_likelihood" in row else ""
+            raise self._diverged(row["loss"], more)
+        if self.held_out is not None:
+            unseen = self.bag_logits(self.held_out)
+            row.update(self.measures.of(unseen, self.held_out, "held_out_"))
+        row["measure_seconds"] = time.perf_counter() - start
+
+        if self.scheduler is not None:
+            self.scheduler.step()
+        self._keep_best(row)
+        for callback in self.callbacks:
+            callback.on_epoch(self, row)
+        self.history.append(plain_row(row))
+        if self.checkpoint is not None:
+            self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
+
+    def _train(self) -> tuple[Tensor, Tensor]:
+        """One pass over the training data: mean loss, and the logits as they were in each step."""
+        self.learner.network.train()
+        if self.method.model is not None:
+            self.method.model.train(False)
+        plan, steps = self._plan(), self._steps
+        usual = [step for step in plan if not step.large]
+        rows = self._rows([step.positions for step in usual])
+        views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
+        steps.begin_epoch()
+        try:
+            for step in plan:
+                if step.large:
+                    self._large(step)
+                else:
+                    steps(step, self.task.bags.evidence, *next(views))
+        except LLPError as error:
+            # A NaN loss spoils the weights, and the next step would blame the network.
+            loss = float(steps.loss)
+            if not math.isfinite(loss):
+                raise self._diverged(loss) from error
+            raise
+        return steps.loss.clone(), steps.logits[:-1].clone()
+
+    def _plan(self) -> list[Step]:
+        size, device, order = self.task.batch_size, self.task.device, self._order
+        if self.method.batches == "instances":
+            return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
+        pieces = isinstance(self.method, BagMethod)
+        return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
+
+    def _rows(self, positions: list[Tensor]) -> list[Tensor]:
+        """Rows of the table, in one look-up and not one per step."""
+        if not positions:
+            return []
+        rows = self.task.bags.rows[torch.cat(positions)]
+        return list(rows.split([len(p) for p in positions]))
+
+    def _large(self, step: Step) -> None:
+        """A step on one bag that is larger than a batch."""
+        assert step.offsets is not None
+        assert step.bags is not None
+        evidence = self.task.bags.evidence[step.bags]
+        bag = LargeBag(self._chunks(step.positions), step.positions, step.offsets, evidence)
+        method = cast(BagMethod, self.method)
+        loss, logits = method.large_step(bag, self.learner, self.task.num_classes)
+        self._steps.keep(step, loss, logits)
+
+    def _chunks(self, positions: Tensor) -> Callable[[], Iterator[Tensor]]:
+        pieces = [self.task.bags.rows[p] for p in positions.split(self.task.batch_size)]
+        return lambda: (weak for weak, _ in self.pipeline.stream(pieces))
+
+    def bag_logits(self, bags: Bags) -> Tensor:
+        """Logits of bags in engine order, without gradient or augmentation."""
+        rows = list(bags.rows.split(max(self.task.batch_size, 512)))
+        with self._precision():
+            return self.pipeline.logits(self.model, rows, self.task.num_classes)
+
+    def logits(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
+        feed = inputs
+        if not isinstance(inputs, Feed):
+            given = as_inputs(inputs)
+            check_finite(given)
+            feed = Feed(given, self.task.device, resident=False)
+        rows = list(torch.arange(len(feed), device=feed.device).split(512))
+        pipeline = Pipeline(feed, self.pipeline.preprocess)
+        with self._precision():
+            return pipeline.logits(self.model, rows, self.task.num_classes)
+
+    def predict(self, inputs: Any) -> Tensor:
+        """Probabilities of some inputs by the network as it is now."""
+        return probabilities(self.logits(inputs))
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Fabric sees to the precision of the network; that of another model needs a context."""
+        return ExitStack() if self.method.model is None else self.learner.autocast()
+
+    def _keep_best(self, row: Row) -> None:
+        """Remember the weights with the best likelihood of held-out bags; stop after patience."""
+        if self.held_out is None:
+            return
+        value, patience = row["held_out_log_likelihood"], self.recipe.patience
+        if self.best is None or value > self.best["value"]:
+            weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+            self.best = {"epoch": row["epoch"], "value": value, "model": weights}
+        elif patience is not None and row["epoch"] - self.best["epoch"] >= patience:
+            self.stop = True
+
+    def restore_best(self) -> int:
+        """Give the model the weights of the selected epoch; the number of that epoch."""
+        if self.best is None:
+            return len(self.history)
+        self.model.load_state_dict(self.best["model"])
+        epoch: int = self.best["epoch"]
+        return epoch
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "network": self.network.state_dict(),
+            "optimizer": self.learner.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "method": self.method.state_dict(),
+            "history": json.dumps(self.history),  # torch would inspect every number of it
+            "best": self.best,
+            "stop": self.stop,
+        }
+
+    def _diverged(self, loss: float, more: str = "") -> Diverged:
+        rate = float(self.learner.optimizer.param_groups[0]["lr"])
+        cause = "extreme values in the inputs"
+        if not type(self.method).__module__.startswith("llpkit."):
+            name = type(self.method).__name__
+            cause = f"a logarithm of zero or a division by zero in the loss of {name}"
+        return Diverged(
+            f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
+            f"(now {rate:g}) or look for {cause}"
+        )

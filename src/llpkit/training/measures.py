@@ -1,0 +1,78 @@
+"""What is measured after every epoch: bag likelihoods, beside those of a constant rate."""
+
+from typing import Any
+
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.evaluation import (
+    baseline_log_likelihood,
+    constant_rate,
+    mean_log_likelihood,
+    measurable,
+    proportion_error,
+)
+from llpkit.likelihood.budget import cost, even_sample
+from llpkit.training.batches import positions_of
+from llpkit.training.inputs import probabilities
+
+Row = dict[str, Any]
+
+BUDGET = 2**22
+"""States of the exact recursion that measuring the training bags may cost per epoch: with K
+classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
+
+
+class Measures:
+    """Measures the training bags and the held-out bags of a run.
+
+    Args:
+        bags: The training bags, on the training device.
+        which: Training bags to measure: ``"auto"`` (within :data:`BUDGET`), ``"all"`` or ``"off"``.
+    """
+
+    def __init__(self, bags: Bags, which: str) -> None:
+        self.bags, self.which = bags, which
+        self._host = bags.to("cpu")
+        self.rate = constant_rate(self._host)
+        self._baselines: dict[str, float] = {}
+        self._sample = self._sampled()
+
+    def _sampled(self) -> tuple[Bags, Tensor] | None:
+        """An even sample of the bags and the positions of its instances, if not all are cheap."""
+        host = self._host
+        if self.which != "auto" or host.num_classes in (None, 2):
+            return None
+        chosen = even_sample(cost(host.evidence, host.sizes), BUDGET)
+        if len(chosen) == len(host):
+            return None
+        positions = positions_of(host, chosen)[0]
+        return host[chosen].to(self.bags.device), positions.to(self.bags.device)
+
+    def training(self, logits: Tensor, log_p: Tensor | None) -> Row:
+        """Of the training bags, by logits in engine order.
+
+        Args:
+            logits: ``(N,)`` or ``(N, K)``.
+            log_p: Exact log-likelihoods ``(B,)`` where the method has computed them.
+        """
+        if self.which == "off":
+            return {}
+        if log_p is not None or self._sample is None:
+            return self.of(logits, self.bags, "", log_p)
+        some, positions = self._sample
+        row = self.of(logits[positions], some, "")
+        row["proportion_error"] = proportion_error(probabilities(logits), self.bags)
+        return row | {"measured_bags": len(some)}
+
+    def of(self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None) -> Row:
+        """Of some bags; ``prefix`` begins the names of the measures."""
+        if prefix not in self._baselines:  # the same in every epoch
+            base = baseline_log_likelihood(bags, self.rate)
+            self._baselines[prefix] = float(base[measurable(bags).cpu()].mean())
+        mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p.mean())
+        return {
+            f"{prefix}log_likelihood": mean,
+            f"{prefix}baseline_log_likelihood": self._baselines[prefix],
+            f"{prefix}proportion_error": proportion_error(probabilities(logits), bags),
+        }

@@ -1,0 +1,77 @@
+"""scikit-learn's own checks of estimators, one test per check.
+
+They fit labels, not bags, so a classifier inside EM is fitted once, as it is: one linear model
+stands for all of them. Boosting has code of its own (``rounded``), and a classifier without
+probabilities runs EM.
+"""
+
+import os
+import subprocess
+import sys
+import unittest
+
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+from llpkit.estimators import (
+    AlterSVMClassifier,
+    DLLPClassifier,
+    InvCalClassifier,
+    LLPClassifier,
+    LLPLogisticRegression,
+    MeanMapClassifier,
+)
+
+ESTIMATORS = [
+    LLPLogisticRegression(),
+    LLPClassifier(LogisticRegression()),
+    LLPClassifier(HistGradientBoostingClassifier(max_iter=10), random_state=0),
+    LLPClassifier(SVC(), out_of_fold=False, max_iter=2),
+    InvCalClassifier(),
+    InvCalClassifier(kernel="rbf"),
+    AlterSVMClassifier(n_init=2, random_state=0),
+    AlterSVMClassifier(kernel="rbf", C_p=10, n_init=2, random_state=0),
+    MeanMapClassifier(),
+    MeanMapClassifier(laplacian=0.1),
+    DLLPClassifier(),
+    DLLPClassifier(hidden_layer_sizes=(4,), max_iter=20, random_state=0),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # of unscaled features, and numbers taken for labels
+@parametrize_with_checks(ESTIMATORS)
+def test_check(estimator, check):
+    try:
+        check(estimator)
+    except unittest.SkipTest:
+        assert check.func.__name__ == "check_array_api_input"  # which has a test of its own, below
+
+
+ARRAY_API = """
+import runpy, sys
+sys.path[:0] = {path!r}
+module = runpy.run_path({file!r})
+for each in module["ESTIMATORS"]:
+    for estimator, check in module["estimator_checks_generator"](each):
+        if check.func.__name__ == "check_array_api_input":
+            check(estimator)
+            print("passed")
+"""
+
+
+def test_arrays_of_other_libraries():
+    """In a process of its own, as SciPy's support has to be switched on before the import."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ARRAY_API.format(path=sys.path, file=__file__)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    checks = [c.func.__name__ for _, c in estimator_checks_generator(ESTIMATORS[0])]
+    expected = checks.count("check_array_api_input") * len(ESTIMATORS)
+    assert done.stdout.count("passed") == expected

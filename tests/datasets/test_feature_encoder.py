@@ -63,12 +63,6 @@ def test_rare_levels_share_a_feature_that_new_ones_have_too(write):
     assert encoder.notes(new) == []
 
 
-def test_an_encoder_that_always_had_a_feature_for_others_keeps_it():
-    column = {"kind": "category", "name": "job", "levels": ["a"], "missing": False}
-    text = json.dumps({"format": "llpkit features 1", "columns": [column]})
-    assert FeatureEncoder.from_json(text).feature_names == ["job = a", "job is other"]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -260,7 +260,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         (
             ["b,0,0", "a,2,0"],
             {},
-            "row 2 (header not counted), column 'n' = 2 but bag 'a' has 1 row; no count can pass",
+            "row 2 (header not counted), column 'n' = 2 but bag 'a' has 1 row; are rows of the bag",
         ),
         (
             ["b,0,0", "a,1,0", "a,2,0"],
@@ -270,8 +270,12 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         ),
         (["a,1,0", "a,,0"], {}, "row 2 (header not counted), column 'n' = nothing but row 1"),
         (["a,,0", "a,,0"], {}, "row 1 (header not counted), column 'n' is empty; give the count"),
-        (["a,0.5,0", "a,0.5,0"], {}, "column 'n' = 0.5 is not a count; a count is a whole number"),
-        (["a,-1,0"], {}, "column 'n' = -1 is not a count"),
+        (
+            ["a,0.5,0", "a,0.5,0"],
+            {},
+            "column 'n' = 0.5 of bag 'a' is not a whole number; give whole",
+        ),
+        (["a,-1,0"], {}, "column 'n' = -1 of bag 'a' is negative"),
         (["a,inf,0"], {}, "column 'n' = 'inf' is not a number"),
         (["a,1,0", "a,1,1", "a,1,1O"], {}, "column 'x' = '1O' is not a number, but 2 values of"),
         (["a,1,0", "a,1,y"], {"numeric": ["x"]}, "row 2 (header not counted), column 'x' = 'y' is"),
@@ -323,8 +327,8 @@ def test_several_classes(write):
     assert data.bags.counts.tolist() == [[1, 0, 1], [0, 1, 0]]
     wrong = write("u.csv", ["bag,red,green,x", "p,0,1,0", "q,1,1,0"])
     assert (
-        "row 2 (header not counted), column 'red' and its neighbours: 1, 1 in all classes, but bag "
-        "'q' has 1 row; the counts must sum to that"
+        "row 2 (header not counted), column 'red' and its neighbours = 1, 1 but bag 'q' has 1 "
+        "row; the counts of all classes must sum to that"
     ) in refusal(features, wrong, count=["red", "green"])
 
 
@@ -358,8 +362,8 @@ def test_proportions(write):
     loose = features(write("t.csv", rows), count=None, proportion="p", decimals=3)
     assert not loose.bags.evidence.is_exact or loose.bags.counts.tolist() == [1, 1]
     for value, message in (
-        ("50", "row 1 (header not counted), column 'p' = 50 is not a proportion from 0 to 1"),
-        ("", "column 'p' = nothing is not a proportion"),
+        ("50", "row 1 (header not counted), column 'p' = 50 of bag 'a' is not between 0 and 1"),
+        ("", "column 'p' is empty; give the proportion"),
         ("0.4", "'a'"),
     ):
         table = write("u.csv", ["bag,p,x", f"a,{value},0", f"a,{value},0"])
@@ -394,7 +398,7 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
         ([*COUNTS, "0,d"], "counts.csv: row 4 (header not counted), column 'bag' = 'd' but no row"),
         (
             [*COUNTS, "1,a"],
-            "row 4 (header not counted), column 'bag' = 'a' stands in row 2 already",
+            "row 4 (header not counted), column 'bag' = 'a' is in row 2 already",
         ),
         (
             [*COUNTS[:3], "2,b"],

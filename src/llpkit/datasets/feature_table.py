@@ -10,7 +10,7 @@ from llpkit.datasets.base import DataSet
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
-from llpkit.tables.features import same_in_bags, usable
+from llpkit.tables.selection import same_in_bags, usable
 
 
 @register(

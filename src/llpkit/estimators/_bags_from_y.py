@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
-from llpkit._bag_input import Groups, Speech, _read, checked_evidence, group
+from llpkit._arrays import read
+from llpkit._counts import CountNaming
+from llpkit._groups import Groups, group
+from llpkit._support import checked_evidence
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
@@ -21,7 +24,7 @@ _AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
 
 
 @dataclass(frozen=True)
-class _Rows(Speech):
+class _Rows(CountNaming):
     """Messages that name the first row ``(B,)`` of a bag, as a user of ``y`` and ``groups`` can."""
 
     rows: Array = field(kw_only=True)
@@ -31,7 +34,7 @@ class _Rows(Speech):
         return f"y is a count; for proportions give {_AS_EVIDENCE}, for a missing count Evidence"
 
     @property
-    def shares(self) -> str:
+    def for_shares(self) -> str:
         return f"give {_AS_EVIDENCE}"
 
     @property
@@ -44,8 +47,7 @@ class _Rows(Speech):
     def bag(self, b: int) -> str:
         return f"bag {self.ids[b]!r}"
 
-    def entry(self, name: str, value: object, *index: int) -> str:
-        del name  # it is y, whatever it is called further on
+    def entry(self, value: object, *index: int) -> str:
         where = "".join(f"[{k}]" for k in (int(self.rows[index[0]]), *index[1:]))
         return f"y{where} = {value}"
 
@@ -80,7 +82,7 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
     if isinstance(y, Bags):
         raise LLPError("y is Bags; give y = bags.evidence, and the bag of every row as groups")
     if not isinstance(y, Evidence):
-        y = _read(y, "y")
+        y = read(y, "y")
         if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
             return _labelled(X, y, classes)
     bags = _grouped(X, y, np.arange(num_rows(X)) if groups is None else groups)

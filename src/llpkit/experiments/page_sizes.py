@@ -49,14 +49,18 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     return [
         Section(
             "Accuracy against bag size",
-            [Figures(present(figures)), tables[0], Details("More tables", tables[1:])],
+            [
+                Figures(present(figures)),
+                tables[0],
+                Details("More tables", tables[1:]),
+                Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
+            ],
             f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
             f"Intervals are {LEVEL:.0%}, from {FEWEST} folds on, and allow for overlapping "
             "training sets. At one size methods are paired by fold. Bags of another size are other "
             "bags: between sizes nothing is paired, steps have Welch's interval, and the slope is "
             "that of a line through all runs over the logarithm of the size.",
         ),
-        _curves(runs, sizes, label, look),
     ]
 
 
@@ -158,7 +162,7 @@ def _columns(sizes: Sequence[int], spec: str, better: str = "") -> list[Column]:
     return [Column(f"n_{n}", f"n = {n}", spec=spec, better=better) for n in sizes]  # type: ignore[arg-type]
 
 
-def _curves(runs: Runs, sizes: Sequence[int], label: str, look: Mapping[str, Style]) -> Section:
+def _curves(runs: Runs, sizes: Sequence[int], label: str, look: Mapping[str, Style]) -> Figures:
     figures = []
     for size in sizes:
         own = {name: by_size(records).get(size, []) for name, records in runs.items()}
@@ -170,4 +174,4 @@ def _curves(runs: Runs, sizes: Sequence[int], label: str, look: Mapping[str, Sty
             name, title = f"{label}-bags-of-{size}-{short}", f"{what}, n = {size}"
             percent = key == "test_accuracy"
             figures.append(epoch_curves(every, look, name, title, key, percent=percent))
-    return Section("Learning curves by bag size", [Figures(present(figures))])
+    return Figures(present(figures))

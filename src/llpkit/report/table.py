@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-PHONE = 42  # characters that fit side by side on a phone
+PHONE = 345  # pixels of a table on a phone
+LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # pixels, at most: fonts differ
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,14 @@ class Table:
     @property
     def wide(self) -> bool:
         """Whether a phone has no room for the columns side by side."""
-        widths = [float(max(len(head) for head, _ in self.rows))] if self.rows else []
+        pixels = 20.0 + max((LETTER * len(head) for head, _ in self.rows), default=0.0)
         for i, column in enumerate(self.columns):
-            cells = [max(len(row[i].text), 0.8 * len(row[i].small)) for _, row in self.body]
-            widths.append(max([*cells, *map(len, column.head.split())]))
-        return sum(widths) + 2.4 * len(widths) > PHONE
+            cells = [row[i] for _, row in self.body]
+            texts = [LETTER * len(cell.text) for cell in cells]
+            small = [SMALL_LETTER * len(cell.small) for cell in cells]
+            head = [LETTER * len(word) for word in column.head.split()]
+            pixels += PADDING + max(texts + small + head)
+        return pixels > PHONE
 
     def records(self) -> list[dict[str, Any]]:
         """One mapping per row for a CSV file, with full precision."""

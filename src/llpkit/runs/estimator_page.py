@@ -37,7 +37,7 @@ from llpkit.runs.estimator import (
 from llpkit.runs.measures import how_measured, mean_baseline, probability_of
 from llpkit.runs.page_parts import calibration, closing, facts, result, title
 from llpkit.tables import FeatureEncoder
-from llpkit.tables.features import NumberColumn
+from llpkit.tables.columns import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8  # bags on the wall

@@ -183,7 +183,7 @@ class Wall:
 
 @dataclass(frozen=True)
 class Opening:
-    """One bag of a wall in three steps: what is known, what is predicted, what is true."""
+    """One bag of a wall in three steps: its count, the predictions, the truth."""
 
     wall: Wall
     kind: ClassVar[str] = "opening"

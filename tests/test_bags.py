@@ -761,7 +761,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags([0, 2, 4], [0, 0], ids="xy"), "ids is a str"),
         # offsets and rows
         (lambda: Bags([0, 3, 2], [0, 0]), r"offsets\[2\] = 2 is below offsets\[1\] = 3, so bag 1"),
-        (lambda: Bags([1, 3], [0]), r"offsets\[0\] = 1 but offsets must start at 0"),
+        (lambda: Bags([1, 3], [0]), r"offsets\[0\] = 1; offsets start at 0"),
         (lambda: Bags([0], []), r"offsets has shape \(1,\); give B \+ 1 numbers for B > 0 bags"),
         (lambda: Bags([], []), r"offsets has shape \(0,\)"),
         (lambda: Bags([[0, 1]], [0]), r"offsets has shape \(1, 2\)"),
@@ -776,8 +776,8 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 for the second time"),
         (lambda: Bags([0, 2], [0], num_rows=1), r"rows\[1\] = 1 but the table has 1 rows"),
-        (lambda: Bags([0, 2], [0], num_rows=2.5), r"num_rows = 2\.5 is not a whole number"),
-        (lambda: Bags([0, 2], [0], num_rows=-1), "num_rows = -1 but it must be at least 0"),
+        (lambda: Bags([0, 2], [0], num_rows=2.5), r"num_rows = 2\.5; give a whole number"),
+        (lambda: Bags([0, 2], [0], num_rows=-1), "num_rows = -1; give a whole number from"),
         # labels
         (
             lambda: Bags.from_labels([0, 2, 1], [1, 1, 1]),
@@ -794,14 +794,17 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags.from_labels([[0, 1]], [1]), r"labels has shape \(1, 2\)"),
         (
             lambda: Bags.from_labels([0], [1], num_classes=1),
-            "num_classes = 1 but it must be at leas",
+            "num_classes = 1; give a whole number from",
         ),
-        (lambda: Bags.from_labels([0], [1], num_classes="3"), "num_classes = '3' is not a whole"),
+        (
+            lambda: Bags.from_labels([0], [1], num_classes="3"),
+            "num_classes = '3'; give a whole number",
+        ),
         # proportions
         (
             lambda: Bags.from_proportions(["x"] * 4, {"x": 0.3}),
             r"proportions\['x'\] = 0\.3 of bag 0 \(id 'x'\) makes 1\.2 of its 4 instances, not a "
-            r"whole count; raise tolerance, or give the decimals",
+            r"whole count; if it was rounded, use decimals=1",
         ),
         (
             lambda: Bags.from_proportions([0, 1], [0, 35]),
@@ -839,7 +842,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_proportions([0] * 3, [0.3333], decimals=2),
-            r"proportions\[0\] = 0\.3333 of bag 0 has more than 2 decimals; raise decimals",
+            r"proportions\[0\] = 0\.3333 of bag 0 has more decimals; use decimals=4",
         ),
         (
             lambda: Bags.from_proportions([0], [1], tolerance=0.5),
@@ -851,14 +854,14 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_proportions([0], [1], decimals=-1),
-            "decimals = -1 but it must be from 0",
+            "decimals = -1; give a whole number from 0",
         ),
         # selecting, splitting, joining
-        (lambda: toy()[4], "index = 4 but it must be from -4 to 3"),
-        (lambda: toy()[-5], "index = -5 but it must be from -4 to 3"),
+        (lambda: toy()[4], "index = 4; give a whole number from -4 to 3"),
+        (lambda: toy()[-5], "index = -5; give a whole number from -4 to 3"),
         (lambda: toy()[[0, 4]], r"index\[1\] = 4 but there are 4 bags, numbered from 0"),
         (lambda: toy()[[0, 0.5]], r"index\[1\] = 0\.5 is not a whole number"),
-        (lambda: toy()[torch.tensor(0.5)], r"index = tensor\(0\.5000\) is not a whole number"),
+        (lambda: toy()[torch.tensor(0.5)], r"index = tensor\(0\.5000\); give a whole number"),
         (lambda: toy()["a"], "index = 'a' is not a number"),
         (lambda: toy()[[1, 1]], "bag 1 is selected twice; a row is in one bag only"),
         (lambda: toy()[[1, -3]], "bag 1 is selected twice"),
@@ -870,9 +873,9 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: toy().split(float("nan"), 0), "fraction = nan; give a number"),
         (lambda: toy().split("half", 0), "fraction = 'half'; give a number"),
         (lambda: toy().split(0.1, 0), r"fraction = 0\.1 of 4 bags leaves a part without bags"),
-        (lambda: toy().kfold(1), "k = 1 but it must be from 2 to 4"),
-        (lambda: toy().kfold(5), "k = 5 but it must be from 2 to 4"),
-        (lambda: toy().kfold(2.0), r"k = 2\.0 is not a whole number"),
+        (lambda: toy().kfold(1), "k = 1; give a whole number from 2 to 4"),
+        (lambda: toy().kfold(5), "k = 5; give a whole number from 2 to 4"),
+        (lambda: toy().kfold(2.0), r"k = 2\.0; give a whole number"),
         (lambda: toy().kfold(2, "seed"), "generator = 'seed'; give a torch.Generator or a seed"),
         (lambda: toy().shuffle(np.random.default_rng(0)), "generator = .*give a torch.Generator"),
         (lambda: toy().shuffle(None), "generator = None; give a torch.Generator"),
@@ -882,13 +885,19 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags.concat(toy()), "Bags.concat needs Bags"),
         (lambda: Bags.concat([toy(), Bags([0, 1], [[1, 0]])]), "number of classes"),
         # random bags
-        (lambda: random_bags([0, 1], 3, generator=0), "size = 3 but it must be from 1 to 2"),
-        (lambda: random_bags([0, 1], 0, generator=0), "size = 0 but it must be from 1 to 2"),
-        (lambda: random_bags([0, 1], (2, 1), generator=0), "size = 1 but it must be from 2 to 2"),
-        (lambda: random_bags([0, 1], (1, 2, 3), generator=0), r"size = \(1, 2, 3\) is not a whole"),
+        (lambda: random_bags([0, 1], 3, generator=0), "size = 3; give a whole number from 1 to 2"),
+        (lambda: random_bags([0, 1], 0, generator=0), "size = 0; give a whole number from 1 to 2"),
+        (
+            lambda: random_bags([0, 1], (2, 1), generator=0),
+            "size = 1; give a whole number from 2 to 2",
+        ),
+        (
+            lambda: random_bags([0, 1], (1, 2, 3), generator=0),
+            r"size = \(1, 2, 3\); give a whole number",
+        ),
         (
             lambda: random_bags([0, 1], 1, generator=0, leftover="no"),
-            "leftover = 'no'; give 'keep'",
+            "leftover = 'no'; give keep or drop",
         ),
         (lambda: random_bags([0, 1], 1, generator=None), "generator = None"),
         (lambda: random_bags([], 1, generator=0), r"labels has shape \(0,\)"),

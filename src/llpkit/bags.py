@@ -3,44 +3,29 @@
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._bag_input import (
-    Array,
-    Groups,
-    Seed,
-    Speech,
-    aligned,
-    as_generator,
-    check_shape,
-    check_support,
-    checked_evidence,
-    checked_labels,
-    checked_offsets,
-    checked_rows,
-    group,
-    integer,
-    label_counts,
-    numbered,
-    numbers,
-    permutation,
-    positions,
-    proportion_counts,
-)
+from llpkit._arrays import Array, checked_labels, numbers
+from llpkit._counts import CountNaming
+from llpkit._groups import Groups, aligned, group, numbered
+from llpkit._indices import checked_offsets, checked_rows, positions
+from llpkit._support import checked_evidence, label_counts, proportion_evidence
+from llpkit._validation import one_of, share, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.ragged import bag_index, ranges, to_offsets
+
+Seed = torch.Generator | int
 
 
 class Bag(NamedTuple):
     """One bag: its id, its rows ``(n,)`` in the user's table, its smallest and largest count.
 
-    With ``K`` classes ``low`` and ``high`` are tuples, one count a class.
+    With ``K`` classes ``low`` and ``high`` are tuples, one count per class.
     """
 
     id: Hashable
@@ -106,7 +91,7 @@ class Bags:
             names = [distinct[code] for code in codes]
         if len(names) != len(ends) - 1:
             raise LLPError(f"ids has {len(names)} entries but there are {len(ends) - 1} bags")
-        evidence = checked_evidence(counts, np.diff(ends), Speech(names))
+        evidence = checked_evidence(counts, np.diff(ends), CountNaming(names))
         home = next((x for x in (offsets, counts) if isinstance(x, Tensor | Evidence)), evidence)
         parts = torch.tensor(ends), torch.tensor(table), evidence.to(home.device)
         vars(self).update(vars(Bags._make(*parts, names, num_rows)))
@@ -149,17 +134,13 @@ class Bags:
         tensor([0, 2])
         """
         found = group(groups)
-        values, speech = aligned(counts, found, "counts", ids)
-        return cls._of_groups(found, checked_evidence(values, found.sizes, speech))
+        values, naming = aligned(counts, found, "counts", ids)
+        return cls._of_groups(found, checked_evidence(values, found.sizes, naming))
 
     @classmethod
     def _of_groups(cls, groups: Groups, evidence: Evidence) -> "Bags":
         offsets = to_offsets(torch.from_numpy(groups.sizes))
         return cls._make(offsets, groups.rows, evidence, groups.ids, len(groups.rows))
-
-    def _as_they_appear(self) -> "Bags":
-        """The same bags, none of them empty, in the order of their first rows."""
-        return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
 
     @classmethod
     def from_labels(
@@ -207,12 +188,9 @@ class Bags:
         14
         """
         found = group(groups)
-        values, speech = aligned(proportions, found, "proportions", ids)
-        p = numbers(values, "proportions", speech.entry_of_bag).astype(np.float64)
-        check_shape(p, len(found.ids), "proportions")
-        low, high = proportion_counts(p, found.sizes, tolerance, decimals, speech)
-        evidence = Evidence.exact(low) if decimals is None else Evidence.interval(low, high)
-        check_support(evidence, found.sizes, speech)
+        values, naming = aligned(proportions, found, "proportions", ids)
+        p = numbers(values, "proportions", naming.entry_of_bag).astype(np.float64)
+        evidence = proportion_evidence(p, found.sizes, tolerance, decimals, naming)
         return cls._of_groups(found, evidence)
 
     @classmethod
@@ -264,7 +242,7 @@ class Bags:
     def __getitem__(self, index: Any) -> "Bag | Bags":
         """A :class:`Bag` for an integer; :class:`Bags` for a slice, a list, an array or a mask."""
         if isinstance(index, int | np.integer) or getattr(index, "ndim", 1) == 0:
-            index = integer(index, "index", low=-len(self), high=len(self) - 1)
+            index = whole("index", index, -len(self), len(self) - 1)
             return next(iter(self._select(torch.tensor([index % len(self)]))))
         return self._select(torch.from_numpy(positions(index, len(self))))
 
@@ -318,9 +296,17 @@ class Bags:
         evidence = self.evidence.to(device)
         return Bags._make(self.offsets, self.rows, evidence, self.ids, self.num_rows)
 
+    def in_row_order(self) -> "Bags":
+        """The same bags in the order of their first rows; none may be empty.
+
+        >>> Bags.from_groups(["b", "a", "b"], {"a": 0, "b": 2}).in_row_order().ids
+        ('b', 'a')
+        """
+        return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
+
     def shuffle(self, generator: Seed) -> "Bags":
         """The bags in random order; the order inside a bag stays."""
-        return self._select(permutation(len(self), generator))
+        return self._select(_permutation(len(self), generator))
 
     def split(self, fraction: float, generator: Seed) -> "tuple[Bags, Bags]":
         """Two random parts, the first with this fraction of the bags; each keeps their order.
@@ -329,12 +315,10 @@ class Bags:
         >>> len(train), len(held_out)
         (3, 1)
         """
-        if not isinstance(fraction, Real) or not 0 < fraction < 1:
-            raise LLPError(f"fraction = {fraction!r}; give a number between 0 and 1")
-        first = round(float(fraction) * len(self))
+        first = round(share("fraction", fraction) * len(self))
         if first in (0, len(self)):
             raise LLPError(f"fraction = {fraction} of {len(self)} bags leaves a part without bags")
-        order = permutation(len(self), generator)
+        order = _permutation(len(self), generator)
         return self._select(order[:first].sort()[0]), self._select(order[first:].sort()[0])
 
     def kfold(self, k: int, generator: Seed | None = None) -> "Iterator[tuple[Bags, Bags]]":
@@ -345,10 +329,10 @@ class Bags:
         >>> [len(held_out) for train, held_out in Bags([0, 1, 2, 3], [0, 1, 1]).kfold(2)]
         [2, 1]
         """
-        k = integer(k, "k", low=2, high=len(self))
+        k = whole("k", k, 2, len(self))
         fold = torch.arange(len(self)) * k // len(self)
         if generator is not None:
-            fold = fold[permutation(len(self), generator)]
+            fold = fold[_permutation(len(self), generator)]
         select = self._select
         return (
             (select(torch.where(fold != i)[0]), select(torch.where(fold == i)[0])) for i in range(k)
@@ -367,7 +351,7 @@ def random_bags(
 
     Args:
         labels: 0 or 1, or with ``num_classes`` ``0 … K - 1``; not kept.
-        size: Instances in a bag: a number, or ``(low, high)`` for sizes uniform in that range.
+        size: Instances per bag: a number, or ``(low, high)`` for sizes uniform in that range.
         generator: A generator or a seed.
         leftover: The last bag, when the rows run out before it is full, is kept smaller
             (``"keep"``) or its rows stay outside all bags (``"drop"``).
@@ -379,13 +363,12 @@ def random_bags(
     tensor([2, 2])
     """
     truth = checked_labels(labels, num_classes)
-    if leftover not in ("keep", "drop"):
-        raise LLPError(f"leftover = {leftover!r}; give 'keep' or 'drop'")
+    one_of("leftover", leftover, ("keep", "drop"))
     low, high = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
-    low = integer(low, "size", low=1, high=len(truth))
-    high = integer(high, "size", low=low, high=len(truth))
-    source = as_generator(generator)
-    rows = permutation(len(truth), source)
+    low = whole("size", low, 1, len(truth))
+    high = whole("size", high, low, len(truth))
+    source = _as_generator(generator)
+    rows = _permutation(len(truth), source)
     enough = (len(truth) // low,)
     drawn = torch.randint(low, high + 1, enough, generator=source, device=source.device)
     ends = drawn.cumsum(0).cpu()
@@ -396,3 +379,18 @@ def random_bags(
     rows = rows[: int(ends[-1])]
     evidence = label_counts(truth[rows.numpy()], offsets.diff().numpy(), num_classes)
     return Bags._make(offsets, rows, evidence, range(len(ends)), len(truth))
+
+
+def _as_generator(generator: Any) -> torch.Generator:
+    if isinstance(generator, torch.Generator):
+        return generator
+    if isinstance(generator, int | np.integer) and 0 <= generator < 2**63:
+        return torch.Generator().manual_seed(int(generator))
+    raise LLPError(
+        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
+    )
+
+
+def _permutation(length: int, generator: Any) -> Tensor:
+    source = _as_generator(generator)
+    return torch.randperm(length, generator=source, device=source.device).cpu()

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from llpkit._bag_input import checked_labels, integer, numbers
+from llpkit._arrays import checked_labels, numbers
+from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.likelihood.budget import (
@@ -115,7 +116,7 @@ def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
     >>> calibration([0.25, 0.75], [0, 1], bins=2).error
     0.25
     """
-    bins = integer(bins, "bins", low=1, high=100_000)
+    bins = whole("bins", bins, 1, 100_000)
     given, hit = (x.cpu() for x in _of_instances(probability, truth))
     p = given.double()
     if p.dim() == 2:

@@ -7,6 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from llpkit._arrays import Array, refuse
+from llpkit._counts import CountNaming, exact_counts, whole_counts
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.ragged import ranges, to_offsets
 
@@ -77,7 +80,8 @@ class Evidence:
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
         """
-        return cls.unchecked(count_numbers(counts))
+        y = exact_counts(counts, CountNaming())
+        return cls.unchecked(on_device_of(counts, y))
 
     @classmethod
     def unchecked(cls, counts: Tensor) -> "Evidence":
@@ -91,19 +95,19 @@ class Evidence:
         >>> Evidence.interval(low=[1, 0], high=[2, 5]).high
         tensor([2, 5])
         """
-        first, last = whole_numbers(low, "low"), whole_numbers(high, "high")
+        first, last = whole_tensor(low, "low"), whole_tensor(high, "high")
         if first.shape != last.shape:
             raise LLPError(
                 f"low has shape {tuple(first.shape)} and high has shape {tuple(last.shape)}; "
                 "give one low and one high for every count"
             )
-        if bool((first > last).any()):
-            where = _first_cell(first > last)
-            raise LLPError(
-                f"low{where} = {first[first > last][0]} but high{where} = {last[first > last][0]}; "
-                "swap them"
-            )
-        return cls._uniform(first, last.to(first.device))
+        last = last.to(first.device)
+        refuse(
+            (first > last).cpu().numpy(),
+            lambda *i: f"low{[*i]} = {first[i]} but high{[*i]} = {last[i]}; swap them",
+            "entries",
+        )
+        return cls._uniform(first, last)
 
     @classmethod
     def at_least(cls, low: Any) -> "Evidence":
@@ -112,7 +116,7 @@ class Evidence:
         >>> Evidence.at_least([1, 1]).low
         tensor([1, 1])
         """
-        first = whole_numbers(low, "low")
+        first = whole_tensor(low, "low")
         return cls._uniform(first, torch.full_like(first, NO_BOUND))
 
     @classmethod
@@ -122,9 +126,9 @@ class Evidence:
         >>> Evidence.unknown(2).low
         tensor([0, 0])
         """
-        _check_number("num_bags", num_bags, 0)
+        whole("num_bags", num_bags, 0)
         if num_classes is not None:
-            _check_number("num_classes", num_classes, 1)
+            whole("num_classes", num_classes)
         low = torch.zeros(num_bags if num_classes is None else (num_bags, num_classes)).long()
         return cls._uniform(low, torch.full_like(low, NO_BOUND))
 
@@ -145,7 +149,7 @@ class Evidence:
         tensor([4])
         """
         seen = _tensor(observed, "observed").to(torch.float64)
-        n = whole_numbers(sizes, "sizes")
+        n = whole_tensor(sizes, "sizes")
         if n.dim() != 1 or seen.dim() not in (1, 2) or len(n) != len(seen):
             raise LLPError(
                 f"observed has shape {tuple(seen.shape)} and sizes has shape {tuple(n.shape)}; "
@@ -174,7 +178,7 @@ class Evidence:
         if isinstance(log_weights, Tensor) and log_weights.requires_grad:
             raise LLPError("log_weights requires grad, but evidence is data; detach it first")
         table = _tensor(log_weights, "log_weights")
-        ends = whole_numbers(offsets, "offsets").to(table.device)
+        ends = whole_tensor(offsets, "offsets").to(table.device)
         lengths = ends.diff()
         if table.dim() != 1 or ends.dim() != 1 or len(ends) == 0:
             raise LLPError("log_weights and offsets must each have one axis, and offsets an entry")
@@ -303,64 +307,15 @@ class Evidence:
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
 
 
-_REMEDY = {
-    "counts": (
-        "; for proportions use Bags.from_proportions, for imprecise counts Evidence",
-        "; use Evidence.unknown for a count that is missing",
-    )
-}
-
-
-def count_numbers(counts: Any, sizes: Tensor | None = None) -> Tensor:
-    """:func:`whole_numbers`, refusing floats that may be shares of bags of these sizes ``(B,)``."""
-    given = _tensor(counts, "counts")
-    whole = whole_numbers(given, "counts")
-    if not given.dtype.is_floating_point or whole.dim() != 1 or not bool((whole <= 1).all()):
-        return whole  # shares of all classes do not sum to the size of a bag
-    doubtful = whole == 1
-    if sizes is not None and len(sizes) == len(whole):
-        doubtful &= sizes.to(whole.device) > 1
-    if bool(doubtful.any()):
-        raise LLPError(
-            f"counts{_first_cell(doubtful)} = 1.0, and all values are 0.0 or 1.0, as shares are; "
-            "give integers if they are counts, as counts.astype(int) does; for shares use "
-            "Bags.from_proportions"
-        )
-    return whole
-
-
-def whole_numbers(values: Any, name: str) -> Tensor:
+def whole_tensor(values: Any, name: str) -> Tensor:
     """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
-    tensor = _tensor(values, name)
-    if tensor.is_meta:
-        raise LLPError(f"{name} is on the meta device, which holds no values; pass real ones")
-    if tensor.dtype == torch.uint64:
-        tensor = tensor.to(torch.float64)
-    if tensor.dim() not in (1, 2):
-        raise LLPError(
-            f"{name} has shape {tuple(tensor.shape)}; expected (B,), or (B, K) for K classes"
-        )
-    if tensor.dtype == torch.bool or not tensor.dtype.is_floating_point:
-        exact = tensor.to(torch.int64)
-    else:
-        bad = ~(tensor.isfinite() & (tensor == tensor.round()) & (tensor.abs() < 2**53))
-        if bool(bad.any()):
-            raise LLPError(
-                f"{name}{_first_cell(bad)} = {float(tensor[bad][0])} is not a whole number"
-                + _REMEDY.get(name, ("; give whole numbers", ""))[0]
-            )
-        exact = tensor.to(torch.int64)
-    if bool((exact < 0).any()):
-        raise LLPError(
-            f"{name}{_first_cell(exact < 0)} = {int(exact[exact < 0][0])} is negative"
-            + _REMEDY.get(name, ("", "; give numbers from 0"))[1]
-        )
-    return exact
+    return on_device_of(values, whole_counts(values, CountNaming(name=name)))
 
 
-def _check_number(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise LLPError(f"{name} = {value!r}; give a whole number from {least}")
+def on_device_of(values: Any, array: Array) -> Tensor:
+    """The array as a tensor, where the values are if these are a tensor."""
+    tensor = torch.from_numpy(array)
+    return tensor.to(values.device) if isinstance(values, Tensor) else tensor
 
 
 def _tensor(values: Any, name: str) -> Tensor:
@@ -373,8 +328,3 @@ def _tensor(values: Any, name: str) -> Tensor:
     if tensor.dtype.is_complex or tensor.layout != torch.strided:
         raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
     return tensor
-
-
-def _first_cell(mask: Tensor) -> str:
-    """``[i]`` or ``[i, k]`` of the first true entry, for messages."""
-    return str(mask.nonzero()[0].tolist())

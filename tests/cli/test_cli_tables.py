@@ -147,7 +147,7 @@ def test_a_column_that_tells_of_the_bag_is_noted(fit):
     text = "\n".join(["district,n_yes,n_no,age,sex", *rows])
     done = fit(text)
     assert done.code == 0, done.err
-    assert "column 'n_no' is the same in all rows of every bag: it tells of the bag" in done.err
+    assert "column 'n_no' is the same in all rows of every bag: it describes the bag" in done.err
     assert "with --features" in done.err
     assert "'age'" not in done.err
     assert "'sex'" not in done.err
@@ -177,15 +177,18 @@ def test_shares_that_were_rounded(fit):
     done = fit(text, columns=columns)
     assert done.code == 2
     assert (
-        "row 3 (header not counted), column 'share' = 0.33 makes 0.99 of the 3 rows of bag 'b', "
+        "row 3 (header not counted), column 'share' = 0.33 of bag 'b' makes 0.99 of its 3 rows, "
         "not a whole count; if it was rounded, use --decimals 2"
     ) in done.err
     assert fit(text, "--decimals", 2, columns=columns).code == 0
     more = fit(text, "--decimals", 1, columns=columns)
-    assert "row 3 (header not counted), column 'share' = 0.33 has more decimals; use" in more.err
+    assert (
+        "row 3 (header not counted), column 'share' = 0.33 of bag 'b' has more decimals; use"
+        in more.err
+    )
     assert "--decimals 2" in more.err
     none = fit(text.replace("0.33", "0.40"), "--decimals", 2, columns=columns)
-    assert "makes 1.2 of the 3 rows of bag 'b', not a whole count; check it" in none.err
+    assert "makes 1.2 of its 3 rows, not a whole count; check it" in none.err
 
 
 def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
@@ -202,7 +205,7 @@ def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
     assert "posterior" not in rows_of("p.csv")[0]
     refused = fit(text)
     assert refused.code == 2
-    assert "no count can pass that. Are rows of the bag missing?" in refused.err
+    assert "; are rows of the bag missing?" in refused.err
     assert llpkit("evaluate", fitted, "part.csv").code == 2
 
 

@@ -46,9 +46,9 @@ def test_missing_for_the_first_time(write):
     gaps = Table.read(write("gaps.csv", ["age,job", "20,clerk", ",", "30,pilot", "30,"]))
     assert encoder.apply(gaps).tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0]]
     assert [note.partition("(header not counted), ")[2] for note in encoder.notes(gaps)] == [
-        "column 'age' is empty, which training never had; the mean stands for it",
-        "column 'job' = 'pilot', which training never had; the column tells nothing of such a row",
-        "column 'job' is empty, which training never had; the column tells nothing of such a "
+        "column 'age' is empty, which training never had; the mean is used instead",
+        "column 'job' = 'pilot', which training never had; the column is ignored in such a row",
+        "column 'job' is empty, which training never had; the column is ignored in such a "
         "row (2 such rows in all)",
     ]
     assert encoder.notes(full) == []
@@ -61,12 +61,6 @@ def test_rare_levels_share_a_feature_that_new_ones_have_too(write):
     assert encoder.feature_names[-1] == "job is other"
     assert encoder.apply(new)[0].nonzero().tolist() == [[64]]
     assert encoder.notes(new) == []
-
-
-def test_an_encoder_that_always_had_a_feature_for_others_keeps_it():
-    column = {"kind": "category", "name": "job", "levels": ["a"], "missing": False}
-    text = json.dumps({"format": "llpkit features 1", "columns": [column]})
-    assert FeatureEncoder.from_json(text).feature_names == ["job = a", "job is other"]
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
     table = write("t.csv", rows)
     message = refusal(features, table)
     assert f"column 'pay' = {shown} is a number with a comma; write 1311 or 30.5" in message
-    assert message.endswith("keep the column a category: `categorical='pay'`")
+    assert message.endswith("keep the column a category: categorical='pay'")
     assert "write 1311 or 30.5" in refusal(features, table, numeric="pay")
     assert features(table, categorical="pay").encoder.feature_names[0].startswith("pay = ")
 
@@ -260,7 +260,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         (
             ["b,0,0", "a,2,0"],
             {},
-            "row 2 (header not counted), column 'n' = 2 but bag 'a' has 1 row; no count can pass",
+            "row 2 (header not counted), column 'n' = 2 but bag 'a' has 1 row; are rows of the bag",
         ),
         (
             ["b,0,0", "a,1,0", "a,2,0"],
@@ -270,8 +270,12 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         ),
         (["a,1,0", "a,,0"], {}, "row 2 (header not counted), column 'n' = nothing but row 1"),
         (["a,,0", "a,,0"], {}, "row 1 (header not counted), column 'n' is empty; give the count"),
-        (["a,0.5,0", "a,0.5,0"], {}, "column 'n' = 0.5 is not a count; a count is a whole number"),
-        (["a,-1,0"], {}, "column 'n' = -1 is not a count"),
+        (
+            ["a,0.5,0", "a,0.5,0"],
+            {},
+            "column 'n' = 0.5 of bag 'a' is not a whole number; give whole",
+        ),
+        (["a,-1,0"], {}, "column 'n' = -1 of bag 'a' is negative"),
         (["a,inf,0"], {}, "column 'n' = 'inf' is not a number"),
         (["a,1,0", "a,1,1", "a,1,1O"], {}, "column 'x' = '1O' is not a number, but 2 values of"),
         (["a,1,0", "a,1,y"], {"numeric": ["x"]}, "row 2 (header not counted), column 'x' = 'y' is"),
@@ -287,15 +291,15 @@ def test_bad_cells(write, rows, options, message):
     [
         ({"count": None}, "what is known of the counts?"),
         ({"proportion": "x"}, "2 of them were given"),
-        ({"decimals": 2}, "`decimals` belongs to `proportion`"),
+        ({"decimals": 2}, "decimals belongs to proportion"),
         ({"count": []}, "columns = []; name one column"),
         ({"count": ["n", "n"]}, "name one column, or one for each class"),
         ({"count": None, "count_low": "n", "count_high": ["n", "x"]}, "different numbers of"),
-        ({"class_names": ["one"]}, "`class_names` = ['one']; give 2 names"),
+        ({"class_names": ["one"]}, "class_names = ['one']; give 2 names"),
         ({"class_names": "no"}, "give 2 names"),
-        ({"features": []}, "has no feature columns; name some with `features`"),
-        ({"numeric": ["x"], "categorical": ["x"]}, "'x' stands in `numeric` and in `categorical`"),
-        ({"features": ["x"], "numeric": ["n"]}, "'n' stands in `numeric` or `categorical` but"),
+        ({"features": []}, "has no feature columns; name some with features"),
+        ({"numeric": ["x"], "categorical": ["x"]}, "'x' is in numeric and in categorical"),
+        ({"features": ["x"], "numeric": ["n"]}, "'n' is in numeric or categorical but"),
         ({"label": "x"}, "row 1 (header not counted), column 'x' = '0.5' is not a class; give"),
     ],
 )
@@ -323,8 +327,8 @@ def test_several_classes(write):
     assert data.bags.counts.tolist() == [[1, 0, 1], [0, 1, 0]]
     wrong = write("u.csv", ["bag,red,green,x", "p,0,1,0", "q,1,1,0"])
     assert (
-        "row 2 (header not counted), column 'red' and its neighbours: 1, 1 in all classes, but bag "
-        "'q' has 1 row; the counts must sum to that"
+        "row 2 (header not counted), column 'red' and its neighbours = 1, 1 but bag 'q' has 1 "
+        "row; the counts of all classes must sum to that"
     ) in refusal(features, wrong, count=["red", "green"])
 
 
@@ -358,8 +362,8 @@ def test_proportions(write):
     loose = features(write("t.csv", rows), count=None, proportion="p", decimals=3)
     assert not loose.bags.evidence.is_exact or loose.bags.counts.tolist() == [1, 1]
     for value, message in (
-        ("50", "row 1 (header not counted), column 'p' = 50 is not a proportion from 0 to 1"),
-        ("", "column 'p' = nothing is not a proportion"),
+        ("50", "row 1 (header not counted), column 'p' = 50 of bag 'a' is not between 0 and 1"),
+        ("", "column 'p' is empty; give the proportion"),
         ("0.4", "'a'"),
     ):
         table = write("u.csv", ["bag,p,x", f"a,{value},0", f"a,{value},0"])
@@ -375,7 +379,7 @@ def instances(write):
 
 
 def test_a_second_table_of_counts(instances, write):
-    data = features(instances, counts=write("counts.csv", COUNTS))
+    data = features(instances, counts_table=write("counts.csv", COUNTS))
     assert data.bags.ids == ("a", "b", "c")
     assert data.bags.counts.tolist() == [1, 0, 2]
     assert data.encoder.feature_names == ["x"]
@@ -383,7 +387,7 @@ def test_a_second_table_of_counts(instances, write):
 
 def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
     pq.write_table(pa.table({"bag": [7, 8, 7], "x": [1, 2, 3]}), tmp_path / "t.parquet")
-    data = features(tmp_path / "t.parquet", counts=write("c.csv", ["bag,n", "8,0", "7,2"]))
+    data = features(tmp_path / "t.parquet", counts_table=write("c.csv", ["bag,n", "8,0", "7,2"]))
     assert data.bags.counts.tolist() == [2, 0]
 
 
@@ -394,7 +398,7 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
         ([*COUNTS, "0,d"], "counts.csv: row 4 (header not counted), column 'bag' = 'd' but no row"),
         (
             [*COUNTS, "1,a"],
-            "row 4 (header not counted), column 'bag' = 'a' stands in row 2 already",
+            "row 4 (header not counted), column 'bag' = 'a' is in row 2 already",
         ),
         (
             [*COUNTS[:3], "2,b"],
@@ -406,7 +410,7 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
     ],
 )
 def test_bad_tables_of_counts(instances, write, rows, message):
-    assert message in refusal(features, instances, counts=write("counts.csv", rows))
+    assert message in refusal(features, instances, counts_table=write("counts.csv", rows))
 
 
 def test_bags_of_a_table_for_predictions(write):
@@ -468,7 +472,7 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     assert data.encoder.feature_names == ["x"]
     assert data.notes == (
         "column '' is left out: it has no name",
-        "column 'name' is left out: 70 different texts in 70 rows tell nothing",
+        "column 'name' is left out: 70 different texts in 70 rows are too many for a category",
         "column 'empty' is left out: it has no values",
     )
     asked = features(write("t.csv", rows), features=["name"])
@@ -609,7 +613,7 @@ def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
             lines = ["bag,n", *(f"{bag},{n}" for bag, n in counts.items())]
             return {
                 "table": write("t.csv", ["bag,x", *(f"{b},1" for b in "abacc")]),
-                "counts": write("counts.csv", lines),
+                "counts_table": write("counts.csv", lines),
             }
         separator = ";" if kind == "semicolon" else ","
         rows = zip("abacc", values, "12345", strict=True)
@@ -619,7 +623,7 @@ def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
     shares = [f"{v}{point}0" for v in "10100"]
     message = refusal(load, "feature-table", bag="bag", count="n", **table(shares))
     assert "column 'n' = 1.0 but bag 'a' has 2 rows" in message
-    assert "`proportion='n'`" in message
+    assert "proportion='n'" in message
     found = load("feature-table", bag="bag", proportion="n", **table(shares)).bags
     assert found.counts.tolist() == [2, 0, 0]
     counts = load("feature-table", bag="bag", count="n", **table(list("10100"), whole=True)).bags

@@ -73,8 +73,8 @@ BINARY_MISTAKES = {
     "logits are words": ("12345", [1, 1], OFFSETS, r"logits"),
     "more known positives than the count": (changed(Z, [2, 3], INF), [1, 1], OFFSETS, r"bag 1"),
     "more known negatives than the count": (changed(Z, [2, 3], -INF), [1, 2], OFFSETS, r"bag 1"),
-    "interval above the size": (Z, Evidence.interval([0, 4], [1, 6]), OFFSETS, r"bag 1.*4.*3"),
-    "at least above the size": (Z, Evidence.at_least([3, 0]), OFFSETS, r"bag 0.*3.*2"),
+    "interval above the size": (Z, Evidence.interval([0, 4], [1, 6]), OFFSETS, r"4 to 6.*bag 1.*3"),
+    "at least above the size": (Z, Evidence.at_least([3, 0]), OFFSETS, r"3 or more.*bag 0.*2"),
     "interval against known labels": (
         changed(Z, [0, 1], INF), Evidence.interval([0, 0], [1, 3]), OFFSETS, r"bag 0"
     ),

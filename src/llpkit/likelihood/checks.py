@@ -6,8 +6,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from llpkit._counts import CountNaming, exact_counts
+from llpkit._indices import check_rising
+from llpkit._support import check_support
 from llpkit.errors import LLPError
-from llpkit.evidence import NO_BOUND, Evidence, count_numbers, whole_numbers
+from llpkit.evidence import Evidence, on_device_of, whole_tensor
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
@@ -60,20 +63,12 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
     if not (
         isinstance(ends, Tensor) and ends.dtype == torch.int64 and ends.layout == torch.strided
     ):
-        ends = whole_numbers(offsets, "offsets")
+        ends = whole_tensor(offsets, "offsets")
     if ends.dim() != 1 or len(ends) == 0:
         raise LLPError(f"offsets has shape {tuple(ends.shape)}; expected (B + 1,), starting with 0")
     if validate or ends.device.type == "cpu":  # compiled kernels trust them
         marks = ends.cpu().numpy()
-        if marks[0] != 0:
-            raise LLPError(f"offsets[0] = {marks[0]}; offsets start at 0")
-        falls = marks[1:] < marks[:-1]
-        if falls.any():
-            b = int(falls.argmax())
-            raise LLPError(
-                f"offsets[{b + 1}] = {marks[b + 1]} is below offsets[{b}] = {marks[b]}; "
-                "offsets must not fall"
-            )
+        check_rising(marks)
         if marks[-1] != num_instances:
             raise LLPError(
                 f"offsets[-1] = {marks[-1]} but there are {num_instances} logits; the last "
@@ -84,12 +79,14 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
 
 def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) -> Evidence:
     """Counts as :class:`Evidence` that fits the logits and the bags."""
+    naming = CountNaming(range(len(ends) - 1))
     if isinstance(counts, Evidence):
         evidence = counts
     elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
         evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
     else:
-        evidence = Evidence.unchecked(count_numbers(counts, ends.diff()))
+        y = exact_counts(counts, naming, ends.diff().cpu().numpy())
+        evidence = Evidence.unchecked(on_device_of(counts, y))
     classes = None if logits.dim() == 1 else logits.shape[1]
     if evidence.num_classes != classes:
         expected = "(B,)" if classes is None else f"(B, {classes})"
@@ -104,62 +101,12 @@ def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) ->
         )
     evidence = evidence.to(logits.device)
     if validate:
-        _check_counts(evidence, ends.diff())
+        check_support(evidence, ends.diff().cpu().numpy(), naming)
     return evidence
 
 
 def _whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
-
-
-def _check_counts(evidence: Evidence, sizes: Tensor) -> None:
-    low, high = evidence.low, evidence.high
-    n = sizes if low.dim() == 1 else sizes[:, None]
-    over = low > n
-    if bool(over.any()):
-        cell = over.nonzero()[0].tolist()
-        b, value, size = cell[0], int(low[over][0]), int(sizes[cell[0]])
-        if int(high[over][0]) == value:
-            raise LLPError(
-                f"counts{cell} = {value} but bag {b} has {size} instances; if these are "
-                "proportions use Bags.from_proportions"
-            )
-        raise LLPError(
-            f"the evidence of bag {b} asks for at least {value} but the bag has {size} instances; "
-            "lower it or check which rows belong to the bag"
-        )
-    if len(evidence.table):
-        _check_tables(evidence, sizes)
-    if low.dim() == 2:
-        least, most = low.sum(1), torch.minimum(high, n).sum(1)
-        wrong = (least > sizes) | (most < sizes)
-        if bool(wrong.any()):
-            b = int(wrong.nonzero()[0])
-            raise LLPError(
-                f"the class counts of bag {b} sum to {_total(low[b], high[b])} but the bag has "
-                f"{int(sizes[b])} instances; the counts of all classes make up the bag"
-            )
-
-
-def _check_tables(evidence: Evidence, sizes: Tensor) -> None:
-    """A table has a weight for every count that its bag can have."""
-    high = evidence.high
-    n = sizes if high.dim() == 1 else sizes[:, None]
-    lengths = evidence.table_offsets.diff().reshape(high.shape)
-    odd = (lengths > 0) & (high != n)
-    if bool(odd.any()):
-        cell = odd.nonzero()[0].tolist()
-        raise LLPError(
-            f"the evidence of bag {cell[0]} weighs counts up to {int(high[odd][0])} but the bag "
-            f"has {int(sizes[cell[0]])} instances; build it with the sizes of these bags"
-        )
-
-
-def _total(low: Tensor, high: Tensor) -> str:
-    if bool((high == NO_BOUND).any()):
-        return f"{int(low.sum())} or more"
-    first, last = int(low.sum()), int(high.sum())
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def all_finite(values: Tensor) -> bool:

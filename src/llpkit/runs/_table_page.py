@@ -40,7 +40,7 @@ from llpkit.runs.estimator import (
 )
 from llpkit.runs.measures import how_measured, mean_baseline, probability_of
 from llpkit.tables import FeatureEncoder
-from llpkit.tables.features import NumberColumn
+from llpkit.tables.columns import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8

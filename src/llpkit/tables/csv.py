@@ -1,4 +1,4 @@
-"""CSV files as tables of text, and what is wrong with one that cannot be read."""
+"""CSV files: read as tables of text, with what is wrong with a bad one; and written back."""
 
 import contextlib
 import csv
@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from llpkit._words import several
 from llpkit.errors import LLPError
@@ -17,7 +17,7 @@ _MANY = 20
 
 
 def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
-    """A pyarrow table of text columns, and the separator; ``path`` stands in messages."""
+    """A pyarrow table of text columns, and the separator; ``path`` names the file in errors."""
     import pyarrow as pa
 
     start = content[:4096]
@@ -132,3 +132,34 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
             f"{several(row.actual_columns, 'value')} but the header has "
             f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
         )
+
+
+def write_csv(data: Any, path: Path) -> None:
+    """As pyarrow writes it, but with quotation marks only where they are needed."""
+    import pyarrow as pa
+
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(",".join(map(_quoted, data.column_names)) + "\n")
+        writer = csv.writer(_ShortEnds(file))
+        for batch in data.to_batches(max_chunksize=10**5):
+            columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
+            writer.writerows(zip(*columns, strict=True))
+
+
+def _quoted(name: str) -> str:
+    """A name in the header, quoted if a reader might take a part of it for a separator."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
+
+
+class _ShortEnds:
+    r"""Ends lines in ``\n``. Before Python 3.13 the writer quotes only its own line ends.
+
+    It therefore has to write ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+
+    def write(self, row: str) -> None:
+        self.file.write(row[:-2] + "\n")

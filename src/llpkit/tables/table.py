@@ -2,40 +2,31 @@
 
 A CSV is read as text and only what is asked for is converted, so that a message can show the value
 as it was written and a table can be written back unchanged. Rows in messages are counted from 1,
-without the header and blank lines; where the line of the file is not the next number, it is told.
+without the header and blank lines; the line of the file is added where it is not the next number.
 """
 
 import contextlib
-import csv
 import functools
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._files import atomic
-from llpkit._limits import check_regular, check_unpacked
 from llpkit._registry import did_you_mean
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.tables.csv import lines_of, read_csv
+from llpkit.tables.csv import lines_of, read_csv, write_csv
+from llpkit.tables.files import content, read_parquet
+from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, is_with_commas, parse, with_commas
 
 Array = NDArray[Any]
-_Parsed = tuple[Array, tuple[int, str, int] | None]
 
-_MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
-_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
-_COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}})+,\d+$"
-PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311 or 30,5"
-"""The remedy for numbers with commas."""
 _PARQUET = (".parquet", ".pq")
 
 
@@ -45,7 +36,7 @@ class Table:
     A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
     either case. As the name of a bag or of an image only an empty value is missing.
 
-    Use :meth:`read`; ``path`` stands in messages, ``data`` is a ``pyarrow.Table``, ``delimiter``
+    Use :meth:`read`; ``path`` names it in errors, ``data`` is a ``pyarrow.Table``, ``delimiter``
     is the separator of a CSV. Where that is no comma, a column of numbers such as 30,5 is numeric.
     """
 
@@ -57,7 +48,7 @@ class Table:
         self.names: list[str] = data.column_names
         self._data = data
         self._position = {name: i for i, name in enumerate(self.names)}
-        self._parsed: dict[tuple[str, bool], _Parsed] = {}
+        self._parsed: dict[tuple[str, bool], Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
         if twice:
             raise LLPError(f"{path}: two columns are called {twice[0]!r}; rename one")
@@ -73,16 +64,16 @@ class Table:
         if os.path.isdir(file):
             raise LLPError(f"{file} is a folder; give a CSV or Parquet file")
         try:
-            content = _content(file)
+            data = content(file)
         except FileNotFoundError as error:
             raise LLPError(f"{file} does not exist; check the path of the table") from error
         except LLPError:
             raise
         except (OSError, ValueError) as error:
             raise LLPError(f"{file} cannot be read: {error}") from error
-        if content[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
-            return cls(file, _parquet(file, content))
-        return cls(file, *read_csv(file, content))
+        if data[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
+            return cls(file, read_parquet(file, data))
+        return cls(file, *read_csv(file, data))
 
     def __len__(self) -> int:
         return len(self._data)
@@ -103,7 +94,7 @@ class Table:
         """The line of the file that each row begins in; none where it is no CSV."""
         if self.delimiter is not None:
             with contextlib.suppress(OSError, ValueError):  # the file may be gone by now
-                return lines_of(_content(self.path), self.delimiter)
+                return lines_of(content(self.path), self.delimiter)
         return []
 
     def _column(self, name: str) -> Any:
@@ -138,7 +129,7 @@ class Table:
 
     def words(self, name: str) -> Any:
         """The column as text with null where the value is missing by any of its marks."""
-        return self.text(name, _MISSING)
+        return self.text(name, MISSING)
 
     def numbers(
         self,
@@ -148,54 +139,26 @@ class Table:
     ) -> Array:
         """The column as float64 ``(R,)``, NaN where missing; the first other text is an error.
 
-        A comma is a decimal one where that is known, or can be told from the values.
+        A comma is a decimal one where that is known, or follows from the values.
         """
-        values, bad = self.parse(name, decimal_commas)
+        values, bad, _ = self.parse(name, decimal_commas)
         if bad is not None:
-            row, written, _ = bad
-            remedy = PLAIN_NUMBERS if re.match(_COMMAS, written) else remedy
-            raise LLPError(f"{self.cell(row, name)} = {written!r} is not a number; {remedy}")
+            remedy = PLAIN_NUMBERS if is_with_commas(bad.written) else remedy
+            raise LLPError(
+                f"{self.cell(bad.row, name)} = {bad.written!r} is not a number; {remedy}"
+            )
         return values
 
-    def parse(self, name: str, decimal_commas: bool = False) -> _Parsed:
-        """The column as float64, NaN where it is missing or not a finite number.
-
-        Of the values that are not numbers: the row and the text of the first, and how many.
-        """
+    def parse(self, name: str, decimal_commas: bool = False) -> Parsed:
+        """The column as float64, and the values in it that are not numbers."""
         key = name, decimal_commas
         if key not in self._parsed:  # asked for again and again while features are fitted
-            self._parsed[key] = self._parse(name, decimal_commas)
+            likely = self.delimiter in (";", "\t")
+            found = parse(self._column(name), lambda: self.words(name), decimal_commas, likely)
+            if found.decimal_comma is not None:
+                self.decimal_commas[name] = found.decimal_comma
+            self._parsed[key] = found
         return self._parsed[key]
-
-    def _parse(self, name: str, decimal_commas: bool) -> _Parsed:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        column = self._column(name)
-        kind = column.type
-        if any(
-            test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-        ):
-            values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            return self._finite(values, np.isinf(values), lambda i: str(values[i]))
-        if pa.types.is_large_string(kind):
-            with contextlib.suppress(pa.ArrowInvalid):  # most columns need no closer look
-                values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-                if np.isfinite(values).all():
-                    return values, None
-        text = self.words(name)
-        try:
-            numbers = text.cast(pa.float64())
-        except pa.ArrowInvalid:
-            example = _decimal_comma(text, decimal_commas)
-            if example is not None and (decimal_commas or self.delimiter in (";", "\t")):
-                self.decimal_commas[name] = example
-                text = pc.replace_substring(text, ",", ".")
-            numeric = pc.match_substring_regex(text, _NUMBER)
-            numbers = pc.if_else(numeric, text, None).cast(pa.float64())
-        values = numbers.to_numpy(zero_copy_only=False)
-        given = text.is_valid().to_numpy(zero_copy_only=False)
-        return self._finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
 
     def has_decimals(self, name: str) -> bool:
         """Whether a column of numbers is of floats, or has text with a decimal point or comma."""
@@ -209,18 +172,7 @@ class Table:
 
     def comma_numbers(self, name: str) -> Array:
         """Which rows hold a number with commas, bool ``(R,)``."""
-        import pyarrow.compute as pc
-
-        found = pc.match_substring_regex(self.words(name), _COMMAS).fill_null(False)
-        mask: Array = found.to_numpy(zero_copy_only=False)
-        return mask
-
-    @staticmethod
-    def _finite(values: Array, bad: Array, written: Callable[[int], str]) -> _Parsed:
-        if not bad.any():
-            return values, None
-        first = int(bad.argmax())
-        return np.where(bad, np.nan, values), (first, written(first), int(bad.sum()))
+        return with_commas(self.words(name))
 
     def groups(self, name: str) -> tuple[Array, list[str]]:
         """For every row the number of its bag, and the bags' ids, in order of first appearance."""
@@ -257,8 +209,8 @@ class Table:
             names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
-                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or say what the "
-                f"classes are called, in their order: {option('class_names', names)}"
+                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "
+                f"classes in their order: {option('class_names', names)}"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels
@@ -279,92 +231,6 @@ class Table:
 
                     pq.write_table(data, temporary)
                 else:
-                    _write_csv(data, temporary)
+                    write_csv(data, temporary)
         except pa.ArrowException as error:
             raise LLPError(f"{file} cannot be written: {error}") from error
-
-
-def _content(file: Path) -> bytes:
-    import pyarrow as pa
-
-    check_regular(file)
-
-    def opened() -> Any:
-        return pa.input_stream(str(file), compression="detect")
-
-    unpacked = 0
-    with opened() as stream:  # measured before anything is kept: a bomb is never in memory
-        if not isinstance(stream, pa.CompressedInputStream):
-            return bytes(stream.read())
-        while part := stream.read(2**20):
-            unpacked += len(part)
-            check_unpacked(file, unpacked)
-    with opened() as stream:
-        return bytes(stream.read(unpacked))
-
-
-def _decimal_comma(text: Any, known: bool) -> str | None:
-    """The first value that can only be a decimal comma, if all values can be read with one.
-
-    Where it is known to be one, the first value with a comma.
-    """
-    import pyarrow.compute as pc
-
-    if not pc.all(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py():
-        return None
-    comma = pc.match_substring(text, ",")
-    thousands = pc.match_substring_regex(text, _THOUSANDS)
-    sure = (comma if known else pc.and_not(comma, thousands)).fill_null(False)
-    row = pc.index(sure, True).as_py()
-    return None if row < 0 else text[row].as_py()
-
-
-def _write_csv(data: Any, path: Path) -> None:
-    """As pyarrow writes it, but with quotation marks only where they are needed."""
-    import pyarrow as pa
-
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(",".join(map(_quoted, data.column_names)) + "\n")
-        writer = csv.writer(_ShortEnds(file))
-        for batch in data.to_batches(max_chunksize=10**5):
-            columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
-            writer.writerows(zip(*columns, strict=True))
-
-
-def _quoted(name: str) -> str:
-    """A name in the header, quoted if a reader might take a part of it for a separator."""
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
-
-
-class _ShortEnds:
-    r"""Ends lines in ``\n``. Before Python 3.13 the writer quotes only its own line ends.
-
-    It therefore has to write ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
-    """
-
-    def __init__(self, file: IO[str]) -> None:
-        self.file = file
-
-    def write(self, row: str) -> None:
-        self.file.write(row[:-2] + "\n")
-
-
-def _parquet(path: Path, content: bytes) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        source = pq.ParquetFile(pa.BufferReader(content))
-        unpacked = 0
-        for batch in source.iter_batches():  # as above
-            unpacked += batch.nbytes
-            check_unpacked(path, unpacked)
-        table = pa.Table.from_batches(list(source.iter_batches()), source.schema_arrow)
-        table.validate(full=True)  # damage may show only when text is decoded
-        table.column_names  # noqa: B018
-        return table
-    except LLPError:
-        raise
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from llpkit._bag_input import checked_labels, numbers
+from llpkit._arrays import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.training.inputs import Inputs

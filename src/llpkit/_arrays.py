@@ -1,0 +1,124 @@
+"""Arrays of numbers as users pass them; errors name the entry, its value and the remedy."""
+
+from collections.abc import Callable, Sized
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit._validation import whole
+from llpkit.errors import LLPError
+
+Array = NDArray[Any]
+
+
+def refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:
+    """Raise for the first true entry, with ``message(*index)`` and the number of such entries."""
+    if bad.any():
+        first = np.unravel_index(int(bad.argmax()), bad.shape)
+        total = int(bad.reshape(*bad.shape[:1], -1).any(-1).sum())
+        more = f" ({total} such {noun} in all)" if total > 1 else ""
+        raise LLPError(message(*map(int, first)) + more)
+
+
+def named_entry(name: str) -> Callable[..., str]:
+    """How errors name an entry of an array: a function of the value and the index."""
+    return lambda value, *index: f"{name}{list(index) if index else ''} = {value}"
+
+
+def read(values: Any, name: str, dtype: type | None = None) -> Array:
+    """Any array, tensor or nested list as a NumPy array."""
+    if np.ma.is_masked(values):
+        raise LLPError(f"{name} has masked entries; drop their rows or fill them")
+    try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()  # fails where a tensor has no data
+            if values.is_floating_point():
+                values = values.double()  # NumPy has no bfloat16
+        return np.asarray(values, dtype)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise LLPError(f"{name} cannot be read as an array: {error}") from error
+
+
+def numbers(values: Any, name: str, entry: Callable[..., str] | None = None) -> Array:
+    """The values as booleans, integers or float64; ``entry(value, *index)`` names one in errors."""
+    entry = entry or named_entry(name)
+    try:
+        array = read(values, name)
+    except LLPError:
+        _check_lengths(values, entry)
+        raise
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # a long double may become inf
+            return array.astype(np.float64)
+    if array.dtype.kind in "biu":
+        return array
+    items = read(values, name, object)
+    real = [isinstance(x, Real | np.bool_) and array.dtype.kind not in "mM" for x in items.flat]
+    refuse(
+        ~np.array(real, dtype=bool).reshape(items.shape),
+        lambda *i: f"{entry(repr(items[i]), *i)} is not a number; give an int or a float",
+        "entries",
+    )
+    return read(items, name, np.float64)
+
+
+def _check_lengths(values: Any, entry: Callable[..., str]) -> None:
+    """Refuse a list whose entries, the numbers of each class, differ in length."""
+    if isinstance(values, list | tuple):
+        sized = [isinstance(v, Sized) and getattr(v, "ndim", 1) > 0 for v in values]
+        lengths = np.array([len(v) if s else 0 for v, s in zip(values, sized, strict=True)])
+        refuse(
+            lengths != lengths[0],
+            lambda i: (
+                f"{entry(values[i], i)} has {lengths[i] or 1} numbers but the first entry "
+                f"has {lengths[0] or 1}; give as many everywhere, one per class"
+            ),
+            "entries",
+        )
+
+
+def whole_array(
+    values: Any,
+    name: str,
+    remedy: str = "give integers",
+    entry: Callable[..., str] | None = None,
+) -> Array:
+    """The values as int64, in an array of their own."""
+    entry = entry or named_entry(name)
+    array = numbers(values, name, entry)
+    if array.dtype.kind in "fu":
+        refuse(
+            ~((array == np.floor(array)) & (np.abs(array) < 2**53)),
+            lambda *i: f"{entry(array[i], *i)} is not a whole number; {remedy}",
+            "entries",
+        )
+    return array.astype(np.int64)
+
+
+def checked_labels(
+    labels: Any,
+    num_classes: int | None,
+    name: str = "labels",
+    remedy: str = "give num_classes for more, and number the classes from 0",
+    rows: Array | None = None,
+) -> Array:
+    """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows``, of these rows alone."""
+    given = numbers(labels, name)
+    if given.ndim != 1 or len(given) == 0:
+        raise LLPError(f"{name} has shape {given.shape}; give one label per row, shape (N,)")
+    where = np.arange(len(given)) if rows is None else rows
+
+    def entry(value: object, i: int) -> str:
+        return f"{name}[{where[i]}] = {value}"
+
+    truth = whole_array(given[where], name, "drop the row or give its label", entry)
+    top = 1 if num_classes is None else whole("num_classes", num_classes, 2) - 1
+    refuse(
+        (truth < 0) | (truth > top),
+        lambda i: f"{entry(truth[i], i)} but labels go from 0 to {top}; {remedy}",
+        "rows",
+    )
+    return truth

@@ -1,0 +1,181 @@
+"""Bag ids as users pass them: rows put together by id, values matched to ids."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit._arrays import Array, read, refuse
+from llpkit._counts import CountNaming
+from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
+
+
+class Groups(NamedTuple):
+    """Rows put together by bag."""
+
+    rows: Tensor  # (N,)
+    sizes: Array  # (B,)
+    ids: list[Hashable]  # sorted, as np.unique gives them, or as they first appear
+    in_order: bool  # whether they are sorted, and nobody can expect another order
+
+
+def group(groups: Any) -> Groups:
+    """Rows put together by bag, the bags in the order of their ids where these have one."""
+    keys, ids, in_order = _sortable(groups)
+    if len(keys) == 0:
+        raise LLPError("groups is empty; give the bag id of every row")
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sizes = np.diff(starts, append=len(keys))
+    return Groups(torch.from_numpy(order), sizes, ids or ordered[starts].tolist(), in_order)
+
+
+def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
+    """Arrays of numbers or strings as they are; for other ids their places among the ids."""
+    array = _column(groups, "groups")
+    if array is not None and array.dtype.kind in "biufSU":
+        missing = "is missing; drop the row or give it an id"
+        refuse(array != array, lambda i: f"groups[{i}] = {array[i]} {missing}", "rows")
+        return array, None, True
+    codes, ids = numbered(groups, "groups")
+    order = _order(ids)
+    if order is None:
+        return codes, ids, False
+    # Whoever sums up by a pandas categorical gets the sums in the order of its categories.
+    categories = getattr(getattr(groups, "dtype", None), "categories", None)
+    usual = categories is None or _order(list(categories)) == list(range(len(categories)))
+    return np.argsort(order)[codes], [ids[i] for i in order], usual
+
+
+def _order(ids: list[Any]) -> list[int] | None:
+    """The numbers of distinct ids in rising order; ``None`` if they have no order."""
+    try:
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        # Sorting sets does not fail but means nothing: neither of two is the lesser.
+        rising = all(bool(ids[a] < ids[b]) for a, b in pairwise(order))
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return order if rising else None
+
+
+def _column(values: Any, name: str) -> Array | None:
+    """An array, a tensor or a Series as a NumPy array; ``None`` for anything else."""
+    if not hasattr(values, "__array__"):
+        return None
+    array = read(values, name)
+    if array.ndim != 1:
+        raise LLPError(f"{name} has shape {array.shape}; give bag ids along one axis")
+    return array
+
+
+def numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
+    """The number of every id and the distinct ids, in order; all hashable, none missing."""
+    array = _column(values, name)
+    if array is not None and array.dtype.kind not in "mM":  # their tolist() may give integers
+        items = array.tolist()
+    elif isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping | Set):
+        items = list(values)
+    else:
+        raise LLPError(f"{name} is a {type(values).__name__}; give a sequence of bag ids")
+    numbers: defaultdict[Hashable, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    with suppress(TypeError):  # an id that is not hashable is named below
+        codes = np.fromiter(map(numbers.__getitem__, items), np.int64, len(items))
+        if not any(map(_flaw, numbers)):
+            return codes, list(numbers)
+    flaws = [_flaw(item) for item in items]
+    bad = np.array([flaw is not None for flaw in flaws])
+    refuse(bad, lambda i: f"{name}[{i}] = {items[i]!r} {flaws[i]}", "rows")
+    raise LLPError(f"{name} has ids that cannot be compared with each other; use strings")
+
+
+def _flaw(item: Any) -> str | None:
+    """Why this cannot be a bag id; ``None`` if it can."""
+    if isinstance(item, Tensor):
+        return "is a tensor, which equals nothing but itself; use .tolist()"
+    try:
+        hash(item)
+    except TypeError:
+        return "is not hashable; use a number, a string or a tuple"
+    try:
+        missing = item is None or bool(item != item)
+    except TypeError:  # pandas.NA does not say whether it equals itself
+        missing = True
+    return "is missing; drop the row or give it an id" if missing else None
+
+
+def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any, CountNaming]:
+    """Values in the order of the bags: of a mapping, of a sequence with ``ids``, or sorted.
+
+    A sequence alone must be in the order of the sorted distinct ids.
+    """
+    own, entries = bags.ids, values
+    mapping = hasattr(values, "keys") and hasattr(values, "__getitem__")
+    if not mapping and ids is None:
+        if not bags.in_order:
+            raise LLPError(
+                f"groups has ids without an order of their own, such as {own[0]!r} and "
+                f"{own[1]!r}, so the order of {name} is not known; give a mapping from id to "
+                "value, or with ids= the id of each entry"
+            )
+        return values, CountNaming(own, name)
+    if mapping and ids is not None:
+        raise LLPError(f"{name} is a mapping, which has ids of its own; leave ids= out")
+    if mapping:
+        if getattr(values, "ndim", 1) != 1:
+            raise LLPError(f"{name} is a table; pass dict(zip(ids, table.to_numpy()))")
+        try:
+            pairs = list((values if hasattr(values, "items") else dict(values)).items())
+            keys, entries = [key for key, _ in pairs], [value for _, value in pairs]
+            place = {key: i for i, key in enumerate(keys)}
+        except (TypeError, ValueError, KeyError) as error:
+            raise LLPError(
+                f"{name} cannot be read as a mapping from id to value: {error}"
+            ) from error
+    else:
+        codes, distinct = numbered(ids, "ids")
+        keys = [distinct[code] for code in codes]
+        place = {key: i for i, key in enumerate(keys)}
+        entries = values if isinstance(values, Evidence) else _entries(values, name)
+        if len(entries) != len(keys):
+            raise LLPError(
+                f"{name} has {len(entries)} entries but ids has {len(keys)}; give the id of each"
+            )
+    _check_ids(keys, place, own, name)
+    where = [place[key] for key in own]
+    chosen = entries[where] if isinstance(entries, Evidence) else [entries[i] for i in where]
+    return chosen, CountNaming(own, name, keyed=True)
+
+
+def _entries(values: Any, name: str) -> Any:
+    """What is counted by ids=: a sequence, an array or a tensor."""
+    if hasattr(values, "__array__") or isinstance(values, Tensor):
+        values = read(values, name)
+    sequence = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    if not sequence and not (isinstance(values, np.ndarray) and values.ndim):
+        raise LLPError(f"{name} is a {type(values).__name__}; give one entry for every id")
+    return values
+
+
+def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str) -> None:
+    """Refuse ids of values that are not those of the bags, each once."""
+    naming, known = CountNaming(own), set(own)
+    refuse(
+        np.array([key not in place for key in own]),
+        lambda b: f"{naming.bag(b)} has no entry in {name}; add it or drop its rows",
+    )
+    refuse(
+        np.array([key not in known for key in keys]),
+        lambda i: f"{name} has an entry for {keys[i]!r} but no row is in that bag; remove it",
+        "entries",
+    )
+    if len(place) < len(keys):
+        twice = next(key for key, times in Counter(keys).items() if times > 1)
+        raise LLPError(f"{name} has more than one entry for {twice!r}; keep one")

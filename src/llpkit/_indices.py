@@ -1,0 +1,77 @@
+"""Arrays of positions as users pass them: offsets of bags, rows of a table, a choice of bags."""
+
+from typing import Any
+
+import numpy as np
+
+from llpkit._arrays import Array, numbers, refuse, whole_array
+from llpkit._validation import whole
+from llpkit.errors import LLPError
+
+
+def check_rising(ends: Array) -> None:
+    """Refuse offsets that do not start at 0 or that fall."""
+    if ends[0] != 0:
+        raise LLPError(f"offsets[0] = {ends[0]}; offsets start at 0")
+    refuse(
+        np.append(False, ends[1:] < ends[:-1]),
+        lambda b: (
+            f"offsets[{b}] = {ends[b]} is below offsets[{b - 1}] = {ends[b - 1]}, so bag {b - 1} "
+            "would end before it starts; offsets must not fall"
+        ),
+    )
+
+
+def checked_offsets(offsets: Any) -> Array:
+    """Offsets of one bag or more, int64 ``(B + 1,)``."""
+    ends = whole_array(offsets, "offsets")
+    if ends.ndim != 1 or len(ends) < 2:
+        raise LLPError(f"offsets has shape {ends.shape}; give B + 1 numbers for B > 0 bags")
+    check_rising(ends)
+    return ends
+
+
+def checked_rows(rows: Any, num_instances: int, num_rows: Any) -> tuple[Array, int]:
+    """The row numbers and the length of their table."""
+    if rows is None:
+        try:
+            rows = np.arange(num_instances)
+        except (MemoryError, ValueError) as error:
+            raise LLPError(f"offsets end at {num_instances}: too many for the memory") from error
+    table = whole_array(rows, "rows")
+    if table.shape != (num_instances,):
+        raise LLPError(f"rows has shape {table.shape} but offsets end at {num_instances}")
+    needed = int(table.max(initial=-1)) + 1
+    length = needed if num_rows is None else whole("num_rows", num_rows, 0)
+    refuse(
+        (table < 0) | (table >= length),
+        lambda i: f"rows[{i}] = {table[i]} but the table has {length} rows, numbered from 0",
+        "rows",
+    )
+    if (table[1:] <= table[:-1]).any():
+        repeated = np.ones(num_instances, dtype=bool)
+        repeated[np.unique(table, return_index=True)[1]] = False
+        refuse(
+            repeated,
+            lambda i: f"rows[{i}] = {table[i]} for the second time; a row is in one bag only",
+            "rows",
+        )
+    return table, length
+
+
+def positions(index: Any, num_bags: int) -> Array:
+    """A slice, a list, an array or a mask as distinct bag numbers."""
+    array = np.arange(num_bags)[index] if isinstance(index, slice) else numbers(index, "index")
+    if array.dtype == bool and array.shape != (num_bags,):
+        raise LLPError(f"the mask has shape {array.shape} but there are {num_bags} bags")
+    where = np.flatnonzero(array) if array.dtype == bool else whole_array(array, "index")
+    if where.ndim != 1 or len(where) == 0:
+        raise LLPError(f"index has shape {where.shape}; select at least one bag, along one axis")
+    refuse(
+        (where < -num_bags) | (where >= num_bags),
+        lambda i: f"index[{i}] = {where[i]} but there are {num_bags} bags, numbered from 0",
+        "entries",
+    )
+    where = where % num_bags
+    refuse(np.bincount(where) > 1, lambda b: f"bag {b} is selected twice; a row is in one bag only")
+    return where

@@ -1,0 +1,48 @@
+"""The content of table files, bounded: a small file must not unpack to more than memory holds."""
+
+from pathlib import Path
+from typing import Any
+
+from llpkit._limits import check_regular, check_unpacked
+from llpkit.errors import LLPError
+
+
+def content(file: Path) -> bytes:
+    """The bytes of a file, unpacked if it is compressed."""
+    import pyarrow as pa
+
+    check_regular(file)
+
+    def opened() -> Any:
+        return pa.input_stream(str(file), compression="detect")
+
+    unpacked = 0
+    with opened() as stream:  # measured before anything is kept: a bomb is never in memory
+        if not isinstance(stream, pa.CompressedInputStream):
+            return bytes(stream.read())
+        while part := stream.read(2**20):
+            unpacked += len(part)
+            check_unpacked(file, unpacked)
+    with opened() as stream:
+        return bytes(stream.read(unpacked))
+
+
+def read_parquet(path: Path, content: bytes) -> Any:
+    """A pyarrow table; ``path`` names the file in errors."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        source = pq.ParquetFile(pa.BufferReader(content))
+        unpacked = 0
+        for batch in source.iter_batches():  # as above
+            unpacked += batch.nbytes
+            check_unpacked(path, unpacked)
+        table = pa.Table.from_batches(list(source.iter_batches()), source.schema_arrow)
+        table.validate(full=True)  # damage may show only when text is decoded
+        table.column_names  # noqa: B018
+        return table
+    except LLPError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error

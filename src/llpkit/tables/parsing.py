@@ -1,0 +1,111 @@
+"""Text as numbers: which texts are numbers, which commas are decimal ones."""
+
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+_COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}})+,\d+$"
+PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311 or 30,5"
+"""The remedy for numbers with commas."""
+
+
+class NotNumbers(NamedTuple):
+    """The values of a column that are not finite numbers: the first of them, and how many."""
+
+    row: int
+    written: str
+    total: int
+
+
+class Parsed(NamedTuple):
+    """A column as numbers, NaN where a value is missing or is not a finite number."""
+
+    values: Array
+    bad: NotNumbers | None = None
+    decimal_comma: str | None = None
+    """A value with a decimal comma as it is written, if the column was read with such commas."""
+
+
+def parse(column: Any, words: Callable[[], Any], decimal_commas: bool, likely: bool) -> Parsed:
+    """A pyarrow column as float64.
+
+    Args:
+        column: The column as it is.
+        words: Gives the column as text, null where a value is missing.
+        decimal_commas: Whether commas are known to be decimal ones.
+        likely: Whether they are where all values can be read so, since another sign separates the
+            columns.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)):
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return _finite(values, np.isinf(values), lambda i: str(values[i]))
+    if pa.types.is_large_string(kind):
+        with contextlib.suppress(pa.ArrowInvalid):  # most columns need no closer look
+            values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            if np.isfinite(values).all():
+                return Parsed(values)
+    text, comma = words(), None
+    try:
+        numbers = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        if decimal_commas or likely:
+            comma = _decimal_comma(text, decimal_commas)
+        if comma is not None:
+            text = pc.replace_substring(text, ",", ".")
+        numeric = pc.match_substring_regex(text, _NUMBER)
+        numbers = pc.if_else(numeric, text, None).cast(pa.float64())
+    values = numbers.to_numpy(zero_copy_only=False)
+    given = text.is_valid().to_numpy(zero_copy_only=False)
+    found = _finite(values, given & ~np.isfinite(values), lambda i: text[i].as_py())
+    return found._replace(decimal_comma=comma)
+
+
+def _finite(values: Array, bad: Array, written: Callable[[int], str]) -> Parsed:
+    if not bad.any():
+        return Parsed(values)
+    first = int(bad.argmax())
+    return Parsed(np.where(bad, np.nan, values), NotNumbers(first, written(first), int(bad.sum())))
+
+
+def _decimal_comma(text: Any, known: bool) -> str | None:
+    """The first value that can only be a decimal comma, if all values can be read with one.
+
+    Where it is known to be one, the first value with a comma.
+    """
+    import pyarrow.compute as pc
+
+    if not pc.all(pc.match_substring_regex(text, _DECIMAL_COMMA)).as_py():
+        return None
+    comma = pc.match_substring(text, ",")
+    thousands = pc.match_substring_regex(text, _THOUSANDS)
+    sure = (comma if known else pc.and_not(comma, thousands)).fill_null(False)
+    row = pc.index(sure, True).as_py()
+    return None if row < 0 else text[row].as_py()
+
+
+def with_commas(text: Any) -> Array:
+    """Which of these texts are numbers with commas, bool ``(R,)``."""
+    import pyarrow.compute as pc
+
+    found = pc.match_substring_regex(text, _COMMAS).fill_null(False)
+    mask: Array = found.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def is_with_commas(text: str) -> bool:
+    """Whether a text is a number with commas."""
+    return re.match(_COMMAS, text) is not None

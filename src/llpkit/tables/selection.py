@@ -1,0 +1,102 @@
+"""Which columns of a table can be features, and of which kind."""
+
+import re
+from collections.abc import Container, Iterable
+
+import numpy as np
+
+from llpkit._validation import option
+from llpkit._words import several
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.tables.columns import MAX_LEVELS
+from llpkit.tables.parsing import PLAIN_NUMBERS
+from llpkit.tables.table import Table
+
+_FEW_BAGS = 5
+"""Bags of two rows or more, below which a column may be the same within each by chance."""
+
+
+def is_numeric(table: Table, name: str) -> bool:
+    """Whether the values of a column are numbers.
+
+    If most of them are, the others are taken for slips, which are an error: silently, one slip
+    would turn a column of numbers into hundreds of categories.
+    """
+    values, bad, _ = table.parse(name)
+    if bad is None:
+        return True
+    numbers = int((~np.isnan(values)).sum())
+    if _with_commas(table, name):
+        row = int(table.comma_numbers(name).argmax())
+        raise LLPError(
+            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
+            f"comma; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
+        )
+    if numbers > bad.total:
+        raise LLPError(
+            f"{table.cell(bad.row, name)} = {bad.written!r} is not a number, but "
+            f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
+            f"it a category: {option('categorical', name)}"
+        )
+    return False
+
+
+def _with_commas(table: Table, name: str) -> bool:
+    """Whether most values of a column are numbers and some of these have commas."""
+    values, bad, _ = table.parse(name)
+    commas = int(table.comma_numbers(name).sum())
+    others = 0 if bad is None else bad.total
+    return bool(commas > 0 and (~np.isnan(values)).sum() + commas > others - commas)
+
+
+def usable(
+    table: Table, names: Iterable[str], wanted: Container[str] = ()
+) -> tuple[list[str], list[str]]:
+    """Of these columns, those that can be features, and a note for each other column on why not.
+
+    A column that is ``wanted`` by name is kept, and so is one of numbers with a slip in it: fitting
+    the encoder raises an error that shows what is wrong with it.
+    """
+    kept, notes = [], []
+    for name in names:
+        reason = None if name in wanted else _useless(table, name)
+        if reason is None:
+            kept.append(name)
+        else:
+            notes.append(f"column {name!r} is left out: {reason}")
+    return kept, notes
+
+
+def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
+    """Whether a column differs between bags but never within one, of which there are a few."""
+    values, bad, _ = table.parse(name)
+    if bad is not None:
+        encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
+        values = encoded.to_numpy(zero_copy_only=False)
+    values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # a missing one is like another
+    first = values[bags.offsets[:-1].numpy()][bags.bag_index.numpy()]
+    enough = int((bags.sizes > 1).sum()) >= _FEW_BAGS
+    return enough and bool((values == first).all() and (values != values[0]).any())
+
+
+def _useless(table: Table, name: str) -> str | None:
+    import pyarrow.compute as pc
+
+    if not name.strip():
+        return "it has no name"
+    if re.fullmatch(r"__index_level_\d+__", name):
+        return "it is the index of a data frame"
+    try:
+        values, bad, _ = table.parse(name)
+    except LLPError as error:
+        return str(error)
+    if bad is None:
+        return "it has no values" if np.isnan(values).all() else None
+    if (~np.isnan(values)).sum() > bad.total or _with_commas(table, name):
+        return None
+    distinct = pc.count_distinct(table.words(name)).as_py()
+    if distinct > max(MAX_LEVELS, len(table) // 2):
+        rows = several(len(table), "row")
+        return f"{distinct:,} different texts in {rows} are too many for a category"
+    return None

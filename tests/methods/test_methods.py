@@ -231,7 +231,7 @@ def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(vali
 def test_the_paper_s_normal_approximation_is_binary():
     x = torch.randn(8, 3)
     bags = llpkit.Bags([0, 4, 8], [[1, 2, 1], [0, 2, 2]])
-    with pytest.raises(LLPError, match='"amle-paper" takes binary counts: .*; use "amle"'):
+    with pytest.raises(LLPError, match=r'"amle-paper" takes binary counts: .*; use "amle"'):
         llpkit.fit("linear", bags, x, "amle-paper", epochs=1, progress=False)
 
 

@@ -50,7 +50,7 @@ def figures() -> None:
 def _no_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take nine tenths of a short run's time, and few tests look at them."""
     if "figures" not in request.fixturenames:
-        monkeypatch.setattr("llpkit.report._page.to_bytes", lambda *_: b"a figure" * 500)
+        monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure" * 500)
 
 
 def write_survey(path: Path, bags: int = 30, seed: int = 0) -> Path:

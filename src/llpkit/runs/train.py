@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
@@ -26,7 +24,6 @@ from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
-from llpkit.runs._page import write_report
 from llpkit.runs.data import checksum, divide, load_data, take
 from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
@@ -34,6 +31,7 @@ from llpkit.runs.estimator import train as train_table
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import measure
+from llpkit.runs.page import write_report
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
@@ -88,8 +86,6 @@ def fit(
         Stopped: On an interrupt.
     """
     config = absolute(config)
-    if config.execution.threads is not None:
-        torch.set_num_threads(config.execution.threads)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
     with locked(out):

@@ -1,0 +1,111 @@
+"""Curves of runs: measures by epoch, by training time, by bag size."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from llpkit.report.figure import Figure
+from llpkit.report.lines import EPOCHS, SECONDS, SIZES, Line, draw_lines
+from llpkit.report.series import Series, by_method
+from llpkit.report.style import TRAINING, Style
+
+
+@dataclass(frozen=True)
+class SizePoint:
+    """A method at one bag size: mean and deviation over folds, as fractions."""
+
+    method: str
+    size: int
+    mean: float
+    sd: float | None
+
+
+def run_curves(run: Series, style: Style) -> list[Figure | None]:
+    """The learning curves of one run: test accuracy, and training bags beside held-out bags."""
+
+    def panel(
+        name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False
+    ) -> Figure | None:
+        lines = [mean_line(label, style, [run], key) for label, key, style in keys]
+        return draw_lines(name, title, lines, EPOCHS, percent=percent, kept=run.selected_epoch)
+
+    def beside(name: str, title: str, key: str) -> Figure | None:
+        training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
+        return panel(name, title, training, held_out)
+
+    tested, lost = (run.method, "test_accuracy", style), (run.method, "loss", style)
+    return [
+        panel("accuracy", "Accuracy on test instances", tested, percent=True),
+        beside("log-likelihood", "Log-likelihood, mean of bags", "log_likelihood"),
+        beside("proportion-error", "Proportion error", "proportion_error"),
+        panel("loss", "Training loss", lost),
+    ]
+
+
+def epoch_curves(
+    series: Sequence[Series],
+    look: Mapping[str, Style],
+    name: str,
+    title: str,
+    key: str,
+    *,
+    percent: bool = False,
+) -> Figure | None:
+    """One measure by epoch: mean and deviation over each method's runs."""
+    lines = [mean_line(m, look[m], runs, key) for m, runs in by_method(series).items()]
+    return draw_lines(name, title, lines, EPOCHS, percent=percent)
+
+
+def time_curves(series: Sequence[Series], look: Mapping[str, Style], name: str) -> Figure | None:
+    """Test accuracy against training time."""
+    lines = [
+        mean_line(m, look[m], runs, "test_accuracy", timed=True)
+        for m, runs in by_method(series).items()
+    ]
+    return draw_lines(name, "Accuracy on test instances", lines, SECONDS, percent=True)
+
+
+def size_curves(
+    points: Sequence[SizePoint], look: Mapping[str, Style], name: str, title: str
+) -> Figure | None:
+    """Accuracy against bag size, on a logarithmic axis."""
+    lines = []
+    for method in dict.fromkeys(point.method for point in points):
+        own = sorted((p for p in points if p.method == method), key=lambda p: p.size)
+        some = any(p.sd is not None for p in own)
+        sd = [math.nan if p.sd is None else p.sd for p in own] if some else []
+        lines.append(Line(method, look[method], [p.size for p in own], [p.mean for p in own], sd))
+    return draw_lines(name, title, lines, SIZES, percent=True)
+
+
+def mean_line(
+    label: str, style: Style, runs: Sequence[Series], key: str, *, timed: bool = False
+) -> Line | None:
+    """Mean and standard deviation of ``key`` over runs, at the epochs that all of them have.
+
+    ``timed`` places the points at the training time of their epoch, the mean over runs.
+    """
+    values = [run.points(key) for run in runs]
+    epochs = sorted(set.intersection(*map(set, values))) if values else []
+    if not epochs:
+        return None
+    where = [float(epoch) for epoch in epochs]
+    if timed:
+        clocks = [_clock(run) for run in runs]
+        if not all(epoch in clock for clock in clocks for epoch in epochs):
+            return None
+        where = [fmean(clock[epoch] for clock in clocks) for epoch in epochs]
+        if where[0] <= 0:  # the axis is logarithmic
+            return None
+    columns = [[value[epoch] for value in values] for epoch in epochs]
+    sd = [stdev(column) for column in columns] if len(runs) > 1 else []
+    return Line(label, style, where, [fmean(column) for column in columns], sd)
+
+
+def _clock(run: Series) -> dict[int, float]:
+    total, clock = 0.0, {}
+    for epoch, seconds in sorted(run.points("seconds").items()):
+        total += seconds
+        clock[epoch] = total
+    return clock

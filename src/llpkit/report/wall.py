@@ -1,0 +1,158 @@
+"""A wall of bags, with the predictions of some methods for each instance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llpkit.errors import LLPError
+from llpkit.report.images import data_uri, is_crisp
+from llpkit.report.instances import WallBag
+from llpkit.report.readings import Reading, expected, named, read
+from llpkit.report.style import BOUND
+
+SHOWN = 24  # instances of a bag that are shown; the others are only counted
+STRONGEST = "mle"  # comes first if it is there
+
+
+@dataclass(frozen=True)
+class ShownInstance:
+    """An instance on the page, with one reading per method."""
+
+    image: str | None
+    crisp: bool
+    caption: str
+    truth: str | None
+    readings: Sequence[Reading]
+
+
+@dataclass(frozen=True)
+class ShownBag:
+    """A bag on the page; ``expected`` and ``right`` have one entry per method.
+
+    Nothing is expected of a bag with unknown instances.
+    """
+
+    id: str
+    known: str
+    size: int
+    instances: Sequence[ShownInstance]
+    mixed: bool
+    checked: int
+    expected: Sequence[str | None]
+    right: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Wall:
+    """Bags, and the predictions of some methods for them.
+
+    Args:
+        bags: The bags, see :func:`llpkit.report.wall_bags`.
+        class_names: Names of the labels ``0 … K - 1``; negative, then positive, for two.
+        probability: For each method one array per bag: ``(n,)``, or ``(n, K)``.
+        posterior: The same given the bag's count, for any of these methods.
+        note: Which bags these are.
+    """
+
+    bags: Sequence[WallBag]
+    class_names: Sequence[str]
+    probability: Mapping[str, Sequence[Any]]
+    posterior: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    note: str = ""
+    kind: ClassVar[str] = "wall"
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods: the strongest first, the upper bound last."""
+        learners = [name for name in self.probability if name != BOUND] or list(self.probability)
+        first = STRONGEST if STRONGEST in learners else next(iter(learners), None)
+        return sorted(self.probability, key=lambda name: (name != first, name == BOUND))
+
+    @cached_property
+    def shown(self) -> list[ShownBag]:
+        """The bags as they appear on the page."""
+        return [self._bag(b) for b in range(len(self.bags))]
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there is more to see than captions."""
+        return any(one.image is not None for bag in self.bags for one in bag.instances)
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether anything is marked right or wrong."""
+        return any(bag.checked for bag in self.shown)
+
+    @property
+    def example(self) -> ShownBag | None:
+        """The first bag of mixed labels and easy size, not the most flattering one."""
+        mixed = [bag for bag in self.shown if bag.mixed]
+        easy = [bag for bag in mixed if 4 <= bag.size <= 8]
+        return next(iter(easy or mixed or self.shown), None)
+
+    def _bag(self, b: int) -> ShownBag:
+        bag = self.bags[b]
+        places = [f"instance {i} of bag {bag.id}" for i in range(1, len(bag.instances) + 1)]
+        probabilities = [self._of(self.probability, name, b) for name in self.methods]
+        readings = []
+        for name, p in zip(self.methods, probabilities, strict=True):
+            phi = self._of(self.posterior, name, b) if name in self.posterior else None
+            rows = zip(
+                p, [None] * len(p) if phi is None else phi, bag.instances, places, strict=True
+            )
+            readings.append(
+                [read(row, own, one.truth, self.class_names, at) for row, own, one, at in rows]
+            )
+        instances = []
+        for i, (one, place) in enumerate(zip(bag.instances[:SHOWN], places, strict=False)):
+            instances.append(
+                ShownInstance(
+                    image=None if one.image is None else data_uri(one.image, place),
+                    crisp=one.image is not None and is_crisp(one.image),
+                    caption=one.caption or place,
+                    truth=None if one.truth is None else named(one.truth, self.class_names, place),
+                    readings=[of_method[i] for of_method in readings],
+                )
+            )
+        truths = [one.truth for one in bag.instances if one.truth is not None]
+        predicted = {reading.label for of_method in readings[:1] for reading in of_method}
+        return ShownBag(
+            id=bag.id,
+            known=bag.known,
+            size=len(bag.instances) + bag.left_out,
+            instances=instances,
+            mixed=len(set(truths) or predicted) > 1,
+            checked=len(truths),
+            expected=[
+                None if bag.left_out else expected(p, self.class_names) for p in probabilities
+            ],
+            right=[sum(reading.right is True for reading in r) for r in readings],
+        )
+
+    def _of(self, values: Mapping[str, Sequence[Any]], method: str, b: int) -> NDArray[np.float64]:
+        """One method's values for one bag; two columns are reduced to that of the positives."""
+        if len(values[method]) != len(self.bags):
+            raise LLPError(
+                f"{method} has predictions for {len(values[method])} bags, and the wall has "
+                f"{len(self.bags)}; pass one array per bag"
+            )
+        found = np.asarray(values[method][b], np.float64)
+        bag = self.bags[b]
+        if len(found) != len(bag.instances):
+            raise LLPError(
+                f"{method} has {len(found)} predictions for bag {bag.id} of "
+                f"{len(bag.instances)} instances; pass one per instance"
+            )
+        return found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else found
+
+
+@dataclass(frozen=True)
+class Opening:
+    """One bag of a wall in three steps: its count, the predictions, the truth."""
+
+    wall: Wall
+    kind: ClassVar[str] = "opening"

@@ -290,9 +290,9 @@ def _goes_on(
 
 def _finished(folder: Path) -> bool:
     """Whether a killed run lacks its name alone."""
-    from llpkit.runs import Place
+    from llpkit.runs import RunFolder
 
-    return Place(folder / "run").finished
+    return RunFolder(folder / "run").finished
 
 
 def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int]:

@@ -21,6 +21,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
 
 
+collect_ignore = ["own_parts.py"]  # a plugin: importing it registers what is in it
+
+
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # what a test draws without a generator of its own is the same every time
 

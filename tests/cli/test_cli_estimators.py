@@ -43,6 +43,7 @@ def read(path):
 
 
 @pytest.mark.usefixtures("figures")
+@pytest.mark.usefixtures("figures")
 def test_boosting_without_labels(llpkit, people, tmp_path):
     features = ("--features", "age", "--features", "noise", "--features", "region")
     options = ("--estimator", "hist-gradient-boosting", "--estimator-option", "max_iter=3")

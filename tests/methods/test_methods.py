@@ -148,7 +148,7 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make("mle", {"foo": 1})
     with pytest.raises(LLPError, match="\"supervised\" has no option 'foo'; it takes none"):
         methods.make("supervised", {"foo": 1})
-    with pytest.raises(LLPError, match="step = 3; give a number above 0 up to 2"):
+    with pytest.raises(LLPError, match="step = 3; give a number above 0 and up to 2"):
         methods.make("mle", {"step": 3})
     with pytest.raises(LLPError, match="floor = 0; give a number above 0"):
         methods.make("amle", {"floor": 0})

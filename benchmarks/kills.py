@@ -387,7 +387,7 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import Figure, Page, write_page
 
-    names = "cli runs demo experiments._progress training._fit runs.estimator_page runs.network_page"
+    names = "cli runs experiments training.fitting runs.estimator_page runs.network_page"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):

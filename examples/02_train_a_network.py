@@ -18,7 +18,7 @@ def main(epochs: int = 15) -> float:
     print(train)
     print(f"The first bag: {train[0].count} of {train[0].size} are odd")
 
-    # Any module that gives one logit an instance will do.
+    # Any module that returns one logit per instance will do.
     network = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
         nn.BatchNorm2d(32),

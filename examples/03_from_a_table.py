@@ -45,9 +45,9 @@ def main(epochs: int = 40) -> list[str]:
         table = Table.read(survey)
         inputs = data.encoder.apply(table)  # a later table is encoded in the same way
         columns = {
-            "probability": model.predict_proba(inputs).numpy(),
+            "probability": model.predict_proba(inputs)[:, 1].numpy(),
             "label": model.predict(inputs).numpy(),
-            "posterior": model.posterior(inputs, data.bags).numpy(),
+            "posterior": model.posterior(inputs, data.bags)[:, 1].numpy(),
         }
         table.write(result, columns)
         lines = result.read_text().splitlines()

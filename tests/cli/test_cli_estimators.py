@@ -161,7 +161,7 @@ def test_a_configuration_names_an_estimator(llpkit, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean logistic?"),
+        (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean 'logistic'?"),
         (("--estimator", "logistic", "--epochs", "3"), "--epochs goes with a network"),
         (("--estimator", "logistic", "--network", "mlp"), "--network goes with a network"),
         (("--estimator-option", "C=1"), "--estimator-option goes with an estimator; name one"),

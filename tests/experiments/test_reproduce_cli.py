@@ -12,15 +12,15 @@ from llpkit.experiments.protocol_file import read, write
 
 PLUGIN = """
 from llpkit import datasets
-from llpkit.methods import METHODS, BagMethod, register
-from llpkit.losses import dllp
+from llpkit.methods import BagMethod, register
+from llpkit.losses import proportion_loss
 
 @register
 class Mine(BagMethod):
     key = "mine"
     summary = "a method of my own"
     def bag_loss(self, logits, evidence, offsets):
-        return dllp(logits, evidence.counts, offsets)
+        return proportion_loss(logits.float(), evidence.counts, offsets)
 
 @datasets.register("my-digits", summary="digits under another name")
 def my_digits(bag_size=(1, 12), seed=0):

@@ -16,12 +16,12 @@ import typer
 
 from llpkit._validation import options_named
 from llpkit.cli import lists
-from llpkit.cli._experiments import PLUGINS, report, reproduce
 from llpkit.cli.demo import demo
 from llpkit.cli.fit import fit
 from llpkit.cli.options import as_typed
 from llpkit.cli.predict import evaluate, predict
 from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
+from llpkit.cli.reproduce import PLUGINS, report, reproduce
 from llpkit.errors import LLPError
 
 app = typer.Typer(

@@ -1,40 +1,61 @@
-"""The command ``demo``."""
+"""The command ``demo``: the protocol ``digits`` from beginning to end."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from llpkit._files import place_of
-from llpkit.cli.arguments import Quiet
-from llpkit.cli.printing import demo_progress, echo, method_table, terminal
+from llpkit.cli.printing import echo, terminal
+from llpkit.cli.progress import display_of
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("llpkit-demo"),
-    seeds: Annotated[int, typer.Option(help="Runs of each method, for the bands.", min=1)] = 5,
-    epochs: Annotated[
-        int | None, typer.Option(help="Epochs of each run.", min=1, show_default=False)
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Results folder (llpkit-demo; with --quick llpkit-demo-quick).",
+            metavar="DIR",
+            show_default=False,
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One seed and few epochs.")] = False,
-    quiet: Quiet = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few folds and epochs.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train all methods on handwritten digits and show what they learnt.
 
     Odd against even, in bags of 1 to 12 digits; only the number of odd ones in a bag is known. It
-    takes about two minutes on two cores, needs no download, and ends with a table and a page.
+    takes about two minutes on two cores, needs no download, and ends with a table and a page. It is
+    llpkit reproduce digits convergence, with the page.
 
     [bold]Examples[/bold]
 
       llpkit demo
-      llpkit demo --seeds 5 --out demo-5
       llpkit demo --quick
     """
-    from llpkit import demo as show
+    from llpkit.experiments import Results, Worker, load, reproduce
+    from llpkit.experiments.page import write_report
+    from llpkit.experiments.summary import accuracies
 
-    out = place_of("--out", out)
-    with demo_progress(quiet) as progress:
-        result = show.demo(out, seeds=seeds, epochs=epochs, quick=quick, callback=progress)
+    protocol = load("digits").quick() if quick else load("digits")
+    out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
+    worker = Worker(out, protocol, device="cpu", jobs=min(os.cpu_count() or 1, 4))
+    reproduce(worker, ["convergence"], display=display_of(quiet))
+    page = write_report([out])
     if not quiet:
-        terminal().print(method_table(result.rows))
-    echo(result.page)
+        from rich.table import Table
+
+        table = Table("method", box=None, padding=(0, 2, 0, 0))
+        for head in ("accuracy %", "gap", "bag log-lik", "constant rate", "calib. error"):
+            table.add_column(head, justify="right", no_wrap=True)
+        for row in accuracies(Results.read(out).by_method("convergence")):
+            likelihoods = (row.log_likelihood, row.baseline_log_likelihood)
+            table.add_row(
+                row.method,
+                f"{row.accuracy:.1f}",
+                "" if row.gap is None else f"{row.gap:+.1f}",
+                *("–" if each is None else f"{each.mean:.3f}" for each in likelihoods),
+                f"{row.calibration_error:.3f}",
+            )
+        terminal().print(table)
+    echo(page)

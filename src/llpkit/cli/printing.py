@@ -7,7 +7,7 @@ import functools
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -154,66 +154,9 @@ def _figure(key: str, value: Any) -> str:
     return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
 
 
-def method_table(rows: Sequence[Any]) -> Any:
-    """The table of methods that the demo ends with."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    heads = ["method", "accuracy %", "gap", "epoch s", "ratio", "bag log-lik"]
-    heads += ["constant rate", "calib. error"]
-    for head in heads:
-        table.add_column(head, justify="left" if head == "method" else "right", no_wrap=True)
-
-    def shown(value: float | None, pattern: str) -> str:
-        return "–" if value is None else pattern.format(value)
-
-    for row in rows:
-        spread = "" if row.accuracy_sd is None else f" ± {100 * row.accuracy_sd:.1f}"
-        table.add_row(
-            row.method,
-            "–" if row.accuracy is None else f"{100 * row.accuracy:.1f}{spread}",
-            "" if row.gap is None else f"{100 * row.gap:+.1f}",
-            shown(row.epoch_seconds, "{:.3f}"),
-            shown(row.epoch_ratio, "{:.2f}×"),
-            shown(row.log_likelihood, "{:.3f}"),
-            shown(row.baseline_log_likelihood, "{:.3f}"),
-            shown(row.calibration_error, "{:.3f}"),
-        )
-    return table
-
-
 @contextmanager
 def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
     """The callbacks that show how training goes on."""
     from llpkit.training import Progress
 
     yield [] if quiet else [Progress(title)]
-
-
-@contextmanager
-def demo_progress(quiet: bool) -> Iterator[Any]:
-    """A bar over all runs of the demo; without a terminal, one line per method."""
-    console = terminal(stderr=True)
-    if quiet:
-        yield lambda *_: None
-        return
-    if not console.is_terminal:
-
-        def line(run: str, done: int, total: int, text: str) -> None:  # noqa: ARG001
-            if text:
-                console.print(f"{run}: {text}")
-
-        yield line
-        return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:<22}"), BarColumn(30), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("loading", total=None)
-
-        def step(run: str, done: int, total: int, text: str) -> None:
-            bar.update(task, description=run, completed=done, total=total)
-            if text:
-                bar.console.print(f"{run}: {text}")
-
-        yield step

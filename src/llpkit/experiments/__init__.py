@@ -1,44 +1,30 @@
-"""The paper's experiments as grids of runs that can be stopped, continued and merged.
+"""The paper's experiments: many runs by one protocol, their records, and what they show.
 
-A :class:`Run` is one training; its record is a small JSON file in a :class:`Store`. :func:`plan`
-lists the runs of an experiment, :func:`reproduce` carries out those that have no record yet. What
-determines a run's result is in its id, so a finished run is never run again.
+A results folder has one :class:`Protocol`. :func:`reproduce` carries out the runs that have no
+record yet, so that it can be stopped and continued; :class:`Results` reads a folder.
 
->>> settings = Settings("digits", methods=["mle", "dllp"], folds=[0, 1])
->>> [run.title for run in plan("convergence", settings)]
-['digits, mle, fold 0', 'digits, dllp, fold 0', 'digits, mle, fold 1', 'digits, dllp, fold 1']
+>>> load("digits").experiments
+['convergence', 'bag-size', 'epoch-time']
 """
 
-from llpkit.experiments._check import Check, check
-from llpkit.experiments._execute import BACKENDS, Display, Outcome, deadline, execute
-from llpkit.experiments._grid import where_from
-from llpkit.experiments._page import write_report
-from llpkit.experiments._plan import PROTOCOLS, Choice, Settings, parse_folds, plan
-from llpkit.experiments._reproduce import everything, planned, reproduce
-from llpkit.experiments._run import EXPERIMENTS, Run, Store
-from llpkit.experiments._work import Place, carry_out
+from llpkit.experiments.backends import BACKENDS
+from llpkit.experiments.execute import Display, Outcome, reproduce
+from llpkit.experiments.protocol import EXPERIMENTS, Protocol
+from llpkit.experiments.protocol_file import load
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
+from llpkit.experiments.run import Run, Worker
 
 __all__ = [
     "BACKENDS",
     "EXPERIMENTS",
-    "PROTOCOLS",
-    "Check",
-    "Choice",
     "Display",
     "Outcome",
-    "Place",
+    "Protocol",
+    "Record",
+    "Results",
     "Run",
-    "Settings",
-    "Store",
-    "carry_out",
-    "check",
-    "deadline",
-    "everything",
-    "execute",
-    "parse_folds",
-    "plan",
-    "planned",
+    "Worker",
+    "load",
     "reproduce",
-    "where_from",
-    "write_report",
 ]

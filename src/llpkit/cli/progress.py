@@ -1,0 +1,125 @@
+"""How the runs of experiments are going, in a terminal or in plain lines."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from llpkit.cli.printing import terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from llpkit.experiments import Record, Run
+
+
+class Lines:
+    """One line per run that ended; for logs."""
+
+    def __init__(self, console: "Console") -> None:
+        self.console = console
+        self.total = self.ends = 0
+
+    def begin(self, runs: Sequence["Run"], done: int) -> None:
+        """Print how much there is to do."""
+        self.total, self.ends = len(runs), 0
+        before = f", {done} done before" if done else ""
+        self.print(f"{runs[0].experiment}: {plural(self.total, 'run')}{before}")
+
+    def update(self, running: Sequence[Mapping[str, Any]]) -> None:
+        """Nothing: lines are for runs that ended."""
+
+    def ended(self, run: "Run", record: "Record") -> None:
+        """Print the run and what it found."""
+        self.ends += 1
+        self.print(f"{self.ends}/{self.total} {run.title}: {_found(record)}")
+
+    def end(self) -> None:
+        """Nothing is left open."""
+
+    def print(self, text: str) -> None:
+        """A line, however long and whatever brackets it has."""
+        self.console.print(text, soft_wrap=True, markup=False)
+
+
+class Live(Lines):
+    """A bar over the runs, those under way, and the mean accuracy of each method so far."""
+
+    def begin(self, runs: Sequence["Run"], done: int) -> None:
+        """Open the display."""
+        import rich.live
+        import rich.progress as parts
+
+        self.accuracy: dict[str, list[float]] = {}
+        self.failed = 0
+        self.bar = parts.Progress(
+            parts.TextColumn("{task.description}"),
+            parts.BarColumn(32),
+            parts.MofNCompleteColumn(),
+            parts.TimeElapsedColumn(),
+            parts.TextColumn("left"),
+            parts.TimeRemainingColumn(),
+            console=self.console,
+        )
+        name, total = runs[0].experiment, len(runs) + done
+        self.task = self.bar.add_task(name, total=total, completed=done)
+        self.live = rich.live.Live(self.bar, console=self.console, refresh_per_second=4)
+        self.live.start()
+
+    def update(self, running: Sequence[Mapping[str, Any]]) -> None:
+        """Show the runs under way below the bar."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(self.accuracy or running))
+        for head in ("method", "runs", "accuracy %", "now"):
+            table.add_column(head, justify="left" if head in ("method", "now") else "right")
+        now: dict[str, list[str]] = {}
+        for note in running:
+            reached = "" if note["accuracy"] is None else f" {100 * note['accuracy']:.1f}"
+            at = f"fold {note['fold']}: {note['epoch']}/{note['epochs']}"
+            now.setdefault(note["method"], []).append(at + reached)
+        for method in dict.fromkeys([*self.accuracy, *now]):
+            found = self.accuracy.get(method, [])
+            mean = f"{100 * fmean(found):.1f}" if found else ""
+            shown = Text("  ".join(now.get(method, [])), overflow="ellipsis", no_wrap=True)
+            table.add_row(method, str(len(found) or ""), mean, shown)
+        failed = Text(f"{self.failed} failed" if self.failed else "", style="red")
+        self.live.update(Group(self.bar, table, failed))
+
+    def ended(self, run: "Run", record: "Record") -> None:
+        """Move the bar."""
+        self.bar.advance(self.task)
+        if record.error:
+            self.failed += 1
+            self.print(f"{run.title}: {_found(record)}")
+        elif "accuracy" in record.final:
+            self.accuracy.setdefault(run.method, []).append(record.final["accuracy"])
+
+    def end(self) -> None:
+        """Leave the last state on the screen."""
+        self.live.stop()
+
+
+def display_of(quiet: bool) -> Lines | None:
+    """The display for this terminal or log, or none."""
+    console = terminal(stderr=True)
+    return None if quiet else (Live if console.is_terminal else Lines)(console)
+
+
+def plural(number: int, word: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "run"), plural(3, "run")
+    ('1 run', '3 runs')
+    """
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _found(record: "Record") -> str:
+    if record.error:
+        return f"failed: {record.error}"
+    reached = f"held-out log-likelihood {record.final.get('held_out_log_likelihood')}"
+    if "accuracy" in record.final:
+        reached = f"accuracy {100 * record.final['accuracy']:.1f} %"
+    return f"{reached} ({record.seconds:.1f} s)"

@@ -1,0 +1,317 @@
+"""The commands ``reproduce`` and ``report``: parsing and printing only."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from llpkit._validation import whole
+from llpkit.cli.printing import echo, note
+from llpkit.cli.progress import display_of, plural
+from llpkit.errors import LLPError
+
+if TYPE_CHECKING:
+    from llpkit.experiments import Outcome, Results, Worker
+
+FAILED = 1
+PLUGINS = "plugins"
+WHICH, WHERE = "What to run", "Where and how long"
+
+
+def _option(help: str, panel: str, metavar: str = "", name: str = "") -> Any:
+    names = [name] if name else []
+    return typer.Option(
+        *names, help=help, rich_help_panel=panel, metavar=metavar or None, show_default=False
+    )
+
+
+def reproduce(
+    ctx: typer.Context,
+    protocol: Annotated[
+        str,
+        typer.Argument(
+            help="digits, bird-cat, group-photos or a .yaml file; or check, or merge.",
+            metavar="PROTOCOL",
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="convergence, grid, bag-size, epoch-time or all (all).",
+            metavar="[EXPERIMENT]",
+            show_default=False,
+        ),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        _option("Such as mle,direct,dllp; or repeat (the protocol's).", WHICH, "NAMES"),
+    ] = None,
+    folds: Annotated[
+        str | None,
+        _option(
+            "A count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (the protocol's).", WHICH, "FOLDS"
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, _option("Few folds and epochs, to see it work.", WHICH, name="--quick")
+    ] = False,
+    show: Annotated[
+        bool, _option("Print the protocol, to change and run it.", WHICH, name="--show")
+    ] = False,
+    device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
+    compiled: Annotated[
+        bool, _option("Compile the network; pays in long runs on a GPU.", WHERE, name="--compile")
+    ] = False,
+    jobs: Annotated[int, _option("Runs side by side; epoch-time runs alone (1).", WHERE, "N")] = 1,
+    backend: Annotated[
+        str, _option("What they run on: loky, ray or dask (loky).", WHERE, "NAME")
+    ] = "loky",
+    time_limit: Annotated[
+        float | None, _option("Start no run after this long.", WHERE, "SECONDS")
+    ] = None,
+    data_dir: Annotated[
+        str | None, _option("Folder of the data (LLPKIT_DATA, else a cache).", WHERE, "DIR")
+    ] = None,
+    out: Annotated[
+        Path | None, _option("Results folder (llpkit-results/PROTOCOL).", WHERE, "DIR")
+    ] = None,
+    dry_run: Annotated[
+        bool, _option("List the runs and which are done.", WHERE, name="--dry-run")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Run the paper's experiments: every method, the same folds, one record per run.
+
+    [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
+    [bold]epoch-time[/bold]: each method alone on the machine, in turns.
+    [bold]bag-size[/bold]: accuracy against bags of 2 to 128.
+    [bold]grid[/bold]: hyper-parameters of each method by the likelihood of
+    held-out bags, which the others then use.
+    [bold]all[/bold]: those that the protocol has, then the page.
+
+    A results folder has one protocol. A finished run is never run again: a
+    stopped call continues with the same command.
+    [bold]check[/bold] FOLDER runs records again and prints the largest difference.
+    [bold]merge[/bold] FOLDER... adds the records of other machines to --out.
+
+    [bold]Examples[/bold]
+
+      llpkit reproduce digits --quick
+      llpkit reproduce bird-cat grid --device cuda --jobs 6
+      llpkit reproduce bird-cat convergence --folds 0-4 --device cuda --dry-run
+      llpkit reproduce bird-cat --show > mine.yaml
+      llpkit --plugin mine.py reproduce mine.yaml convergence --methods mine,mle
+      llpkit reproduce check llpkit-results/bird-cat convergence --folds 0
+      llpkit reproduce merge from-one from-another --out both
+      llpkit report llpkit-results/bird-cat
+    """
+    from llpkit.experiments import Results, Worker, load, reproduce
+    from llpkit.experiments.execute import deadline
+    from llpkit.experiments.results import begin, merge
+
+    given = words or []
+    if protocol == "merge":
+        if out is None or not given:
+            raise LLPError("merge takes folders and --out; add what is missing")
+        done = merge(out, [Path(word) for word in given])
+        echo(f"{out}: {plural(sum(map(len, done.records.values())), 'record')}")
+        return
+    command, ends = _command(ctx.obj or []), deadline(time_limit)
+    loaded = tuple(ctx.meta.get(PLUGINS, ()))
+    if protocol == "check":
+        if not given:
+            raise LLPError("check takes a results folder; name one")
+        results = Results.read(Path(given[0]))
+        worker = Worker(results.folder, results.protocol, device, data_dir=data_dir)
+        _check(results, worker, given[1:], _listed(methods), folds)
+        return
+    plan = load(protocol).quick() if quick else load(protocol)
+    if show:
+        from llpkit.experiments.protocol_file import dumps
+
+        echo(dumps(plan).rstrip())
+        return
+    out = out or Path("llpkit-results", Path(protocol).stem + ("-quick" if quick else ""))
+    experiments = _experiments(given, plan.experiments)
+    chosen = None if folds is None else parse_folds(folds, plan.folds)
+    worker = Worker(
+        out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded
+    )
+    if dry_run:
+        _list(begin(out, plan), experiments, _listed(methods), chosen)
+        return
+    try:
+        outcomes = reproduce(
+            worker,
+            experiments,
+            methods=_listed(methods),
+            folds=chosen,
+            backend=backend,
+            display=display_of(quiet),
+        )
+    except KeyboardInterrupt:
+        again = shlex.join(["llpkit", *(ctx.obj or [])])
+        note(f"stopped; what is done is kept. Continue with: {again}")
+        raise
+    _summarise(outcomes, quiet)
+    if "all" in given or not given:
+        from llpkit.experiments.page import write_report
+
+        echo(write_report([out], data_dir=data_dir))
+    if any(outcome.failed for outcome in outcomes.values()):
+        raise typer.Exit(FAILED)
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Where to write (report in the first folder).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of the data, for the pictures of an example (LLPKIT_DATA, else a cache).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the records of one or more folders: a page, figures and tables.
+
+    One chapter per folder: learning curves, accuracies, paired differences,
+    time to accuracy, calibration, epoch times and accuracy against bag size.
+    The page works offline; the tables are there as CSV too.
+
+    [bold]Examples[/bold]
+
+      llpkit report llpkit-results/digits
+      llpkit report results/bird-cat results/group-photos --out report
+    """
+    from llpkit.experiments.page import write_report
+
+    echo(write_report(results, out, data_dir=data_dir))
+
+
+def _experiments(given: Sequence[str], known: Sequence[str]) -> list[str]:
+    for word in given:
+        if word not in (*known, "all"):
+            raise LLPError(
+                f"{word!r} is no experiment of this protocol; it has {', '.join(known)} and all"
+            )
+    return list(known) if not given or "all" in given else list(given)
+
+
+def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
+    """Print how each experiment went, and what failed."""
+    for name, done in outcomes.items():
+        for record in done.failed:
+            note(f"failed: {record.method}, fold {record.fold}: {record.error}")
+        parts = [f"{plural(done.now, 'run')} done"]
+        parts += [f"{done.before} before"] if done.before else []
+        parts += [f"{len(done.failed)} failed"] if done.failed else []
+        parts += [f"{done.left} left for the next call"] if done.left else []
+        if not quiet:
+            echo(f"{name}: {', '.join(parts)}")
+    if "grid" in outcomes and outcomes["grid"].left:
+        note("the other experiments use what the grid chooses; call again to finish it")
+
+
+def _check(
+    results: "Results",
+    worker: "Worker",
+    words: Sequence[str],
+    methods: Sequence[str],
+    folds: str | None,
+) -> None:
+    """Run records again and print what differs: on a CPU nothing should, on a GPU little."""
+    from llpkit.experiments.check import check
+
+    experiments = _experiments(words, results.protocol.experiments)
+    chosen = None if folds is None else parse_folds(folds, results.protocol.folds)
+    wanted = [
+        record
+        for experiment in experiments
+        for record in results.records[experiment]
+        if (not methods or record.method in methods) and (chosen is None or record.fold in chosen)
+    ]
+    if not wanted:
+        raise LLPError(f"{results.folder} has no such records; name other methods or folds")
+    agrees = True
+    for record in wanted:
+        found = check(record, worker)
+        agrees &= found.agrees
+        echo(found)
+    if not agrees:
+        raise typer.Exit(FAILED)
+
+
+def _list(
+    results: "Results",
+    experiments: Sequence[str],
+    methods: Sequence[str],
+    folds: Sequence[int] | None,
+) -> None:
+    from llpkit.experiments.plan import plan
+
+    done = results.ids
+    for experiment in experiments:
+        runs = plan(results, experiment, methods, folds)
+        number = sum(run.id in done for run in runs)
+        echo(f"{experiment}: {plural(len(runs), 'run')}, {number} done")
+        for run in runs:
+            echo(
+                f"  {'done' if run.id in done else '    '} {run.title}, {run.recipe.epochs} epochs"
+            )
+
+
+def parse_folds(text: str, number: int) -> list[int]:
+    """Folds from a count, a range or a list.
+
+    >>> parse_folds("3", 10), parse_folds("5-7", 10), parse_folds("0,4,8-9", 10)
+    ([0, 1, 2], [5, 6, 7], [0, 4, 8, 9])
+    """
+    folds: list[int] = []
+    try:
+        if text.strip().isdecimal():
+            return list(range(whole("--folds", int(text), 1, number)))
+        for part in filter(None, text.split(",")):
+            first, dash, last = part.partition("-")
+            ends = whole("--folds", int(first), 0, number - 1), int(last if dash else first)
+            folds += range(ends[0], whole("--folds", ends[1], ends[0], number - 1) + 1)
+    except ValueError as error:
+        if isinstance(error, LLPError):
+            raise
+    if not folds:
+        raise LLPError(
+            f"--folds {text}; give a count such as 5, a range such as 0-4 or a list such as 0,3,7"
+        )
+    return list(dict.fromkeys(folds))
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """What was typed, less options that name folders and all above a folder."""
+    kept, skip = ["llpkit"], False
+    folders = ("--out", "-o", "--data-dir")
+    for word in arguments:
+        name = word.partition("=")[0]
+        if not skip and name not in folders:
+            kept.append(Path(word).name if Path(word).is_absolute() else word)
+        skip = not skip and word in folders
+    return shlex.join(kept)
+
+
+def _listed(texts: Sequence[str] | None) -> list[str]:
+    """Names given with commas, by repetition, or both."""
+    return [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]

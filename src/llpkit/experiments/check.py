@@ -1,0 +1,119 @@
+"""A second run of a record: whether the same numbers come out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+
+from llpkit.errors import LLPError
+from llpkit.experiments.records import Record
+from llpkit.experiments.run import Run, Worker, train
+from llpkit.methods import METHODS
+
+TOLERANCE = 0.03
+TOLERANCES = {"llp-gan": 0.075}
+"""How far apart two last accuracies on a GPU may lie, and for methods that vary more.
+
+Sums are added there in no fixed order, and many epochs amplify a last digit. Of runs carried out
+twice on an H200 the root mean square difference was below a point, and 2.5 points for ``llp-gan``;
+three times that is allowed. On a CPU there is no tolerance.
+"""
+_TIMES = ("seconds", "measure_seconds")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a second run found.
+
+    Args:
+        run: Of the record.
+        device: Of the second run.
+        largest: The largest difference in the history, times aside.
+        where: Its measure and epoch; empty if there is none.
+        accuracy: Of the last epoch, first and second; ``None`` where it was not measured.
+        changed: What else differs: versions, hardware, data, device.
+    """
+
+    run: Run
+    device: str
+    largest: float
+    where: str
+    accuracy: tuple[float, float] | None
+    changed: tuple[str, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the same numbers are due: both runs were on a CPU."""
+        return self.device == "cpu" and "device" not in self.changed
+
+    @property
+    def agrees(self) -> bool:
+        """The same to the last digit; off the CPU, accuracies within the tolerance."""
+        if not self.where or self.exact:
+            return not self.where
+        return self.accuracy is None or abs(self.accuracy[0] - self.accuracy[1]) <= self.tolerance
+
+    @property
+    def tolerance(self) -> float:
+        """How far apart the two accuracies may lie on a GPU."""
+        return TOLERANCES.get(self.run.method, TOLERANCE)
+
+    def __str__(self) -> str:
+        found = "the same to the last digit"
+        if self.where:
+            found = f"largest difference {self.largest:.3g}, in {self.where}"
+        if self.where and self.accuracy is not None:
+            first, second = self.accuracy
+            found += f"; last accuracy {100 * first:.2f} % then, {100 * second:.2f} % now"
+            if not self.exact:
+                verdict = "within" if self.agrees else "beyond"
+                found += f", {verdict} the tolerance of {100 * self.tolerance:g} points"
+        changed = f" (changed since: {', '.join(self.changed)})" if self.changed else ""
+        return f"{self.run.experiment}, {self.run.title}, {self.device}: {found}{changed}"
+
+
+def check(record: Record, worker: Worker) -> Check:
+    """Carry out the run of a record again, compiled as it was; nothing is written.
+
+    On a CPU with as many threads as it had, since the order of a sum follows from them.
+    """
+    if record.method not in METHODS:
+        raise LLPError(
+            f"there is no method {record.method!r}; load the plugin that has it with --plugin"
+        )
+    run, about = Run.of(record), record.environment
+    worker = replace(worker, compile=bool(about.get("compiled")), jobs=1)
+    with _threads(about.get("hardware", {}).get("threads", 1)):
+        again = train(run, worker)
+    largest, where = 0.0, ""
+    for name, column in record.history.items():
+        pairs = zip(column, again.history.get(name, column), strict=True)
+        for epoch, (first, second) in enumerate(pairs, 1):
+            if name in _TIMES or first == second:
+                continue
+            apart = float("inf") if None in (first, second) else abs(first - second)
+            if apart > largest:
+                largest, where = apart, f"{name} of epoch {epoch}"
+    accuracy = None
+    if "accuracy" in record.final:
+        accuracy = record.final["accuracy"], again.final["accuracy"]
+    device = str(again.environment["device"])
+    return Check(run, device, largest, where, accuracy, _changed(record, again))
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _changed(first: Record, second: Record) -> tuple[str, ...]:
+    keys = ("versions", "device", "hardware")
+    found = [key for key in keys if first.environment.get(key) != second.environment.get(key)]
+    same = first.data and second.data and first.data.sha256 == second.data.sha256
+    return tuple(found if same else ["data", *found])

@@ -1,0 +1,240 @@
+"""Carrying out the runs of experiments that have no record yet."""
+
+import contextlib
+import json
+import math
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from llpkit._device import device_of
+from llpkit._files import locked
+from llpkit._validation import number, one_of, whole
+from llpkit.experiments.backends import BACKENDS, run_parallel
+from llpkit.experiments.plan import methods_of, plan
+from llpkit.experiments.records import RUNS, Record, read_run
+from llpkit.experiments.results import Results, begin, pack
+from llpkit.experiments.run import Run, Worker, carry_out, divide, load
+from llpkit.experiments.search import known_runs, search
+
+_POLL = 0.5
+
+
+class Display(Protocol):
+    """Shows how the runs are going."""
+
+    def begin(self, runs: Sequence[Run], done: int) -> None:
+        """Before the first run: those to do, and how many were done before."""
+
+    def update(self, running: Sequence[Mapping[str, Any]]) -> None:
+        """Every now and then: a note on each run under way."""
+
+    def ended(self, run: Run, record: Record) -> None:
+        """A run ended."""
+
+    def end(self) -> None:
+        """After the last run."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many runs were done before, how many now, what failed, and how many are left."""
+
+    before: int = 0
+    now: int = 0
+    failed: Sequence[Record] = ()
+    left: int = 0
+
+    def __add__(self, other: "Outcome") -> "Outcome":
+        return Outcome(
+            self.before + other.before,
+            self.now + other.now,
+            [*self.failed, *other.failed],
+            self.left + other.left,
+        )
+
+
+def reproduce(
+    worker: Worker,
+    experiments: Sequence[str],
+    *,
+    methods: Sequence[str] = (),
+    folds: Sequence[int] | None = None,
+    backend: str = "loky",
+    display: Display | None = None,
+) -> dict[str, Outcome]:
+    """Carry out the runs of some experiments that have no record yet, and pack the records.
+
+    One call at a time works on a folder. Where a grid is left unfinished, what would use its choice
+    does not run.
+
+    Args:
+        worker: The folder, its protocol, and how runs are carried out.
+        experiments: In this order.
+        methods: Those of the protocol unless given.
+        folds: Those of the protocol unless given; a grid has its own.
+        backend: ``"loky"`` for processes on this machine, ``"ray"`` or ``"dask"`` for a cluster:
+            the one that is connected, else a local one. Its machines must share the folder.
+        display: Shows how it goes.
+
+    Returns:
+        What came of each experiment.
+    """
+    one_of("backend", backend, BACKENDS)
+    whole("jobs", worker.jobs)
+    if backend == "loky":  # a cluster has devices of its own
+        device_of(worker.device)
+    found = {}
+    with locked(worker.folder):
+        begin(worker.folder, worker.protocol)
+        try:
+            for experiment in experiments:
+                results = pack(worker.folder)  # with what a killed call left
+                if experiment == "grid":
+                    found[experiment] = _run_grid(results, worker, methods, backend, display)
+                    if found[experiment].left:
+                        break
+                else:
+                    runs = plan(results, experiment, methods, folds)
+                    found[experiment] = _execute(runs, results.ids, worker, backend, display)[0]
+        finally:
+            pack(worker.folder)
+    return found
+
+
+def _run_grid(
+    results: Results,
+    worker: Worker,
+    methods: Sequence[str],
+    backend: str,
+    display: Display | None,
+) -> Outcome:
+    """Search until every method has a choice, or what it needs fails or has no time."""
+    protocol, total = results.protocol, Outcome()
+    known, asked = known_runs(results), set[str]()
+    wanted = [name for name in methods_of(protocol, methods) if protocol.searched(name)]
+    while True:
+        found = [search(protocol, name, known) for name in wanted]
+        runs = [run for each in found for run in each.runs if run.id not in asked]
+        if not runs or total.left:
+            break
+        asked |= {run.id for run in runs}
+        part, records = _execute(runs, set(known), worker, backend, display)
+        known |= {record.id: record for record in records if record.done}
+        lost = [record for record in part.failed if record.done]  # a result, not a failure
+        total += replace(
+            part,
+            now=part.now + len(lost),
+            failed=[record for record in part.failed if not record.done],
+        )
+    undecided = sum(each.choice is None for each in found)
+    return replace(total, left=max(total.left, undecided))
+
+
+def _execute(
+    runs: Sequence[Run],
+    done: set[str],
+    worker: Worker,
+    backend: str,
+    display: Display | None,
+) -> tuple[Outcome, list[Record]]:
+    """Carry out those runs that are not done; their records."""
+    waiting = [run for run in runs if run.id not in done]
+    before = len(runs) - len(waiting)
+    if not waiting or time.time() > worker.deadline:
+        return Outcome(before, left=len(waiting)), []
+    _check_data(waiting, worker)
+    timed = waiting[0].experiment == "epoch-time"
+    if timed:  # alone on the machine, and nobody looks on
+        worker, backend = replace(worker, jobs=1), "loky"
+    with tempfile.TemporaryDirectory(prefix="llpkit-", ignore_cleanup_errors=True) as status:
+        worker = replace(worker, status=None if timed or display is None else Path(status))
+        watch = _Watcher(waiting, before, worker, display)
+        with watch.watching(poll=not timed):
+            if worker.jobs == 1 and backend == "loky":
+                for run in waiting:
+                    carry_out(run, worker)
+                    watch.look()
+            else:
+                run_parallel(waiting, worker, backend)
+    records = watch.records
+    failed = [record for record in records if record.error]
+    left = len(waiting) - len(records)
+    return Outcome(before, len(records) - len(failed), failed, left), records
+
+
+def _check_data(runs: Sequence[Run], worker: Worker) -> None:
+    """An error before any run where the data are missing or have too few bags."""
+    for size in dict.fromkeys(run.bag_size for run in runs):
+        data, _ = load(worker.protocol, worker.data_dir, size)
+        divide(worker.protocol, data.bags, 0)
+
+
+class _Watcher:
+    """Reads what runs leave behind, each record once: notes while they run, records at the end."""
+
+    def __init__(
+        self, runs: Sequence[Run], before: int, worker: Worker, display: Display | None
+    ) -> None:
+        self.waiting = {run.id: run for run in runs}
+        self.folder, self.status = worker.folder / RUNS, worker.status
+        # A failure that another call left counts only once it has been written anew.
+        self.old = {path: path.stat().st_mtime_ns for path in self.folder.glob("*.json")}
+        self.runs, self.before, self.display = runs, before, display
+        self.records: list[Record] = []
+        self.lock = threading.Lock()
+
+    @contextmanager
+    def watching(self, poll: bool) -> Iterator[None]:
+        if self.display is None:
+            yield
+            self.look()
+            return
+        self.display.begin(self.runs, self.before)
+        stop = threading.Event()
+
+        def look() -> None:
+            while not stop.wait(_POLL):
+                self.look()
+
+        thread = threading.Thread(target=look, daemon=True)
+        if poll:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            if poll:
+                thread.join()
+            self.look()
+            self.display.end()
+
+    def look(self) -> None:
+        with self.lock:
+            for run in list(self.waiting.values()):
+                path = self.folder / f"{run.id}.json"
+                if path.exists() and path.stat().st_mtime_ns != self.old.get(path):
+                    record = read_run(path)
+                    self.records.append(record)
+                    del self.waiting[run.id]
+                    if self.display is not None:
+                        self.display.ended(run, record)
+            if self.display is not None and self.status is not None:
+                notes = map(_note, sorted(self.status.glob("*.json")))
+                self.display.update([note for note in notes if note])
+
+
+def _note(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):  # the run has ended meanwhile
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
+
+
+def deadline(time_limit: float | None) -> float:
+    """The time after which no run begins."""
+    return math.inf if time_limit is None else time.time() + number("time_limit", time_limit, 0)

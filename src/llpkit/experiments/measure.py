@@ -1,0 +1,94 @@
+"""What a run measures on its test fold; nothing is selected by it."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.training import Callback, Feed
+
+EXAMPLES = 12
+"""Test bags whose predictions a record may keep, and the most instances of each."""
+_EASY = range(4, 9)
+
+
+class Watch(Callback):
+    """Measures the test fold after every epoch, or after the last one alone."""
+
+    def __init__(
+        self, inputs: Any, truth: Any, bags: Bags, training: Bags, every_epoch: bool
+    ) -> None:
+        self.inputs, self.truth, self.bags = inputs, truth[bags.rows], bags
+        rate = evaluation.constant_rate(training)
+        self.baseline = float(evaluation.baseline_log_likelihood(bags, rate).mean())
+        self.every_epoch = every_epoch
+        self.feed: Feed | None = None
+
+    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
+        """Add the measures to the row of the epoch."""
+        if not self.every_epoch and row["epoch"] < session.epochs:
+            return
+        if self.feed is None:
+            self.feed = Feed(self.inputs[self.bags.rows], session.task.device)
+        z = session.logits(self.feed).double().cpu()
+        self.logits, p = z, z.sigmoid()
+        row["test_accuracy"] = evaluation.accuracy(p, self.truth)
+        row["test_log_loss"] = float(F.binary_cross_entropy_with_logits(z, self.truth.double()))
+        row["test_brier"] = evaluation.brier(p, self.truth)
+        row["test_log_likelihood"] = float(evaluation.bag_log_likelihood(z, self.bags).mean())
+        row["test_baseline_log_likelihood"] = self.baseline
+        row["test_proportion_error"] = evaluation.proportion_error(p, self.bags)
+
+    def calibration(self) -> dict[str, list[float]]:
+        """The reliability after the last epoch, in 20 bins."""
+        found = evaluation.calibration(self.logits.sigmoid(), self.truth, bins=20)
+        return {
+            "mean_predicted": [round(p, 6) for p in found.mean_predicted.tolist()],
+            "fraction_positive": [round(p, 6) for p in found.fraction_positive.tolist()],
+            "number": found.number.tolist(),
+        }
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Predictions of a few test bags: those of mixed labels and easy size come first."""
+        bags, y = self.bags, self.bags.counts
+        mixed = (y > 0) & (y < bags.sizes)
+        easy = mixed & (bags.sizes >= _EASY.start) & (bags.sizes < _EASY.stop)
+        order = torch.argsort(easy.long() + mixed.long(), descending=True, stable=True)
+        return [self._example(at) for at in order[:EXAMPLES].tolist()]
+
+    def _example(self, at: int) -> dict[str, Any]:
+        bags, start = self.bags, int(self.bags.offsets[at])
+        size = int(bags.sizes[at])
+        part = slice(start, start + min(size, EXAMPLES))
+        return {
+            "bag": str(bags.ids[at]),
+            "count": int(bags.counts[at]),
+            "size": size,
+            "rows": bags.rows[part].tolist(),
+            "probability": [round(p, 5) for p in self.logits[part].sigmoid().tolist()],
+            "truth": self.truth[part].tolist(),
+        }
+
+
+def at_epoch(row: dict[str, Any]) -> dict[str, Any]:
+    """The measures of an epoch under the names of a record."""
+    names = [name for name in row if name.startswith(("test_", "held_out_"))]
+    return {name.removeprefix("test_"): _plain(name, row[name]) for name in ("epoch", *names)}
+
+
+def columns(history: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The history, one list per measure."""
+    names = dict.fromkeys(name for row in history for name in row)
+    return {name: [_plain(name, row.get(name)) for row in history] for name in names}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A finite number or nothing: accuracies in full, the rest to seven figures."""
+    if value is None or isinstance(value, int):
+        return value
+    if not math.isfinite(value):
+        return None
+    return value if name.endswith("accuracy") else float(f"{value:.7g}")

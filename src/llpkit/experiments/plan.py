@@ -1,0 +1,75 @@
+"""Which runs an experiment consists of."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llpkit._validation import one_of, whole
+from llpkit.errors import LLPError
+from llpkit.experiments.protocol import EXPERIMENTS, Protocol
+from llpkit.experiments.results import Results
+from llpkit.experiments.run import Run
+from llpkit.experiments.search import choices, known_runs, search
+from llpkit.methods import METHODS
+
+
+def plan(
+    results: Results,
+    experiment: str,
+    methods: Sequence[str] = (),
+    folds: Sequence[int] | None = None,
+) -> list[Run]:
+    """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
+
+    Of a grid, as far as its records reach. Each turn of timed runs begins with another method.
+    """
+    protocol = results.protocol
+    one_of("experiment", experiment, EXPERIMENTS)
+    if experiment not in protocol.experiments:
+        raise LLPError(f"the protocol {protocol.title!r} has no {experiment}; add it to its file")
+    names = methods_of(protocol, methods)
+    if experiment == "grid":
+        known = known_runs(results)
+        wanted = [name for name in names if protocol.searched(name)]
+        return [run for name in wanted for run in search(protocol, name, known).runs]
+    if folds is None:
+        folds = range(protocol.folds_of(experiment))
+    for fold in folds:
+        whole("folds", fold, 0, protocol.folds - 1)
+    # The time of an epoch does not depend on what a grid chooses.
+    chosen: Mapping[str, Any] = {} if experiment == "epoch-time" else choices(results, names)
+    sizes: Sequence[int | None] = (None,)
+    if experiment == "bag-size" and protocol.sizes is not None:
+        sizes = protocol.sizes.sizes
+    recipes = {n: protocol.recipe_of(n, experiment, **chosen.get(n, {})) for n in names}
+    _check_recipes(results, experiment, {n: r.to_dict() for n, r in recipes.items()})
+    turns = [names[at:] + names[:at] for at in range(len(names))]
+    return [
+        Run(experiment, recipes[name], fold, size)
+        for fold, size in itertools.product(folds, sizes)
+        for name in (turns[fold % len(turns)] if experiment == "epoch-time" else names)
+    ]
+
+
+def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:
+    """The methods to run: those given, else the protocol's, else all."""
+    names = list(methods or protocol.methods or METHODS)
+    for name in names:
+        METHODS[name]
+        if names.count(name) > 1:
+            raise LLPError(f"methods: {name} is there twice; name each method once")
+    return names
+
+
+def _check_recipes(results: Results, experiment: str, recipes: Mapping[str, Any]) -> None:
+    """An error where a method has records with other settings, after a grid say."""
+    for record in results.records[experiment]:
+        wanted = recipes.get(record.method, record.recipe)
+        differs = [key for key in wanted if wanted[key] != record.recipe.get(key)]
+        if differs:
+            key = differs[0]
+            raise LLPError(
+                f"{results.folder}: {record.method} has records of {experiment} with {key} = "
+                f"{record.recipe.get(key)!r} and would now have {wanted[key]!r}; choose another "
+                "folder"
+            )

@@ -1,0 +1,179 @@
+"""Records of runs, and the files that hold them.
+
+A run that ends leaves a small JSON file; later its row is in the Parquet file of its experiment.
+Every file is whole or absent.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llpkit._files import atomic, write_text
+from llpkit.errors import LLPError
+from llpkit.recipe import Recipe
+
+RUNS = "runs"
+_TEXT = ("calibration", "examples", "environment", "method_options")
+"""What a Parquet file holds as JSON text."""
+_NESTED = ("data", "final", "selected", "history")
+"""What it holds in columns such as ``final.accuracy``."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """The bags and instances of one fold."""
+
+    sha256: str
+    class_names: tuple[str, ...]
+    train_bags: int
+    test_bags: int
+    train_instances: int
+    test_instances: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run left behind.
+
+    Args:
+        experiment: One of :data:`llpkit.experiments.protocol.EXPERIMENTS`.
+        recipe: Every setting of the run, as :meth:`Recipe.to_dict` gives it; the seed is the
+            protocol's, from which that of the training follows together with the fold.
+        fold: Which fold was tested; of timed runs, the turn.
+        bag_size: In ``bag-size``, the size of the bags; else ``None``: that of the protocol.
+        error: Why the run failed; empty if it did not, and then the fields below are filled in.
+        diverged: Whether it failed because the loss was no longer finite.
+        final: Measures after the last epoch, ``accuracy`` among them but for a grid's.
+        selected: The same after the epoch that held-out bags chose, if there were any.
+        history: Measures after every epoch, one list per measure.
+        seconds: Of the whole run.
+        calibration: ``mean_predicted``, ``fraction_positive`` and ``number`` of 20 bins.
+        examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
+            ``probability``, ``truth``.
+        environment: Command, versions, hardware, device.
+    """
+
+    experiment: str
+    recipe: Mapping[str, Any]
+    fold: int
+    bag_size: int | None = None
+    error: str = ""
+    diverged: bool = False
+    data: Data | None = None
+    final: Mapping[str, float] = field(default_factory=dict)
+    selected: Mapping[str, float] | None = None
+    history: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    seconds: float = 0.0
+    calibration: Mapping[str, Sequence[float]] | None = None
+    examples: Sequence[Mapping[str, Any]] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(self.recipe["method"])
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that follow from everything that determines the run."""
+        return run_id(self.experiment, self.recipe, self.fold, self.bag_size)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run need not be tried again: a grid's candidate that diverged has lost."""
+        return not self.error or (self.diverged and self.experiment == "grid")
+
+    @property
+    def machine(self) -> str:
+        """What did the work: the card, or the processor and its threads; and if compiled."""
+        about = self.environment.get("hardware", {})
+        name = f"{about.get('processor')}, threads: {about.get('threads')}"
+        if self.environment.get("device") == "cuda":
+            name = str(about.get("gpu", "cuda"))
+        return f"{name}, compiled" if self.environment.get("compiled") else name
+
+
+def run_id(experiment: str, recipe: Mapping[str, Any], fold: int, bag_size: int | None) -> str:
+    """The id of a run; all runs of a folder share the protocol's data."""
+    text = json.dumps([experiment, dict(recipe), fold, bag_size], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def write_run(folder: Path, record: Record) -> Path:
+    """Keep the record of a run that has ended, whole or not at all."""
+    path = folder / RUNS / f"{record.id}.json"
+    return write_text(path, json.dumps(asdict(record), ensure_ascii=False, allow_nan=False))
+
+
+def read_run(path: Path) -> Record:
+    """The record in a small file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return _record(**values)
+    except (ValueError, TypeError) as error:
+        raise LLPError(f"{path} is not a record ({error}); remove it to run it again") from error
+
+
+def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: Any) -> Record:
+    """A record from plain values; settings that are newer than it have their defaults."""
+    if data is not None:
+        data = {**data, "class_names": tuple(data["class_names"])}
+    full = {**Recipe().to_dict(), **recipe}
+    return Record(data=None if data is None else Data(**data), recipe=full, **rest)
+
+
+def write_packed(path: Path, records: Sequence[Record]) -> None:
+    """One row per record: settings under their own names, parts in columns of their own."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows = [_flat(record) for record in records]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    with atomic(path) as draft:
+        parquet.write_table(pa.table(columns), draft, compression="zstd", compression_level=12)
+
+
+def _flat(record: Record) -> dict[str, Any]:
+    values = {k: v for k, v in asdict(record).items() if k != "experiment"}
+    row = values.pop("recipe")
+    for name, value in values.items():
+        if name in _NESTED:
+            row |= {f"{name}.{key}": own for key, own in (value or {}).items()}
+        else:
+            row[name] = value
+    return {k: json.dumps(v, ensure_ascii=False) if k in _TEXT else v for k, v in row.items()}
+
+
+def read_packed(path: Path, experiment: str) -> list[Record]:
+    """The records in a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        rows = parquet.read_table(path).to_pylist()
+        return [_unflat(row, experiment) for row in rows]
+    except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
+        raise LLPError(
+            f"{path} is not a file of records ({error}); restore or remove it"
+        ) from error
+
+
+def _unflat(row: dict[str, Any], experiment: str) -> Record:
+    parts: dict[str, Any] = {name: {} for name in ("recipe", *_NESTED)}
+    settings = Recipe().to_dict().keys()
+    for name, value in row.items():
+        own = json.loads(value) if name in _TEXT else value
+        part, dot, key = name.partition(".")
+        if name in settings:
+            parts["recipe"][name] = own
+        elif not dot:
+            parts[name] = own
+        elif value is not None:
+            parts[part][key] = own
+    for name in ("data", "selected"):
+        parts[name] = parts[name] or None
+    return _record(experiment=experiment, **parts)

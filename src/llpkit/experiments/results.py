@@ -1,0 +1,212 @@
+"""A results folder: one protocol and its records.
+
+The folder has ``protocol.yaml``, one Parquet file per experiment and, while runs go on, ``runs/``
+with one small file per run. :func:`pack` moves the rows of small files into the Parquet files. A
+row that is in both counts once, so that a call may be killed at any moment. Reading never writes.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llpkit._files import locked
+from llpkit.errors import LLPError
+from llpkit.experiments import protocol_file
+from llpkit.experiments.protocol import EXPERIMENTS, Protocol
+from llpkit.experiments.records import (
+    RUNS,
+    Record,
+    read_packed,
+    read_run,
+    write_packed,
+    write_run,
+)
+from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder: its protocol and its records.
+
+    Args:
+        folder: Where it is.
+        protocol: Its ``protocol.yaml``.
+        records: Finished runs by experiment, ordered by method, bag size and fold.
+        failures: Runs that failed.
+    """
+
+    folder: Path
+    protocol: Protocol
+    records: Mapping[str, Sequence[Record]]
+    failures: Sequence[Record]
+
+    @classmethod
+    def read(cls, folder: Path) -> "Results":
+        """Read a folder; an error if a record does not match the protocol."""
+        path = folder / protocol_file.FILE
+        if not path.is_file():
+            raise LLPError(
+                f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce"
+            )
+        return cls._of(folder, protocol_file.read(path), _rows(folder))
+
+    @classmethod
+    def _of(cls, folder: Path, protocol: Protocol, rows: Iterable[Record]) -> "Results":
+        found: dict[str, list[Record]] = {name: [] for name in EXPERIMENTS}
+        failures = []
+        for record in rows:
+            if record.error:
+                failures.append(record)
+            else:
+                found[record.experiment].append(record)
+        for records in found.values():
+            records.sort(key=lambda record: _order(protocol, record))
+        results = cls(folder, protocol, found, failures)
+        results._check()
+        return results
+
+    def by_method(self, experiment: str) -> dict[str, list[Record]]:
+        """The finished runs of an experiment by method, in the protocol's order."""
+        found: dict[str, list[Record]] = {}
+        for record in self.records[experiment]:
+            found.setdefault(record.method, []).append(record)
+        return found
+
+    @property
+    def ids(self) -> set[str]:
+        """Of the runs that need not be tried again."""
+        every = (*self.failures, *(r for records in self.records.values() for r in records))
+        return {record.id for record in every if record.done}
+
+    def _check(self) -> None:
+        """Refuse records that do not belong together."""
+        shared: dict[tuple[Any, ...], tuple[str, Any]] = {}
+
+        def same(what: str, key: tuple[Any, ...], value: Any, record: Record) -> None:
+            at = f"{record.experiment}, {record.method}, fold {record.fold}"
+            first, usual = shared.setdefault((what, *key), (at, value))
+            if usual != value:
+                raise LLPError(
+                    f"{self.folder}: {what} is {value} in one record ({at}) but {usual} in another "
+                    f"({first}); a results folder has one protocol: keep them in separate folders"
+                )
+
+        for record in (r for records in self.records.values() for r in records):
+            check_record(record, self.protocol, self.folder)
+            if record.data is not None:
+                same("the checksum of the data", (record.bag_size,), record.data.sha256, record)
+            if record.experiment != "grid":
+                same("the recipe", (record.experiment, record.method), record.recipe, record)
+            if record.experiment == "epoch-time":
+                same("the machine", (), record.machine, record)
+
+
+def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
+    """Refuse a record that was not made by this protocol."""
+    axes = {"lr", "weight_decay", "method_options"}
+    wanted = _expected(protocol, record)
+    own = protocol.methods.get(record.method, {})
+    for key, value in wanted.items():
+        if key in axes - own.keys() or record.recipe.get(key) == value:
+            continue
+        raise LLPError(
+            f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold}) has "
+            f"{key} = {record.recipe.get(key)!r}, but {protocol_file.FILE} has {value!r}; "
+            "keep it in another folder"
+        )
+    sizes = protocol.sizes.sizes if protocol.sizes and record.experiment == "bag-size" else (None,)
+    if record.experiment not in protocol.experiments or record.bag_size not in sizes:
+        what = f"bags of {record.bag_size}" if record.bag_size else record.experiment
+        raise LLPError(f"{folder}: {protocol_file.FILE} has no {what}, but there is a record of it")
+
+
+def _expected(protocol: Protocol, record: Record) -> dict[str, Any]:
+    """The recipe of a record's method by the protocol, less what a network of its own changes."""
+    values = {**Recipe().to_dict(), **protocol.settings(record.method, record.experiment)}
+    known = METHODS.get(record.method)
+    if known is None or known.network_name is not None:
+        values.pop("network")
+    return values
+
+
+def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
+    names = list(protocol.methods)
+    at = names.index(record.method) if record.method in names else len(names)
+    own = json.dumps(dict(record.recipe), sort_keys=True) if record.experiment == "grid" else ""
+    return at, record.method, own, record.bag_size or 0, record.fold
+
+
+def begin(folder: Path, protocol: Protocol) -> Results:
+    """The results in a folder, which is made if it is new; an error if its protocol is another."""
+    path = folder / protocol_file.FILE
+    if path.exists():
+        there = protocol_file.read(path)
+        ours, theirs = (replace(each, title="").to_dict() for each in (protocol, there))
+        if differ := [key for key in ours | theirs if ours.get(key) != theirs.get(key)]:
+            raise LLPError(
+                f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
+                f"{ours.get(differ[0])} here); choose another folder"
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise LLPError(
+            f"{folder} has no {protocol_file.FILE} and is not empty; choose another folder"
+        )
+    else:
+        protocol_file.write(protocol, path)
+    return Results.read(folder)
+
+
+def pack(folder: Path) -> Results:
+    """Move the rows of small files into one Parquet file per experiment.
+
+    Nothing is lost if this is interrupted: small files are removed last, and doing it again gives
+    the same files.
+    """
+    small = sorted((folder / RUNS).glob("*.json"))
+    results = Results.read(folder)
+    if not small:
+        return results
+    every = [*results.failures, *(r for records in results.records.values() for r in records)]
+    for experiment in {record.experiment for record in every}:
+        rows = [record for record in every if record.experiment == experiment]
+        write_packed(folder / f"{experiment}.parquet", rows)
+    for path in small:
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (folder / RUNS).rmdir()
+    return results
+
+
+def merge(folder: Path, others: Sequence[Path]) -> Results:
+    """Add the records of other folders with the same protocol; of a run in both, ours stays."""
+    with locked(folder):
+        for other in others:
+            theirs = Results.read(other)
+            ids = begin(folder, theirs.protocol).ids
+            for records in theirs.records.values():
+                for record in records:
+                    if record.id not in ids:
+                        write_run(folder, record)
+        return pack(folder)
+
+
+def _rows(folder: Path) -> list[Record]:
+    """Every record once: of two with one id the finished one, or else that of a small file."""
+    rows = []
+    # Small files first: one that is packed meanwhile has its row in the Parquet file read later.
+    for path in sorted((folder / RUNS).glob("*.json")):
+        with contextlib.suppress(FileNotFoundError):
+            rows.append(read_run(path))
+    for experiment in EXPERIMENTS:
+        path = folder / f"{experiment}.parquet"
+        if path.exists():
+            rows += read_packed(path, experiment)
+    found: dict[str, Record] = {}
+    for record in rows:
+        if record.id not in found or (found[record.id].error and not record.error):
+            found[record.id] = record
+    return list(found.values())

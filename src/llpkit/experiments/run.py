@@ -1,0 +1,247 @@
+"""One run: its data, its training, what is measured, and the record. Works in any process."""
+
+import contextlib
+import functools
+import json
+import math
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from llpkit import datasets, plugins
+from llpkit._files import write_text
+from llpkit.bags import Bags
+from llpkit.datasets import DataSet
+from llpkit.errors import BaselineWarning, Diverged, LLPError
+from llpkit.experiments.measure import Watch, at_epoch, columns
+from llpkit.experiments.protocol import Protocol
+from llpkit.experiments.records import Data, Record, run_id, write_run
+from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
+from llpkit.runs import checksum, environment
+from llpkit.training import Callback, fit
+
+_STATUS_EVERY = 0.5
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training; its folder's protocol has the data."""
+
+    experiment: str
+    recipe: Recipe
+    fold: int
+    bag_size: int | None = None
+
+    @property
+    def id(self) -> str:
+        """As :attr:`Record.id`."""
+        return run_id(self.experiment, self.recipe.to_dict(), self.fold, self.bag_size)
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return str(self.recipe.method)
+
+    @property
+    def title(self) -> str:
+        """What distinguishes it from its neighbours, for a reader."""
+        parts = [self.method]
+        if self.bag_size is not None:
+            parts.append(f"bags of {self.bag_size}")
+        if self.experiment == "grid":
+            own = {"lr": self.recipe.lr, "weight decay": self.recipe.weight_decay}
+            parts += [f"{k} {v:g}" for k, v in own.items()]
+            parts += [f"{k} {v}" for k, v in (self.recipe.method_options or {}).items()]
+        turn = "turn" if self.experiment == "epoch-time" else "fold"
+        return ", ".join([*parts, f"{turn} {self.fold}"])
+
+    @classmethod
+    def of(cls, record: Record) -> "Run":
+        """The run of a record."""
+        recipe = Recipe.from_dict(record.recipe)
+        return cls(record.experiment, recipe, record.fold, record.bag_size)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a process that carries out runs needs to know; no result depends on it.
+
+    Args:
+        folder: Where records go.
+        protocol: Of that folder.
+        device, compile: As :func:`llpkit.fit` takes them.
+        jobs: How many runs share the machine.
+        data_dir: Where data sets are.
+        deadline: A time (as of ``time.time``) after which no run begins.
+        status: A folder for notes on the progress of runs.
+        command: What the user typed, for the record.
+        plugins: Files that make methods known, as :func:`llpkit.plugins.load` takes them.
+    """
+
+    folder: Path
+    protocol: Protocol
+    device: str = "auto"
+    compile: bool = False
+    jobs: int = 1
+    data_dir: str | None = None
+    deadline: float = math.inf
+    status: Path | None = None
+    command: str = ""
+    plugins: tuple[str, ...] = ()
+
+
+def carry_out(run: Run, worker: Worker) -> None:
+    """Train, measure and write the record, of a failure too; nothing after the deadline."""
+    if time.time() > worker.deadline:
+        return
+    plugins.load(worker.plugins)
+    with _noted(run, worker.status) as note:
+        try:
+            record = train(run, worker, [note])
+        except Exception as error:
+            about = {"command": worker.command}
+            if not isinstance(error, LLPError):
+                about["traceback"] = traceback.format_exc()
+            record = Record(
+                run.experiment,
+                run.recipe.to_dict(),
+                run.fold,
+                run.bag_size,
+                error=f"{type(error).__name__}: {error}",
+                diverged=isinstance(error, Diverged),
+                environment=about,
+            )
+        write_run(worker.folder, record)
+
+
+def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Record:
+    """The record of a run, not written anywhere."""
+    started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    protocol, recipe = worker.protocol, run.recipe
+    data, sha256 = load(protocol, worker.data_dir, run.bag_size)
+    if data.truth is None:
+        raise LLPError(f"{protocol.dataset} has no labels to test by; choose another data set")
+    inputs: Any = data.inputs
+    if protocol.flat:
+        inputs = inputs.flatten(1).float() / 255
+    train_bags, test_bags = divide(protocol, data.bags, run.fold)
+    # A grid must not see the test fold, and a timed run must not spend time on it.
+    every_epoch = run.experiment != "epoch-time"
+    watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
+    blind = run.experiment == "grid"
+    method = METHODS[run.method]
+    seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
+    with warnings.catch_warnings(), _threads(worker):
+        warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
+        model = fit(
+            None,
+            train_bags,
+            inputs,
+            recipe=recipe.replace(seed=seed),
+            labels=data.truth if method.needs_labels else None,
+            device=worker.device,
+            compile=worker.compile,
+            callbacks=[*callbacks] if blind else [watch, *callbacks],
+            progress=False,
+        )
+        about = environment()
+    about |= {"started": started, "command": worker.command, "jobs": worker.jobs}
+    about |= {"compiled": worker.compile}
+    about["device"] = next(model.network.parameters()).device.type
+    about["parameters"] = sum(p.numel() for p in model.network.parameters())
+    selected = None
+    if recipe.held_out is not None:
+        selected = at_epoch(model.history[(model.chosen_epoch or 0) - 1])
+    return Record(
+        run.experiment,
+        recipe.to_dict(),
+        run.fold,
+        run.bag_size,
+        data=Data(
+            sha256,
+            tuple(data.class_names),
+            len(train_bags),
+            len(test_bags),
+            train_bags.num_instances,
+            test_bags.num_instances,
+        ),
+        final=at_epoch(model.history[-1]),
+        selected=selected,
+        history=columns(model.history),
+        seconds=round(time.perf_counter() - start, 3),
+        calibration=None if blind else watch.calibration(),
+        examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
+        environment=about,
+    )
+
+
+def load(
+    protocol: Protocol, data_dir: str | None = None, bag_size: int | None = None
+) -> tuple[DataSet, str]:
+    """The data set of a protocol, perhaps in bags of another size, and its checksum."""
+    size = protocol.bag_size if bag_size is None else bag_size
+    options = json.dumps(dict(protocol.data_options), sort_keys=True)
+    return _loaded(protocol.dataset, data_dir, size, protocol.seed, options)  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(maxsize=8)  # once per process and size of bags, not once per run
+def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: str) -> Any:
+    data = datasets.load(
+        name, data_dir=data_dir, bag_size=bag_size, seed=seed, **json.loads(options)
+    )
+    return data, checksum(data)
+
+
+def divide(protocol: Protocol, bags: Bags, fold: int) -> tuple[Bags, Bags]:
+    """The bags to train on and those of the fold; always whole bags."""
+    return list(bags.kfold(protocol.folds, protocol.seed))[fold % protocol.folds]
+
+
+@contextmanager
+def _threads(worker: Worker) -> Iterator[None]:
+    """One thread where runs share the cores, or batches are too small to gain from a second."""
+    before = torch.get_num_threads()
+    if worker.jobs > 1 or worker.protocol.flat:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Note(Callback):
+    """Keeps a small file on the progress of a run, for whoever displays it."""
+
+    def __init__(self, run: Run, path: Path | None) -> None:
+        self.run, self.path, self.last = run, path, 0.0
+
+    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if self.path is None or now < self.last + _STATUS_EVERY:
+            return
+        self.last = now
+        reached = row.get("test_accuracy")
+        about = {"method": self.run.method, "fold": self.run.fold, "accuracy": reached}
+        about |= {"epoch": row["epoch"], "epochs": session.epochs}
+        with contextlib.suppress(LLPError):  # the folder is on another machine
+            write_text(self.path, json.dumps(about))
+
+
+@contextmanager
+def _noted(run: Run, folder: Path | None) -> Iterator[_Note]:
+    path = None if folder is None else folder / f"{run.id}.json"
+    try:
+        yield _Note(run, path)
+    finally:
+        if path is not None:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,190 @@
+"""The grid: hyper-parameters of each method, chosen by the likelihood of held-out bags.
+
+The search goes axis by axis: candidates differ in one axis and otherwise have what the axes before
+it chose. A candidate's score is the mean over folds of the last epoch's mean log-likelihood of bags
+held out of the *training* folds, so that no label enters. One whose loss is no longer finite has
+lost. A choice follows from the records of grid runs and from nothing else.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from llpkit.errors import LLPError
+from llpkit.experiments.protocol import Protocol
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
+from llpkit.experiments.run import Run
+from llpkit.methods import METHODS
+
+_SETTINGS = ("lr", "weight_decay")
+"""Axes that are settings of a recipe; the others are options of the method."""
+_START = 3
+"""How many values in the middle of a ladder a search starts with."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values that were tried together.
+
+    Args:
+        values: By axis.
+        score: Mean over folds of the log-likelihood of held-out bags; ``None`` if not known.
+        scores: By fold.
+        diverged: In how many folds the loss was no longer finite.
+        seconds: Of all its runs.
+    """
+
+    values: Mapping[str, Any]
+    score: float | None
+    scores: Sequence[float]
+    diverged: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """How far the search for one method has come.
+
+    Args:
+        method: Its name.
+        runs: All that it has asked for so far.
+        candidates: All that were tried.
+        choice: The chosen values by axis, once the search is complete.
+        edges: Axes whose best value is the lowest or highest that was tried, unless that is zero.
+    """
+
+    method: str
+    runs: Sequence[Run]
+    candidates: Sequence[Candidate]
+    choice: Mapping[str, Any] | None = None
+    edges: Sequence[str] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The cost of all candidates."""
+        return sum(candidate.seconds for candidate in self.candidates)
+
+    @property
+    def number(self) -> int:
+        """How many runs are done."""
+        return sum(len(c.scores) + c.diverged for c in self.candidates)
+
+
+def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Search:
+    """Go through the axes as far as the records reach.
+
+    Args:
+        protocol: Has the grid.
+        method: By name.
+        known: Records of grid runs that are done, by id.
+    """
+    if protocol.grid is None:
+        raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
+    best: dict[str, Any] = {"lr": METHODS[method].lr, "weight_decay": 0.0}
+    runs: dict[str, Run] = {}
+    tried: dict[str, Candidate] = {}
+    edges = []
+    for axis, ladder in protocol.grid.axes(method).items():
+        start = _middle(ladder)
+        values = start
+        while True:
+            for value in values:
+                values_of = {**best, axis: value}
+                its = _runs(protocol, method, values_of)
+                runs |= {run.id: run for run in its}
+                tried[repr(values_of)] = _candidate(values_of, its, known)
+            scored = {v: tried[repr({**best, axis: v})].score for v in values}
+            finite = {v: score for v, score in scored.items() if score is not None}
+            if not finite or any(run not in known for run in runs):
+                return Search(method, list(runs.values()), list(tried.values()))
+            top = max(finite, key=lambda value: finite[value])
+            longer = _longer(ladder, start, values, top)
+            if longer == values:
+                break
+            values = longer
+        best[axis] = top
+        if top in (values[0], values[-1]) and top != 0 and len(values) > 1:
+            edges.append(axis)
+    return Search(method, list(runs.values()), list(tried.values()), best, edges)
+
+
+def _middle(ladder: tuple[Any, ...]) -> tuple[Any, ...]:
+    first = max(0, (len(ladder) - _START) // 2)
+    return ladder[first : first + _START] if len(ladder) > _START else ladder
+
+
+def _longer(
+    ladder: tuple[Any, ...], start: tuple[Any, ...], values: tuple[Any, ...], top: Any
+) -> tuple[Any, ...]:
+    """One more value beyond the end of the start where the best lies, once at each end.
+
+    >>> _longer((1, 2, 3, 4, 5), (2, 3, 4), (2, 3, 4), 4)
+    (2, 3, 4, 5)
+    """
+    at = ladder.index(top)
+    if top == values[0] == start[0] and at > 0:
+        return (ladder[at - 1], *values)
+    if top == values[-1] == start[-1] and at + 1 < len(ladder):
+        return (*values, ladder[at + 1])
+    return values
+
+
+def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[Run]:
+    recipe = protocol.recipe_of(method, "grid", **settings(values))
+    return [Run("grid", recipe, fold) for fold in range(protocol.folds_of("grid"))]
+
+
+def settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by axis as settings of a recipe.
+
+    >>> settings({"lr": 0.001, "weight": 10})
+    {'lr': 0.001, 'method_options': {'weight': 10}}
+    """
+    found = {axis: value for axis, value in values.items() if axis in _SETTINGS}
+    options = {axis: value for axis, value in values.items() if axis not in _SETTINGS}
+    return found | ({"method_options": options} if options else {})
+
+
+def _candidate(
+    values: Mapping[str, Any], runs: Sequence[Run], known: Mapping[str, Record]
+) -> Candidate:
+    done = [known[run.id] for run in runs if run.id in known]
+    scores = [r.final["held_out_log_likelihood"] for r in done if not r.error]
+    whole = len(scores) == len(runs) and None not in scores
+    seconds = round(sum(r.seconds for r in done), 1)
+    return Candidate(
+        values, fmean(scores) if whole else None, scores, sum(r.diverged for r in done), seconds
+    )
+
+
+def known_runs(results: Results) -> dict[str, Record]:
+    """The grid runs of a folder that are done, by id; those that diverged are."""
+    every = (*results.records["grid"], *results.failures)
+    return {r.id: r for r in every if r.experiment == "grid" and r.done}
+
+
+def searches(results: Results) -> list[Search]:
+    """The search of every method that has grid records, in the protocol's order."""
+    known = known_runs(results)
+    begun = dict.fromkeys([*results.by_method("grid"), *(r.method for r in known.values())])
+    return [search(results.protocol, name, known) for name in begun if name in METHODS]
+
+
+def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """For each method the settings that a complete grid in the folder chose; empty for defaults.
+
+    An error where the grid has begun and not chosen for all of them: a comparison of tuned with
+    untuned methods would not be fair.
+    """
+    protocol = results.protocol
+    wanted = [name for name in methods if protocol.searched(name)]
+    found = {each.method: each for each in searches(results)} if wanted else {}
+    missing = [name for name in wanted if name not in found or found[name].choice is None]
+    if found and missing:
+        raise LLPError(
+            f"the grid in {results.folder} has not chosen for {', '.join(missing)}; finish it with "
+            f"the experiment grid and --methods {','.join(missing)}, or leave them out"
+        )
+    return {name: settings(found[name].choice or {}) if name in found else {} for name in methods}

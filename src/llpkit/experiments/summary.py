@@ -1,0 +1,242 @@
+"""Statistics over the folds of one results folder: from records to rows, with no side effects.
+
+Accuracy is that of the last epoch. Where held-out bags were kept, the accuracy after the epoch with
+their best likelihood stands beside it as *selected*; no epoch is chosen by test labels. Each method
+has its mean over its own folds; two methods are compared over the folds that both have.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from llpkit.experiments.records import Record
+from llpkit.experiments.statistics import (
+    BOUND,
+    REFERENCE,
+    Interval,
+    Runs,
+    Spread,
+    by_fold,
+    interval,
+    paired,
+    pitman_morgan,
+    spread,
+)
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One method over its folds; accuracies in per cent.
+
+    Args:
+        method: Its name.
+        folds: How many folds it has.
+        accuracy: Of the last epoch.
+        selected: Of the epoch that held-out bags chose, where there were any.
+        sampling_sd: The deviation that sampling the test instances alone would give.
+        band: The deviation over folds, its mean over all epochs.
+        gap: Points from supervised training on the same folds.
+        proportion_error, log_likelihood: Of test bags.
+        baseline_log_likelihood: Of a model that gives every instance the rate of the training bags;
+            not in older records.
+        log_loss, brier: Of test instances.
+        calibration_error: Of the test instances of all folds together.
+        recipe: The settings that its runs share.
+    """
+
+    method: str
+    folds: int
+    accuracy: Spread
+    selected: Spread | None
+    sampling_sd: float
+    band: float | None
+    gap: float | None
+    proportion_error: Spread | None
+    log_likelihood: Spread | None
+    baseline_log_likelihood: Spread | None
+    log_loss: Spread | None
+    brier: Spread | None
+    calibration_error: float
+    recipe: Mapping[str, Any]
+
+
+def accuracies(runs: Runs) -> list[Accuracy]:
+    """A row for every method."""
+    bound = by_fold(runs.get(BOUND, []))
+    found = []
+    for name, records in runs.items():
+        own = by_fold(records)
+        shared = [fold for fold in own if fold in bound] if name != BOUND else []
+        chosen = [record.selected for record in records]
+        found.append(
+            Accuracy(
+                method=name,
+                folds=len(records),
+                accuracy=_known(spread(own.values())),
+                selected=spread(by_fold(records, True).values()) if all(chosen) else None,
+                sampling_sd=_sampling_sd(records),
+                band=_band(records),
+                gap=fmean(own[fold] - bound[fold] for fold in shared) if shared else None,
+                proportion_error=_final(records, "proportion_error"),
+                log_likelihood=_final(records, "log_likelihood"),
+                baseline_log_likelihood=_final(records, "baseline_log_likelihood"),
+                log_loss=_final(records, "log_loss"),
+                brier=_final(records, "brier"),
+                calibration_error=calibration(records).error,
+                recipe=records[0].recipe,
+            )
+        )
+    return found
+
+
+def _final(records: Sequence[Record], key: str) -> Spread | None:
+    return spread(record.final.get(key) for record in records)
+
+
+def _known(value: Spread | None) -> Spread:
+    assert value is not None  # a finished run has an accuracy
+    return value
+
+
+def _sampling_sd(records: Sequence[Record]) -> float:
+    r"""The mean over folds of :math:`\sqrt{p (1 - p) / n}`, in points."""
+    each = ((r.final["accuracy"], r.data.test_instances) for r in records if r.data)
+    return 100 * fmean(math.sqrt(p * (1 - p) / number) for p, number in each)
+
+
+def _band(records: Sequence[Record]) -> float | None:
+    curves = [record.history.get("test_accuracy", [None]) for record in records]
+    if len(curves) < 2 or any(value is None for curve in curves for value in curve):
+        return None
+    return 100 * fmean(stdev(values) for values in zip(*curves, strict=True))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Reference minus rival in points, paired by fold.
+
+    Args:
+        rival: The other method.
+        folds: How many folds both have.
+        last: Of the last epoch.
+        along: The mean over all epochs; unknown where accuracy was not measured after each.
+        ahead: Epochs after which the mean over folds of the reference is above the rival's.
+        epochs: Of how many.
+        sd_reference, sd_rival: Deviations of their accuracies over these folds.
+        equal_spread: The p-value of equal deviations (Pitman and Morgan).
+    """
+
+    rival: str
+    folds: int
+    last: Interval
+    along: Interval | None
+    ahead: int | None
+    epochs: int | None
+    sd_reference: float | None
+    sd_rival: float | None
+    equal_spread: float | None
+
+
+def differences(runs: Runs, reference: str = REFERENCE) -> list[Difference]:
+    """The reference minus each other method, over the folds that both have."""
+    found = []
+    for name, records in runs.items():
+        ours, theirs = paired(runs.get(reference, []), records)
+        if name == reference or not ours:
+            continue
+        mine, other = list(by_fold(ours).values()), list(by_fold(theirs).values())
+        several = len(ours) > 1
+        found.append(
+            Difference(
+                name,
+                len(ours),
+                interval([m - o for m, o in zip(mine, other, strict=True)], theirs),
+                *_along(ours, theirs),
+                stdev(mine) if several else None,
+                stdev(other) if several else None,
+                pitman_morgan(mine, other),
+            )
+        )
+    return found
+
+
+def _along(
+    ours: Sequence[Record], theirs: Sequence[Record]
+) -> tuple[Interval | None, int | None, int | None]:
+    """The mean difference over all epochs, and after how many of them it is positive."""
+    mine, other = ([r.history.get("test_accuracy", [None]) for r in rs] for rs in (ours, theirs))
+    epochs = len(mine[0])
+    if any(len(curve) != epochs or None in curve for curve in (*mine, *other)):
+        return None, None, None
+    apart = [
+        [100 * (m - o) for m, o in zip(first, second, strict=True)]
+        for first, second in zip(mine, other, strict=True)
+    ]
+    ahead = sum(fmean(at_epoch) > 0 for at_epoch in zip(*apart, strict=True))
+    return interval([fmean(its) for its in apart], theirs), ahead, epochs
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measure after every epoch: its mean over folds, and one deviation if there are several."""
+
+    method: str
+    epochs: Sequence[int]
+    mean: Sequence[float]
+    sd: Sequence[float | None]
+    folds: int
+
+
+def curves(runs: Runs, key: str = "test_accuracy") -> list[Curve]:
+    """A curve for every method that has this column of the history in all folds and epochs."""
+    found = []
+    for name, records in runs.items():
+        columns = [record.history.get(key, ()) for record in records]
+        if not all(columns) or any(value is None for column in columns for value in column):
+            continue
+        each = [_known(spread(values)) for values in zip(*columns, strict=True)]
+        epochs = [int(epoch) for epoch in records[0].history["epoch"]]
+        found.append(
+            Curve(name, epochs, [s.mean for s in each], [s.sd for s in each], len(records))
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Predicted probability against observed share, in bins of the test instances of all folds."""
+
+    mean_predicted: Sequence[float]
+    fraction_positive: Sequence[float]
+    number: Sequence[int]
+
+    @property
+    def error(self) -> float:
+        """The mean distance of the two, weighted by the number of instances."""
+        gaps = (
+            abs(p - f) for p, f in zip(self.mean_predicted, self.fraction_positive, strict=True)
+        )
+        return sum(g * n for g, n in zip(gaps, self.number, strict=True)) / sum(self.number)
+
+
+def calibration(records: Sequence[Record]) -> Calibration:
+    """The reliability of all folds together, in ten bins."""
+    bins: dict[int, list[tuple[float, float, int]]] = {}
+    for found in (r.calibration for r in records if r.calibration):
+        columns = (found[key] for key in ("mean_predicted", "fraction_positive", "number"))
+        for p, observed, number in zip(*columns, strict=True):
+            bins.setdefault(min(int(BINS * p), BINS - 1), []).append((p, observed, int(number)))
+    rows = [
+        (
+            sum(p * n for p, _, n in its) / sum(n for *_, n in its),
+            sum(f * n for _, f, n in its) / sum(n for *_, n in its),
+            sum(n for *_, n in its),
+        )
+        for _, its in sorted(bins.items())
+    ]
+    predicted, observed, numbers = zip(*rows, strict=True) if rows else ((), (), ())
+    return Calibration(list(predicted), list(observed), list(numbers))

@@ -1,0 +1,192 @@
+"""Seconds per epoch, and how many epochs and seconds a method takes to an accuracy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from llpkit.experiments.protocol import WARM_UP
+from llpkit.experiments.records import Record
+from llpkit.experiments.statistics import (
+    BOUND,
+    FEWEST,
+    LEVEL,
+    REFERENCE,
+    Runs,
+    Spread,
+    paired,
+    spread,
+)
+
+BELOW = 0.01
+"""How far below a method's own last accuracy the target lies."""
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """Seconds per epoch of one method, measured alone on the machine.
+
+    Args:
+        method: Its name.
+        seconds: Over the epochs of all turns, less the first ones of each.
+        ratio: To supervised training, over the turns that both have.
+        turns: How many turns it has.
+        machine: What it ran on.
+    """
+
+    method: str
+    seconds: Spread
+    ratio: Spread | None
+    turns: int
+    machine: str
+
+
+def epoch_times(runs: Runs) -> list[EpochTime]:
+    """A row for every method."""
+    turns = {name: _by_turn(records) for name, records in runs.items()}
+    bound = turns.get(BOUND, {})
+    found = []
+    for name, records in runs.items():
+        if (each := _seconds(records)) is None:
+            continue
+        ratios = spread(its / bound[turn] for turn, its in turns[name].items() if turn in bound)
+        found.append(EpochTime(name, each, ratios, len(turns[name]), records[0].machine))
+    return found
+
+
+def _by_turn(records: Sequence[Record]) -> dict[int, float]:
+    each = {record.fold: _seconds([record]) for record in records}
+    return {turn: found.mean for turn, found in each.items() if found is not None}
+
+
+def _seconds(records: Sequence[Record]) -> Spread | None:
+    return spread(value for r in records for value in r.history["seconds"][WARM_UP:])
+
+
+@dataclass(frozen=True)
+class TimeToAccuracy:
+    """How long a method takes to one point below its own last accuracy, and a reference to that.
+
+    Epochs are those of the mean curve over folds, with intervals bootstrapped over folds. ``None``
+    means never, or an interval of too few folds.
+
+    Args:
+        method: Its name.
+        target: The accuracy.
+        epochs: The first epoch at the target, with its interval.
+        median_epochs: The median of the folds, each to its own target.
+        reference_epochs: The first epoch at which the reference has the target.
+        ratio: Of both numbers of epochs, with its interval.
+        own_ratio: Of the epochs that each needs to one point below its *own* last accuracy.
+        seconds, reference_seconds: By the epoch times of both.
+    """
+
+    method: str
+    target: float
+    epochs: int | None
+    epochs_low: int | None
+    epochs_high: int | None
+    median_epochs: float
+    reference_epochs: int | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    own_ratio: float | None = None
+    own_ratio_low: float | None = None
+    own_ratio_high: float | None = None
+    seconds: float | None = None
+    reference_seconds: float | None = None
+
+
+def times_to_accuracy(
+    runs: Runs, times: Sequence[EpochTime] = (), reference: str = REFERENCE
+) -> list[TimeToAccuracy]:
+    """A row for every method, over the folds that it has in common with the reference.
+
+    Supervised training is compared with nothing.
+    """
+    seconds = {row.method: row.seconds.mean for row in times}
+    found = []
+    for name, records in runs.items():
+        ours, theirs = paired(runs.get(reference, []), records)
+        if ours:
+            compared = name not in (reference, BOUND)
+            row = _compared(name, _curves(theirs), _curves(ours) if compared else None)
+            found.append(_with_seconds(row, seconds, reference))
+    return found
+
+
+def _curves(records: Sequence[Record]) -> Any:
+    return np.array([r.history["test_accuracy"] for r in records], dtype=float)  # (folds, epochs)
+
+
+def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
+    folds = len(own)
+    # The same draws for all methods of as many folds: a draw has the same folds for both.
+    draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))
+    target, epochs = _to_own(own.mean(0, keepdims=True))
+    targets, drawn = _to_own(own[draws].mean(1))
+    low, high = _ends(drawn, folds)
+    median = float(np.median(_to_own(own)[1]))
+    row = TimeToAccuracy(
+        name, float(target[0]), _whole(epochs[0]), _whole(low), _whole(high), median
+    )
+    if reference is None:
+        return row
+    ours, redrawn = reference.mean(0, keepdims=True), reference[draws].mean(1)
+    same = _whole(_first(ours, target)[0])
+    low, high = _ends(drawn / _first(redrawn, targets), folds)
+    own_low, own_high = _ends(drawn / _to_own(redrawn)[1], folds)
+    return replace(
+        row,
+        reference_epochs=same,
+        ratio=None if same is None or row.epochs is None else row.epochs / same,
+        ratio_low=_number(low),
+        ratio_high=_number(high),
+        own_ratio=float(epochs[0] / _to_own(ours)[1][0]),
+        own_ratio_low=_number(own_low),
+        own_ratio_high=_number(own_high),
+    )
+
+
+def _with_seconds(
+    row: TimeToAccuracy, seconds: Mapping[str, float], reference: str
+) -> TimeToAccuracy:
+    def taken(epochs: int | None, method: str) -> float | None:
+        return None if epochs is None or method not in seconds else epochs * seconds[method]
+
+    return replace(
+        row,
+        seconds=taken(row.epochs, row.method),
+        reference_seconds=taken(row.reference_epochs, reference),
+    )
+
+
+def _to_own(curves: Any) -> tuple[Any, Any]:
+    """For each curve one point below its end, and the first epoch at that."""
+    targets = curves[:, -1] - BELOW
+    return targets, _first(curves, targets)
+
+
+def _first(curves: Any, targets: Any) -> Any:
+    """The first epoch at which each curve is at its target; infinite if never."""
+    there = curves >= targets[:, None]
+    return np.where(there.any(1), there.argmax(1) + 1.0, np.inf)
+
+
+def _ends(drawn: Any, folds: int) -> tuple[Any, Any]:
+    if folds < FEWEST:
+        return np.inf, np.inf
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn, (tail, 1 - tail), method="inverted_cdf")
+    return low, high
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if np.isfinite(value) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None

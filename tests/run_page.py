@@ -71,6 +71,7 @@ def run(block: Block, names: dict[str, Any], title: str) -> str:
 def main(path: str) -> None:
     """Run all blocks of a page; an exception names the first that fails."""
     names: dict[str, Any] = {"__name__": "__main__"}
+    sys.path[0] = str(Path.cwd())  # as in a session that was started here
     for block in blocks(Path(path).read_text(encoding="utf-8")):
         try:
             printed = run(block, names, path)

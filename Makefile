@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install test lint types docs format bench demo clean
+.PHONY: help venv install test lint types docs format tables bench demo clean
 
 help:  ## show this list
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -32,6 +32,9 @@ docs: $(STAMP)  ## build the pages into docs/_build
 format: $(STAMP)  ## rewrite the files in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+tables: $(STAMP)  ## write the tables of README.md and docs/ from the records in results/
+	$(BIN)/python tools/tables.py
 
 bench: $(STAMP)  ## compare the engine with enumeration, and epochs with supervised ones
 	$(BIN)/python benchmarks/speed.py

@@ -19,9 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 test: lint types docs  ## check everything: style, types, docs, tests
 	$(BIN)/pytest -n 2
 
-lint: $(STAMP)  ## check style and format
+lint: $(STAMP)  ## check style, format and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(STAMP)  ## check types
 	$(BIN)/mypy

@@ -385,9 +385,9 @@ def warm_up() -> None:
     import torch
 
     import llpkit
-    from llpkit.report import _page as page
+    from llpkit.report import Figure, Page, write_page
 
-    names = "cli runs demo experiments._progress training._fit runs._table_page"
+    names = "cli runs demo experiments._progress training._fit runs.estimator_page runs.network_page"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):
@@ -396,9 +396,9 @@ def warm_up() -> None:
     evidence = llpkit.Evidence.exact(torch.tensor([1]))
     llpkit.likelihood.posterior(torch.zeros(2), evidence, torch.tensor([0, 2]))
     # Fonts in figures take nine tenths of a short run's time, and nothing here depends on them.
-    page.to_bytes = lambda *_: b"a figure" * 500
+    Figure.contents = lambda *_: b"a figure" * 500
     with tempfile.TemporaryDirectory() as folder:
-        page.write_page(page.Page("nothing"), Path(folder, "page.html"))
+        write_page(Page("nothing"), Path(folder, "page.html"))
 
 
 def main() -> int:

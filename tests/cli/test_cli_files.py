@@ -30,7 +30,7 @@ SYNTHETIC = (
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
     """Figures take nine tenths of a short run's time, and nothing here depends on them."""
-    monkeypatch.setattr("llpkit.report._page.to_bytes", lambda *_: b"a figure" * 500)
+    monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure" * 500)
 
 
 @pytest.fixture

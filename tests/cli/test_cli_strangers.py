@@ -50,7 +50,7 @@ def in_time(code: str, *arguments: object, seconds: float = 120) -> subprocess.C
 @pytest.fixture
 def no_figures(monkeypatch):
     """Figures take nine tenths of a short run's time."""
-    monkeypatch.setattr("llpkit.report._page.to_bytes", lambda *_: b"a figure")
+    monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure")
 
 
 # The terminal

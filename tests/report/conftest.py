@@ -5,67 +5,123 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from llpkit import Bags, evaluation, random_bags
-from llpkit.report import Calibration, Page, Series, summarise, wall_bags
+from llpkit import Bags, random_bags
+from llpkit.report import (
+    Calibration,
+    Column,
+    Commands,
+    Details,
+    EpochTime,
+    Facts,
+    Figures,
+    Notes,
+    Opening,
+    Page,
+    Paragraph,
+    Section,
+    Series,
+    Spread,
+    Table,
+    Wall,
+    epoch_curves,
+    epoch_times,
+    present,
+    reliability,
+    styles,
+    time_curves,
+    wall_bags,
+)
 
 FINAL = {"mle": 0.97, "direct": 0.96, "dllp": 0.93, "llp-gan": 0.88, "supervised": 0.99}
-HOSTILE = "<script>alert('bag')</script> & $\\frac"
+HOSTILE = "<script>alert('x')</script> & $\\frac"
 
 
-def history(final: float, epochs: int = 8, rng: np.random.Generator | None = None) -> list[dict]:
-    rng = rng or np.random.default_rng(0)
-    rows = []
-    for epoch in range(1, epochs + 1):
-        accuracy = final - (final - 0.5) * math.exp(-epoch / 2) + rng.normal(0, 0.004)
-        rows.append(
-            {
-                "epoch": epoch,
-                "seconds": 0.2 + 0.01 * rng.random(),
-                "loss": 0.7 * math.exp(-epoch / 4),
-                "log_likelihood": -0.3 - 3 * (1 - accuracy),
-                "held_out_log_likelihood": -0.4 - 4 * (1 - accuracy),
-                "proportion_error": 0.5 * (1 - accuracy),
-                "test_accuracy": accuracy,
-                "lr": 1e-3,
-            }
-        )
-    return rows
+def history(final: float, epochs: int = 8) -> list[dict]:
+    accuracies = [final - (final - 0.5) * math.exp(-epoch / 2) for epoch in range(1, epochs + 1)]
+    return [
+        {"epoch": epoch, "seconds": 0.2, "test_accuracy": accuracy}
+        for epoch, accuracy in enumerate(accuracies, 1)
+    ]
 
 
 @pytest.fixture(scope="session")
-def digits() -> tuple[torch.Tensor, torch.Tensor, Bags]:
+def wall() -> Wall:
+    """Six bags of digits; every method is wrong about some of them."""
     pixels, digit = load_digits(return_X_y=True)
     images = torch.tensor(pixels.reshape(-1, 1, 8, 8) * 255 / 16).to(torch.uint8)
     odd = torch.tensor(digit % 2)
-    return images, odd, random_bags(odd, (1, 12), generator=0)
+    bags = random_bags(odd, (1, 12), generator=0)[:6]
+    named = Bags(bags.offsets, bags.counts, rows=bags.rows, ids=[HOSTILE, *range(1, 6)])
+    rng = np.random.default_rng(1)
+    probability = {
+        method: [
+            np.abs(odd[bag.rows].numpy() - np.where(rng.random(bag.size) > final, 0.9, 0.1))
+            for bag in named
+        ]
+        for method, final in FINAL.items()
+    }
+    shown = wall_bags(named, images, class_names=("even", "odd"), truth=odd)
+    return Wall(shown, ("even", "odd"), probability, note="Six training bags.")
 
 
 @pytest.fixture(scope="session")
-def demo(digits) -> Page:
-    """A page of five methods, three seeds each, with made-up histories and real images."""
-    images, odd, bags = digits
-    rng = np.random.default_rng(1)
-    ids = [HOSTILE, *range(1, 6)]
-    shown = Bags(bags[:6].offsets, bags[:6].counts, rows=bags[:6].rows, ids=ids)
-    series, calibrations, wall = [], [], {}
-    for method, final in FINAL.items():
-        series += [Series(method, seed, history(final, rng=rng)) for seed in range(3)]
-        wrong = torch.tensor(rng.random(len(odd)) > final)
-        probability = torch.sigmoid(
-            torch.tensor(rng.gamma(3, 1.5, len(odd))) * (2 * odd - 1) * (1 - 1.5 * wrong)
-        )
-        calibrations.append(Calibration(method, *evaluation.calibration(probability, odd)))
-        wall[method] = wall_bags(shown, images, probability, class_names=("even", "odd"), truth=odd)
+def full(wall) -> Page:
+    """A page with every kind of block, and methods with three runs each."""
+    look = styles(FINAL)
+    series = [Series(m, run, history(f + run / 100)) for m, f in FINAL.items() for run in range(3)]
+    calibrations = [Calibration(method, [0.1, 0.9], [0.2, 0.8], [40, 60]) for method in FINAL]
+    times = [EpochTime(method, 0.2, 0.01, 1.0) for method in FINAL]
+    columns = [
+        Column("accuracy", "Accuracy", "of test instances", ".1f", "%", "higher"),
+        Column("gap", "Gap", "points from supervised", "+.1f"),
+        *(Column(f"x{i}", f"Measure {i}", "a long explanation of it", ".3f") for i in range(6)),
+        Column("options", "Options"),
+    ]
+    rows = [(m, [Spread(100 * f, 0.4), 100 * f - 99, *[f] * 6, "-"]) for m, f in FINAL.items()]
     return Page(
-        title="Odd digits <learnt> from counts",
-        lead=["Of each bag the learner is told how many digits are odd."],
-        class_names=("even", "odd"),
-        facts={"Data": "digits", "Epochs": 8},
-        summary=summarise(series, calibrations),
-        series=series,
-        calibrations=calibrations,
-        wall=wall,
-        wall_note="Six training bags.",
-        notes=["Histories are made up."],
-        environment={"Command": "llpkit demo", "Seed": 0},
+        "Odd digits <learnt> from counts",
+        lead=[f"Bags of digits. {HOSTILE}"],
+        look=look,
+        blocks=[
+            Opening(wall),
+            Facts({"Data": "digits", HOSTILE: HOSTILE}),
+            Section("The methods", [Table(columns, rows, HOSTILE, apart=["supervised"])]),
+            Section(
+                "A chapter",
+                [
+                    Paragraph(HOSTILE),
+                    Section(
+                        "Curves",
+                        [
+                            Figures(
+                                present(
+                                    [
+                                        epoch_curves(
+                                            series, look, "accuracy", "Accuracy", "test_accuracy"
+                                        ),
+                                        time_curves(series, look, "accuracy-time"),
+                                        epoch_times(times, look, "epoch-time"),
+                                    ]
+                                )
+                            )
+                        ],
+                        HOSTILE,
+                    ),
+                    Section(
+                        "Calibration",
+                        [
+                            Figures(
+                                present(
+                                    reliability(c, look[c.method], f"calibration-{c.method}")
+                                    for c in calibrations
+                                ),
+                                narrow=True,
+                            )
+                        ],
+                    ),
+                ],
+            ),
+            Section("A wall of bags", [wall]),
+            Section("Notes", [Notes([HOSTILE]), Details(HOSTILE, [Commands([HOSTILE])])]),
+        ],
     )

@@ -1,66 +1,60 @@
-"""Figures and one offline HTML page that show what was learnt from counts.
+"""Figures and offline HTML pages.
 
-A caller gathers plain records (:class:`Series`, :class:`Calibration`, :class:`WallBag`), puts them
-on a :class:`Page` and calls :func:`write_page`. An experiment with several data sets and tables of
-its own makes :class:`Results` of chapters instead, for :func:`write_results`. A page holds its own
-style, figures and images: it asks nothing of the network and runs no script.
+A :class:`Page` holds blocks: sections, paragraphs, facts, tables, figures, walls of bags.
+:func:`write_page` turns it into one HTML file with its own style, figures and images: it makes no
+network request and runs no script. Nothing here trains or reads anything.
 """
 
-from llpkit.report._comparisons import (
-    Interval,
-    SizePoint,
-    epoch_curves,
-    fold_curves,
-    intervals,
-    size_curves,
-)
-from llpkit.report._data import Calibration, Series, SummaryRow, summarise
-from llpkit.report._figures import Plot, epoch_times, reliability, time_curves
-from llpkit.report._importance import importance_bars
-from llpkit.report._page import Page, PageSection, write_page
-from llpkit.report._results import (
-    Chapter,
-    Column,
-    ExampleBag,
-    Results,
-    Section,
-    Table,
-    figure_files,
-    write_results,
-)
-from llpkit.report._style import styles
-from llpkit.report._wall import WallBag, WallInstance, known_text, wall_bags
+from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
+from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
+from llpkit.report.calibration import Calibration, reliability
+from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curves, time_curves
+from llpkit.report.figure import Figure, present
+from llpkit.report.page import Page, Section, write_page
+from llpkit.report.series import Series
+from llpkit.report.style import BOUND, Style, styles
+from llpkit.report.table import Cell, Column, Interval, Spread, Table, csv_text, decimals
+from llpkit.report.wall import Opening, Wall, WallBag, WallInstance, known_text, wall_bags
 
 __all__ = [
+    "BOUND",
+    "Block",
     "Calibration",
-    "Chapter",
+    "Cell",
     "Column",
-    "ExampleBag",
+    "Commands",
+    "Details",
+    "EpochTime",
+    "Facts",
+    "Figure",
+    "Figures",
     "Interval",
+    "Notes",
+    "Opening",
     "Page",
-    "PageSection",
-    "Plot",
-    "Results",
+    "Paragraph",
     "Section",
     "Series",
     "SizePoint",
-    "SummaryRow",
+    "Spread",
+    "Style",
     "Table",
+    "Wall",
     "WallBag",
     "WallInstance",
+    "csv_text",
+    "decimals",
     "epoch_curves",
     "epoch_times",
-    "figure_files",
-    "fold_curves",
     "importance_bars",
     "intervals",
     "known_text",
+    "present",
     "reliability",
+    "run_curves",
     "size_curves",
     "styles",
-    "summarise",
     "time_curves",
     "wall_bags",
     "write_page",
-    "write_results",
 ]

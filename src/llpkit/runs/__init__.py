@@ -1,10 +1,10 @@
 """What the commands do: runs in directories, predictions, measurements. Nothing here prints."""
 
-from llpkit.runs._page import FIGURES, wall
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs.folder import REPORT, RunFolder
 from llpkit.runs.machine import environment, flat
 from llpkit.runs.measures import measure
+from llpkit.runs.page import FIGURES
 from llpkit.runs.predictions import (
     Predictions,
     Run,
@@ -56,6 +56,5 @@ __all__ = [
     "predict",
     "take",
     "unfinished",
-    "wall",
     "write_predictions",
 ]

@@ -26,7 +26,6 @@ from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
-from llpkit.runs._page import write_report
 from llpkit.runs.data import checksum, divide, load_data, take
 from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
@@ -34,6 +33,7 @@ from llpkit.runs.estimator import train as train_table
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import measure
+from llpkit.runs.page import write_report
 from llpkit.training import Callback, Fitted, TestMetrics
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"

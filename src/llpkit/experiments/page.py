@@ -1,0 +1,222 @@
+"""The page of results folders: one chapter per folder, figures, and CSV files of all tables."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from llpkit._files import Checksums, claim, sha256, write_text
+from llpkit.errors import LLPError
+from llpkit.experiments.page_accuracy import accuracy_sections
+from llpkit.experiments.page_examples import example_bags
+from llpkit.experiments.page_grid import grid_section
+from llpkit.experiments.page_sizes import size_sections
+from llpkit.experiments.page_times import epoch_time_section
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
+from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE
+from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
+from llpkit.report import (
+    Block,
+    Commands,
+    Details,
+    Facts,
+    Notes,
+    Opening,
+    Page,
+    Section,
+    Style,
+    Table,
+    Wall,
+    csv_text,
+    styles,
+    write_page,
+)
+
+PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
+
+_NOTES = (
+    f"{BOUND} is trained with every label. It is the upper bound, not a rival.",
+    "Accuracy is that of the last epoch on the test fold. Where held-out bags were kept, "
+    "“selected” is the accuracy of the epoch with their best likelihood. No epoch is chosen by "
+    "test labels.",
+    "Folds divide whole bags. All methods share folds, bags, seeds and the initial network; two "
+    "methods are compared over the folds that both have.",
+    "Hyper-parameters are each method's own. A grid chooses them by the likelihood of held-out "
+    "bags, once for all folds: it sees the counts of bags that other folds test on, but not the "
+    "labels.",
+    f"{PAPERS} is the algorithm of the paper: after every epoch a pass over the training data "
+    f"gives the logits of the next targets. {REFERENCE} reuses the logits of the training pass.",
+)
+
+
+def write_report(
+    folders: Sequence[Path], out: Path | None = None, *, data_dir: str | None = None
+) -> Path:
+    """Draw the records of results folders and return the path of the page.
+
+    Files of an earlier call in the same folder that this one does not write are removed. Files
+    that no such call wrote are neither overwritten nor removed.
+
+    Args:
+        folders: Results folders, one chapter each.
+        out: Where to write; by default ``report`` in the first folder.
+        data_dir: Where data sets are, for pictures of example bags (never of faces).
+    """
+    every = [Results.read(folder) for folder in folders]
+    for results in every:
+        if not any(results.records.values()):
+            raise LLPError(f"{results.folder} has no records; make some with llpkit reproduce")
+    out = out or folders[0] / "report"
+    if Path(os.path.realpath(out)) in (Path(os.path.realpath(folder)) for folder in folders):
+        raise LLPError(f"{out} is a results folder; choose another folder with --out")
+    page = results_page(every, data_dir)
+    tables = _tables(page, every)
+    files = [path for figure in page.figures for path in figure.files(out / FIGURES)]
+    names = {PAGE, *tables, *(path.relative_to(out).as_posix() for path in files)}
+    before = claim(out, names, FILES)
+    commands = "\n".join(command for results in every for command in _commands(results))
+    path = write_page(page, out / PAGE, figures_dir=out / FIGURES, made_by=commands)
+    for name, text in tables.items():
+        write_text(out / name, text)
+    for name in sorted(set(before) - names):
+        old = out / name
+        if old.is_file() and sha256(old) == before[name]:  # not if it was changed since
+            old.unlink()
+    Checksums(out, {name: sha256(out / name) for name in sorted(names)}).write(FILES)
+    return path
+
+
+def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
+    """The page of some results: a single folder needs no chapter."""
+    methods = [
+        r.method for results in every for records in results.records.values() for r in records
+    ]
+    look = styles([*METHODS, *methods])
+    walls = [example_bags(results, data_dir) for results in every]
+    labels = _labels(every)
+    chapters = [
+        _sections(results, wall, label, look)
+        for results, wall, label in zip(every, walls, labels, strict=True)
+    ]
+    title, blocks = "Learning from label proportions: experiments", list[Block]()
+    if len(every) == 1:
+        title, blocks = every[0].protocol.title, [*_opening(walls[0]), *chapters[0]]
+    else:
+        titles = [results.protocol.title for results in every]
+        blocks = [
+            Section(name if titles.count(name) == 1 else f"{name} ({label})", own)
+            for name, label, own in zip(titles, labels, chapters, strict=True)
+        ]
+    notes = [*_NOTES, *(note for results in every for note in _failures(results))]
+    blocks.append(Section("Notes", [Notes(notes)]))
+    blocks.append(Section("How it was made", [_environment(every)]))
+    return Page(title, _lead(every), blocks, look)
+
+
+def _lead(every: Sequence[Results]) -> list[str]:
+    """The idea in plain words."""
+    names = dict.fromkeys(r.data.class_names[1] for r in _records(every) if r.data is not None)
+    what = f"are “{next(iter(names))}”" if len(names) == 1 else "belong to the positive class"
+    return [
+        f"Items come in bags, and only one number is known about each bag: how many of its items "
+        f"{what}. From such counts alone each method here learns a classifier for single items. "
+        f"All of them see the same bags; {BOUND}, the upper bound, also sees every label."
+    ]
+
+
+def _opening(wall: Wall | None) -> list[Block]:
+    return [Opening(wall)] if wall is not None and wall.has_images else []
+
+
+def _sections(
+    results: Results, wall: Wall | None, label: str, look: Mapping[str, Style]
+) -> list[Block]:
+    """Everything about one folder; ``label`` starts the names of its figures."""
+    sections: list[Block] = [_facts(results), *accuracy_sections(results, label, look)]
+    if wall is not None:
+        sections.append(Section("Example bags", [wall]))
+    sections += size_sections(results, label, look)
+    sections += epoch_time_section(results, label, look)
+    sections += grid_section(results)
+    commands = _commands(results)
+    return [*sections, *([Details("Commands", [Commands(commands)])] if commands else [])]
+
+
+def _facts(results: Results) -> Facts:
+    protocol = results.protocol
+    base = {**Recipe().to_dict(), **protocol.recipe}
+    size = protocol.bag_size
+    pairs: dict[str, object] = {
+        "data set": " ".join([protocol.dataset, *map(str, protocol.data_options.values())]),
+        "bag size": "the data set's" if size is None else _range(size),
+    }
+    data = next((r.data for r in _records([results]) if r.bag_size is None and r.data), None)
+    if data is not None:
+        pairs["bags"] = f"{data.train_bags + data.test_bags:,}"
+        pairs["instances"] = f"{data.train_instances + data.test_instances:,}"
+    pairs["folds"] = protocol.folds
+    for key in ("network", "epochs", "batch_size", "augment", "held_out", "precision"):
+        if base[key] is not None:
+            pairs[key.replace("_", " ")] = base[key]
+    return Facts(pairs | {"seed": protocol.seed})
+
+
+def _range(size: int | tuple[int, int]) -> str:
+    return " to ".join(map(str, size)) if isinstance(size, tuple) else str(size)
+
+
+def _records(every: Sequence[Results]) -> Iterator[Record]:
+    return (r for results in every for records in results.records.values() for r in records)
+
+
+def _labels(every: Sequence[Results]) -> list[str]:
+    """A name for each folder: its last part, with a number where two folders share it."""
+    names = [results.folder.resolve().name for results in every]
+    return [
+        name if names.count(name) == 1 else f"{name}-{names[: i + 1].count(name)}"
+        for i, name in enumerate(names)
+    ]
+
+
+def _commands(results: Results) -> list[str]:
+    found = (r.environment.get("command", "") for r in _records([results]))
+    return [command for command in dict.fromkeys(found) if command]
+
+
+def _failures(results: Results) -> list[str]:
+    return [
+        f"Failed: {r.experiment}, {r.method}, fold {r.fold}: {r.error}"
+        for r in results.failures
+        if not (r.diverged and r.experiment == "grid")  # the grid's table counts those
+    ]
+
+
+def _environment(every: Sequence[Results]) -> Facts:
+    records = list(_records(every))
+    pairs: dict[str, object] = {"runs": len(records)}
+    for key in ("llpkit", "python", "torch", "numpy"):
+        versions = {str(r.environment.get("versions", {}).get(key, "")) for r in records}
+        pairs[key] = ", ".join(sorted(filter(None, versions)))
+    pairs["hardware"] = "; ".join(sorted({record.machine for record in records}))
+    pairs["time of all runs"] = f"{sum(record.seconds for record in records) / 3600:.2f} h"
+    begun = sorted(filter(None, (r.environment.get("started", "") for r in records)))
+    if begun:
+        pairs["first and last start"] = " and ".join(dict.fromkeys((begun[0], begun[-1])))
+    return Facts({key: value for key, value in pairs.items() if value != ""})
+
+
+# Files
+
+
+def _tables(page: Page, every: Sequence[Results]) -> dict[str, str]:
+    """CSV files by name. Tables of one name share a file, with the folder in the first column."""
+    labels = _labels(every)
+    chapters = page.chapters if len(every) > 1 else [Section("", page.blocks)]
+    rows: dict[str, list[dict[str, object]]] = {}
+    for label, chapter in zip(labels, chapters, strict=True):
+        for block in Page("", blocks=chapter.blocks).walk():
+            if isinstance(block, Table) and block.name:
+                own = [{"folder": label, **record} for record in block.records()]
+                rows.setdefault(f"{block.name}.csv", []).extend(own)
+    return {name: csv_text(own) for name, own in rows.items()}

@@ -1,0 +1,237 @@
+"""What a page shows of the experiment ``convergence``: accuracies, curves, paired differences."""
+
+from collections.abc import Mapping, Sequence
+
+from llpkit.experiments.page_cells import folds, interval, mean, series, spread
+from llpkit.experiments.page_times import time_to_accuracy_section
+from llpkit.experiments.results import Results
+from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
+from llpkit.experiments.summary import (
+    BINS,
+    Accuracy,
+    accuracies,
+    calibration,
+    differences,
+)
+from llpkit.report import (
+    Block,
+    Calibration,
+    Cell,
+    Column,
+    Details,
+    Figures,
+    Section,
+    Style,
+    Table,
+    epoch_curves,
+    intervals,
+    present,
+    reliability,
+)
+
+_PANELS = (
+    ("accuracy", "Accuracy on test instances", "test_accuracy"),
+    ("log-likelihood", "Log-likelihood, mean of test bags", "test_log_likelihood"),
+    ("proportion-error", "Proportion error, test bags", "test_proportion_error"),
+    ("log-likelihood-training", "Log-likelihood in the training pass", "log_likelihood"),
+)
+
+
+def accuracy_sections(results: Results, label: str, look: Mapping[str, Style]) -> list[Block]:
+    """Accuracies, learning curves, paired differences, time to accuracy, calibration."""
+    runs = results.by_method("convergence")
+    if not runs:
+        return []
+    rows = accuracies(runs)
+    return [
+        Section(
+            "Accuracy",
+            [
+                _accuracy_table(rows, runs),
+                Details(
+                    "More measures, and the settings of each method",
+                    [_spread_table(rows), _measure_table(rows), _settings_table(rows)],
+                ),
+            ],
+        ),
+        _curves(runs, label, look),
+        *_differences(runs, label, look),
+        *time_to_accuracy_section(results, label, look),
+        _calibration(runs, label, look),
+    ]
+
+
+def references(runs: Runs) -> list[str]:
+    """The methods that the others are compared with."""
+    return [name for name in (REFERENCE, PAPERS) if name in runs]
+
+
+def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
+    apart = {row.rival: interval(row.last) for row in differences(runs)}
+    columns = [
+        Column("accuracy_percent", "Accuracy, %", "last epoch", ".1f", better="higher"),
+        Column("difference", f"{REFERENCE} minus it", f"points, {LEVEL:.0%} interval", "+.1f"),
+    ]
+    return table(
+        columns,
+        [(row.method, [spread(row.accuracy), apart.get(row.method)]) for row in rows],
+        f"Mean ± one standard deviation over {folds(list(runs.values()))}. Bold: the best of the "
+        "methods that learn from counts.",
+        "accuracy",
+    )
+
+
+def _spread_table(rows: Sequence[Accuracy]) -> Table:
+    columns = [
+        Column("folds", "Folds", spec="d"),
+        Column("selected_percent", "Selected, %", "epoch chosen by held-out bags", ".1f"),
+        Column("gap", "Gap", f"points from {BOUND}, same folds", "+.1f"),
+        Column("sampling_sd", "Sampling SD", "points, of as many test instances by chance", ".1f"),
+        Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
+    ]
+    cells: list[tuple[str, list[Cell]]] = [
+        (row.method, [row.folds, spread(row.selected), row.gap, row.sampling_sd, row.band])
+        for row in rows
+    ]
+    about = "Spread. A standard deviation close to the sampling SD says nothing about the method."
+    return table(columns, cells, about, "spread")
+
+
+def _measure_table(rows: Sequence[Accuracy]) -> Table:
+    columns = [
+        Column("log_likelihood", "Log-likelihood", "exact, mean of test bags", ".3f", "", "higher"),
+        Column("baseline", "Constant rate", "log-likelihood if all instances had one rate", ".3f"),
+        Column("proportion_error", "Proportion error", "test bags", ".3f", "", "lower"),
+        Column("log_loss", "Log loss", "test instances", ".3f", "", "lower"),
+        Column("brier", "Brier score", "test instances", ".3f", "", "lower"),
+        Column("calibration_error", "Calibration error", "all folds pooled", ".3f", "", "lower"),
+    ]
+    cells = [
+        (
+            row.method,
+            [
+                mean(row.log_likelihood),
+                mean(row.baseline_log_likelihood),
+                mean(row.proportion_error),
+                mean(row.log_loss),
+                mean(row.brier),
+                row.calibration_error,
+            ],
+        )
+        for row in rows
+    ]
+    return table(columns, cells, "Bags and probabilities at the last epoch.", "measures")
+
+
+def _settings_table(rows: Sequence[Accuracy]) -> Table:
+    """The settings of every method."""
+    columns = [
+        Column("epochs", "Epochs", spec="d"),
+        Column("lr", "Learning rate", spec="g"),
+        Column("weight_decay", "Weight decay", spec="g"),
+        Column("options", "Options"),
+        Column("network", "Network"),
+    ]
+    cells: list[tuple[str, list[Cell]]] = []
+    for row in rows:
+        own = row.recipe
+        options = ", ".join(f"{k} {v}" for k, v in (own["method_options"] or {}).items())
+        numbers = [own["epochs"], own["lr"], own["weight_decay"]]
+        cells.append((row.method, [*numbers, options or None, own["network"]]))
+    return table(columns, cells, "Settings.", "settings")
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[tuple[str, Sequence[Cell]]],
+    about: str,
+    name: str,
+) -> Table:
+    """A table of methods without the columns that are empty for all of them."""
+    used = [i for i in range(len(columns)) if any(cells[i] is not None for _, cells in rows)]
+    kept = [(head, [cells[i] for i in used]) for head, cells in rows]
+    return Table([columns[i] for i in used], kept, about, name=name, apart=[BOUND])
+
+
+def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
+    every = series(runs)
+    figures = [
+        epoch_curves(every, look, f"{label}-{name}", title, key, percent=name == "accuracy")
+        for name, title, key in _PANELS
+    ]
+    return Section(
+        "Learning curves",
+        [Figures(present(figures))],
+        f"Means over {folds(list(runs.values()))}; bands are one standard deviation either side. "
+        "The vertical axis is fitted to where the curves settle. The likelihood in the training "
+        "pass is measured with dropout and augmentation.",
+    )
+
+
+def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Block]:
+    blocks: list[Block] = []
+    figures = []
+    for reference in references(runs):
+        found = differences(runs, reference)
+        rows = [(row.rival, interval(row.last)) for row in found]
+        figures.append(
+            intervals(
+                [(rival, last) for rival, last in rows if last is not None],
+                look,
+                f"{label}-differences-{reference}",
+                f"{reference} minus the other, points",
+            )
+        )
+        columns = [
+            Column("folds", "Folds", spec="d"),
+            Column("difference", "Difference", f"last epoch, points, {LEVEL:.0%}", "+.1f"),
+            Column("along", "On the way", f"mean of all epochs, {LEVEL:.0%}", "+.1f"),
+            Column("ahead", "Ahead", "epochs, by the mean over folds"),
+            Column("sd_reference", f"SD of {reference}", "over folds", ".2f"),
+            Column("sd_rival", "SD of the other", "over folds", ".2f"),
+            Column("equal_spread", "p", "of equal SD", ".2f"),
+        ]
+        cells: list[tuple[str, list[Cell]]] = [
+            (
+                row.rival,
+                [
+                    row.folds,
+                    interval(row.last),
+                    interval(row.along),
+                    None if row.ahead is None else f"{row.ahead} of {row.epochs}",
+                    row.sd_reference,
+                    row.sd_rival,
+                    row.equal_spread,
+                ],
+            )
+            for row in found
+        ]
+        if cells:
+            about = f"{reference} minus each other method."
+            blocks.append(table(columns, cells, about, f"differences-{reference}"))
+    if not blocks:
+        return []
+    return [
+        Section(
+            "Differences, fold by fold",
+            [Figures(present(figures)), Details("The same as tables", blocks)],
+            "Training sets of different folds overlap; the intervals use the variance of Nadeau "
+            "and Bengio, which allows for that. p is from the paired test of Pitman and Morgan; "
+            "with ten folds, the deviations of two equally variable methods may well differ by a "
+            "factor of two. Nothing is corrected for the number of comparisons.",
+        )
+    ]
+
+
+def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
+    figures = []
+    for name, records in runs.items():
+        found = calibration(records)
+        curve = Calibration(name, found.mean_predicted, found.fraction_positive, found.number)
+        figures.append(reliability(curve, look[name], f"{label}-calibration-{name}", BINS))
+    return Section(
+        "Calibration",
+        [Figures(present(figures), narrow=True)],
+        "Of the instances given a probability near 0.8, about 80% should be positive: on the "
+        "dashed line. The instances of all folds are pooled. Below, how many got each probability.",
+    )

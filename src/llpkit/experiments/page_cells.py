@@ -1,0 +1,61 @@
+"""Small parts of the pages' tables and figures."""
+
+from collections.abc import Mapping, Sequence
+
+from llpkit.experiments import statistics
+from llpkit.experiments.records import Record
+from llpkit.experiments.statistics import Runs
+from llpkit.report import Interval, Series, Spread
+
+
+def spread(value: statistics.Spread | None) -> Spread | None:
+    """A mean and its deviation as a cell."""
+    return None if value is None else Spread(value.mean, value.sd)
+
+
+def interval(value: statistics.Interval | None) -> Interval | None:
+    """A mean and its interval as a cell."""
+    return None if value is None else Interval(value.mean, value.low, value.high)
+
+
+def mean(value: statistics.Spread | None) -> float | None:
+    """The mean alone."""
+    return None if value is None else value.mean
+
+
+def series(runs: Runs, seconds: Mapping[str, float] | None = None) -> list[Series]:
+    """Every run as a curve; ``seconds`` replaces the time per epoch and selects the methods."""
+    return [
+        Series(name, record.fold, _history(record, None if seconds is None else seconds[name]))
+        for name, records in runs.items()
+        if seconds is None or name in seconds
+        for record in records
+    ]
+
+
+def _history(record: Record, seconds: float | None) -> list[dict[str, object]]:
+    names = list(record.history)
+    rows = zip(*record.history.values(), strict=True)
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    return found if seconds is None else [{**row, "seconds": seconds} for row in found]
+
+
+def counted(number: int, word: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "fold"), counted(3, "fold")
+    ('1 fold', '3 folds')
+    """
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def folds(groups: Sequence[Sequence[Record]]) -> str:
+    """How many folds some groups of records have.
+
+    >>> folds([[None] * 3, [None] * 3]), folds([[None], [None] * 5])
+    ('3 folds', '1 to 5 folds')
+    """
+    numbers = sorted({len(group) for group in groups})
+    if len(numbers) == 1:
+        return counted(numbers[0], "fold")
+    return f"{numbers[0]} to {counted(numbers[-1], 'fold')}"

@@ -1,0 +1,59 @@
+"""Bags of the first test fold, with the predictions of all methods."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from llpkit.errors import LLPError
+from llpkit.experiments.records import Record
+from llpkit.experiments.results import Results
+from llpkit.experiments.run import load
+from llpkit.report import Wall, WallBag, WallInstance
+
+_FACES = ("group-photos",)
+"""Data sets of people: their pictures never leave the data set."""
+
+
+def example_bags(results: Results, data_dir: str | None) -> Wall | None:
+    """The example bags of the records, with pictures if the data are there and show no faces."""
+    chosen = {r.method: r for r in results.records["convergence"] if r.examples}
+    if not chosen:
+        return None
+    first = next(iter(chosen.values()))
+    assert first.data is not None
+    # Predictions are compared only for the same bags; an old record may have kept others.
+    rows = [example["rows"] for example in first.examples]
+    alike = {m: r for m, r in chosen.items() if [e["rows"] for e in r.examples] == rows}
+    names = first.data.class_names
+    pictures = _pictures(results, first, [row for its in rows for row in its], data_dir)
+    bags = []
+    for example in first.examples:
+        instances = [
+            WallInstance(pictures.get(row), f"instance {i}", truth)
+            for i, (row, truth) in enumerate(zip(example["rows"], example["truth"], strict=True), 1)
+        ]
+        known = f"{example['count']} of {example['size']} {names[1]}"
+        left_out = example["size"] - len(instances)
+        bags.append(WallBag(str(example["bag"]), known, instances, left_out))
+    return Wall(
+        bags,
+        names,
+        {method: [e["probability"] for e in r.examples] for method, r in alike.items()},
+        note="Bags of the first test fold, after the last epoch. No method was trained on them.",
+    )
+
+
+def _pictures(
+    results: Results, record: Record, rows: Sequence[int], data_dir: str | None
+) -> dict[int, Any]:
+    """The images of some rows, where the data are at hand; never faces."""
+    if results.protocol.dataset in _FACES:
+        return {}
+    try:
+        data, sha256 = load(results.protocol, data_dir)
+    except LLPError:
+        return {}
+    if record.data is None or sha256 != record.data.sha256:
+        return {}
+    inputs: Any = data.inputs
+    images = {row: inputs[row].numpy() for row in rows}
+    return images if all(image.ndim == 3 for image in images.values()) else {}

@@ -1,0 +1,73 @@
+"""What a page shows of the experiment ``grid``."""
+
+from llpkit.experiments.results import Results
+from llpkit.experiments.search import Search, searches
+from llpkit.report import Block, Cell, Column, Details, Section, Table
+
+
+def grid_section(results: Results) -> list[Block]:
+    """The candidates of every method, and the choice."""
+    grid = results.protocol.grid
+    found = searches(results) if grid is not None else []
+    if grid is None or not found:
+        return []
+    columns = [
+        Column("chosen", "Chosen", missing="not finished"),
+        Column("candidates", "Candidates", spec="d"),
+        Column("lowest", "Lowest score", spec=".3f"),
+        Column("highest", "Highest score", spec=".3f"),
+        Column("diverged", "Diverged", "runs", "d"),
+        Column("runs", "Runs", spec="d"),
+        Column("seconds", "Seconds", spec=".0f"),
+    ]
+    return [
+        Section(
+            "Choice of hyper-parameters",
+            [
+                Table(columns, [(each.method, _cells(each)) for each in found], name="grid"),
+                Details("All candidates", [_candidates(found)]),
+            ],
+            f"Scores are mean log-likelihoods of held-out bags ({grid.held_out:.0%} of the "
+            f"training bags) after {grid.epochs} epochs over {grid.folds} folds; no label is used. "
+            "(end): the best value is the last one tried on its axis.",
+        )
+    ]
+
+
+def _cells(search: Search) -> list[Cell]:
+    scores = [c.score for c in search.candidates if c.score is not None]
+    chosen = None
+    if search.choice is not None:
+        chosen = ", ".join(
+            f"{_axis(axis)} {value:g}{' (end)' if axis in search.edges else ''}"
+            for axis, value in search.choice.items()
+        )
+    return [
+        chosen,
+        len(search.candidates),
+        min(scores, default=None),
+        max(scores, default=None),
+        sum(c.diverged for c in search.candidates),
+        search.number,
+        search.seconds,
+    ]
+
+
+def _candidates(found: list[Search]) -> Table:
+    axes = list(dict.fromkeys(a for each in found for c in each.candidates for a in c.values))
+    columns = [
+        *(Column(axis, _axis(axis).capitalize(), spec="g") for axis in axes),
+        Column("score", "Score", spec=".3f"),
+        Column("chosen", "Chosen", missing=""),
+    ]
+    rows: list[tuple[str, list[Cell]]] = []
+    for each in found:
+        for candidate in each.candidates:
+            chosen = "chosen" if candidate.values == each.choice else None
+            values = [candidate.values.get(axis) for axis in axes]
+            rows.append((each.method, [*values, candidate.score, chosen]))
+    return Table(columns, rows, name="grid-candidates")
+
+
+def _axis(name: str) -> str:
+    return {"lr": "learning rate"}.get(name, name.replace("_", " "))

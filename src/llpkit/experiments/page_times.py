@@ -1,0 +1,132 @@
+"""What a page shows of time: seconds per epoch, and time to accuracy."""
+
+from collections.abc import Mapping
+
+from llpkit.experiments.page_cells import mean, series, spread
+from llpkit.experiments.protocol import WARM_UP
+from llpkit.experiments.results import Results
+from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
+from llpkit.experiments.times import (
+    BELOW,
+    EpochTime,
+    TimeToAccuracy,
+    epoch_times,
+    times_to_accuracy,
+)
+from llpkit.report import (
+    Block,
+    Cell,
+    Column,
+    Details,
+    Figures,
+    Interval,
+    Section,
+    Style,
+    Table,
+    decimals,
+    present,
+    time_curves,
+)
+from llpkit.report import EpochTime as Bar
+from llpkit.report import epoch_times as epoch_time_bars
+
+
+def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) -> list[Block]:
+    """Seconds per epoch of the timed runs."""
+    rows = epoch_times(results.by_method("epoch-time"))
+    if not rows:
+        return []
+    digits = 1 + decimals(row.seconds.mean for row in rows)
+    bars = [Bar(row.method, row.seconds.mean, row.seconds.sd, mean(row.ratio)) for row in rows]
+    columns = [
+        Column("seconds", "Seconds per epoch", "± one SD over epochs", f".{digits}f"),
+        Column("ratio", "Ratio", f"to {BOUND} in the same turn", ".2f"),
+        Column("turns", "Turns", spec="d"),
+    ]
+    cells: list[tuple[str, list[Cell]]] = [
+        (row.method, [spread(row.seconds), spread(row.ratio), row.turns]) for row in rows
+    ]
+    return [
+        Section(
+            "Epoch time",
+            [
+                Figures(present([epoch_time_bars(bars, look, f"{label}-epoch-time")])),
+                Details(
+                    "The same as a table",
+                    [Table(columns, cells, name="epoch-time", apart=[BOUND])],
+                ),
+            ],
+            f"Each method alone on the machine ({rows[0].machine}), the methods taking turns; the "
+            f"first {WARM_UP} epochs of each turn are left out.",
+        )
+    ]
+
+
+def time_to_accuracy_section(
+    results: Results, label: str, look: Mapping[str, Style]
+) -> list[Block]:
+    """How long each method takes to nearly its own last accuracy, and the reference to that."""
+    runs = results.by_method("convergence")
+    if any("test_accuracy" not in r.history for records in runs.values() for r in records):
+        return []
+    timed = epoch_times(results.by_method("epoch-time"))
+    tables = [
+        _table(runs, timed, reference) for reference in (REFERENCE, PAPERS) if reference in runs
+    ]
+    if not tables or len(runs) < 2:
+        return []
+    seconds = {row.method: row.seconds.mean for row in timed if row.method in runs}
+    figure = time_curves(series(runs, seconds), look, f"{label}-accuracy-time")
+    return [
+        Section(
+            "Time to accuracy",
+            [*([Figures([figure])] if figure else []), Details("Tables", tables)],
+            f"The first epoch at which the mean curve of a method is {100 * BELOW:.0f} point below "
+            "its own last accuracy, and two ratios of epochs. To the rival's accuracy: the rival's "
+            "epochs over those of the reference to the same accuracy. Each to its own: over those "
+            "of the reference to one point below its own last accuracy. Learning rates fall over "
+            "the second half of a run; numbers of epochs in that tail reflect the schedule more "
+            "than the method. Intervals are bootstrapped over folds and lean towards few epochs."
+            + (" Seconds are epochs times the time per epoch, measured alone." if seconds else ""),
+        )
+    ]
+
+
+def _table(runs: Runs, timed: list[EpochTime], reference: str) -> Table:
+    rows = times_to_accuracy(runs, timed, reference)
+    level = f"of epochs, {LEVEL:.0%} interval"
+    columns = [
+        Column("target_percent", "Target, %", "one point below its last accuracy", ".1f"),
+        Column("epochs", "Epochs", f"to its target, {LEVEL:.0%} interval", "d"),
+        Column("median_epochs", "Median", "over folds, each to its own target", "g"),
+        Column("reference_epochs", f"Epochs of {reference}", "to the same target", "d"),
+        Column("ratio", "Ratio, same accuracy", level, ".2f"),
+        Column("own_ratio", "Ratio, each to its own", level, ".2f"),
+    ]
+    if any(row.seconds is not None for row in rows):
+        columns += [
+            Column("seconds", "Seconds", "to its target", ".1f"),
+            Column("reference_seconds", f"Seconds of {reference}", "to the same", ".1f"),
+        ]
+    cells = [(row.method, _cells(row, reference)[: len(columns)]) for row in rows]
+    return Table(columns, cells, f"Each against {reference}.", name=f"time-to-accuracy-{reference}")
+
+
+def _cells(row: TimeToAccuracy, reference: str) -> list[Cell]:
+    """One row; the method itself and the upper bound are not compared."""
+    compared = row.method not in (reference, BOUND)
+    reached = "never" if row.reference_epochs is None else str(row.reference_epochs)
+    return [
+        100 * row.target,
+        _interval(row.epochs, row.epochs_low, row.epochs_high),
+        row.median_epochs,
+        reached if compared else None,
+        _interval(row.ratio, row.ratio_low, row.ratio_high),
+        _interval(row.own_ratio, row.own_ratio_low, row.own_ratio_high),
+        row.seconds,
+        row.reference_seconds,
+    ]
+
+
+def _interval(value: float | None, low: float | None, high: float | None) -> Interval | None:
+    return None if value is None else Interval(value, low, high)

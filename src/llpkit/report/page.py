@@ -1,0 +1,113 @@
+"""A page: sections of blocks in, one HTML file out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import jinja2
+
+from llpkit._files import write_text
+from llpkit.report.blocks import Block, Details, Figures
+from llpkit.report.figure import Figure
+from llpkit.report.style import BOUND, Style, css_variables
+from llpkit.report.wall import Wall
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a heading. Sections nest: a chapter is a section of sections.
+
+    Args:
+        heading: Its heading.
+        blocks: What it shows.
+        text: How to read it, below the heading.
+    """
+
+    heading: str
+    blocks: Sequence[Block]
+    text: str = ""
+    kind: ClassVar[str] = "section"
+
+    @property
+    def parts(self) -> list["Section"]:
+        """The sections inside it."""
+        return [block for block in self.blocks if isinstance(block, Section)]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows.
+
+    Args:
+        title: The heading.
+        lead: Paragraphs below it.
+        blocks: Sections and other blocks. Sections that have sections are chapters, and a page
+            with chapters has a table of contents.
+        look: The style of every method on the page, see :func:`llpkit.report.styles`.
+    """
+
+    title: str
+    lead: Sequence[str] = ()
+    blocks: Sequence[Block] = ()
+    look: Mapping[str, Style] = field(default_factory=dict)
+
+    @property
+    def chapters(self) -> list[Section]:
+        """The chapters, in order."""
+        return [block for block in self.blocks if isinstance(block, Section) and block.parts]
+
+    def walk(self) -> Iterator[Block]:
+        """All blocks, those inside other blocks included."""
+        waiting = list(self.blocks)[::-1]
+        while waiting:
+            block = waiting.pop()
+            yield block
+            if isinstance(block, Section | Details):
+                waiting += list(block.blocks)[::-1]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """All figures, in order."""
+        groups = (block.figures for block in self.walk() if isinstance(block, Figures))
+        return [figure for group in groups for figure in group]
+
+
+def write_page(
+    page: Page, path: Path | str, *, figures_dir: Path | str | None = None, made_by: str = ""
+) -> Path:
+    """Write a page atomically and return its path.
+
+    Args:
+        page: What to show.
+        path: The HTML file; missing folders are created.
+        figures_dir: Where to write each figure as PNG and PDF as well.
+        made_by: The commands behind the figures, for the metadata of their files.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = write_page(Page("First run"), f"{folder}/report.html")
+    ...     print(written.name, "<h1>First run</h1>" in written.read_text(encoding="utf-8"))
+    report.html True
+    """
+    if figures_dir is not None:
+        for figure in page.figures:
+            figure.write(Path(figures_dir), made_by)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("llpkit.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    light, dark = css_variables()
+    walls = [block for block in page.walk() if isinstance(block, Wall)]
+    text = environment.get_template("page.html").render(
+        page=page,
+        look=page.look,
+        light=light,
+        dark=dark,
+        bound=BOUND,
+        methods=max((len(wall.methods) for wall in walls), default=0),
+    )
+    return write_text(Path(path), text)

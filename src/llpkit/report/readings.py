@@ -1,0 +1,84 @@
+"""Probabilities in words: the label they imply, the bar's length, whether that is right."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from llpkit.errors import LLPError
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One method's prediction for one instance.
+
+    ``share`` is the length of its bar: the probability of the positive class, or of ``label`` with
+    more than two classes.
+    """
+
+    label: str
+    share: str
+    text: str
+    posterior_share: str | None
+    posterior_text: str | None
+    right: bool | None
+
+
+def read(
+    probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str], place: str
+) -> Reading:
+    """Turn a probability, or one per class, into words; ``place`` names the instance in errors."""
+    p = np.atleast_1d(probability)
+    if not (np.isfinite(p) & (p >= -1e-6) & (p <= 1 + 1e-6)).all():
+        raise LLPError(f"the probability of {place} is {probability}; it must lie in 0 … 1")
+    if len(p) == 1:
+        label, shown, of = int(p[0] >= 0.5), 0, 1
+    else:
+        label = shown = of = int(p.argmax())
+    phi = None if posterior is None else float(np.atleast_1d(posterior)[shown])
+    return Reading(
+        label=named(label, class_names, place),
+        share=_share(p[shown]),
+        text=f"{named(of, class_names, place)} {percent(p[shown])}",
+        posterior_share=None if phi is None else _share(phi),
+        posterior_text=None if phi is None else percent(phi),
+        right=None if truth is None else label == truth,
+    )
+
+
+def expected(probability: Any, class_names: Sequence[str]) -> str:
+    """The expected counts of a bag: sums of probabilities, as known counts are sums of labels.
+
+    The number of instances per predicted label would be misleading beside a known count: of 100
+    instances with probability 0.4 none is labelled positive, and 40 are expected.
+    """
+    rows = np.asarray(probability)
+    if rows.ndim == 1:
+        return f"{math.fsum(rows):.1f} of {len(rows)} {class_names[1]}"
+    totals = zip(rows.sum(0), class_names, strict=True)
+    return ", ".join(f"{total:.1f} {name}" for total, name in totals)
+
+
+def named(label: int, class_names: Sequence[str], place: str) -> str:
+    """The name of a label."""
+    if not 0 <= label < len(class_names):
+        raise LLPError(
+            f"{place} has label {label}, but there are {len(class_names)} class names "
+            f"{tuple(class_names)}; name every class"
+        )
+    return class_names[label]
+
+
+def percent(p: float) -> str:
+    """A probability in whole percent that never claims certainty."""
+    if p > 0.99:
+        return ">99%"
+    if p < 0.01:
+        return "<1%"
+    return f"{100 * p:.0f}%"
+
+
+def _share(p: float) -> str:
+    return f"{100 * min(max(p, 0.0), 1.0):.1f}%"

@@ -1,0 +1,209 @@
+"""Tables of typed columns: the same values as HTML cells and as CSV."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+PHONE = 345  # pixels of a table on a phone
+LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # pixels, at most: fonts differ
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean and its standard deviation, which a single value does not have."""
+
+    mean: float
+    sd: float | None = None
+
+    def text(self, spec: str) -> str:
+        """For example ``95.3 ± 0.5``."""
+        around = "" if self.sd is None else f" ± {self.sd:{spec}}"
+        return _minus(f"{self.mean:{spec}}{around}")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the ends of its interval, where it has one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    def text(self, spec: str) -> str:
+        """For example ``+1.0 (−0.5 to +2.5)``; no number rounds to −0."""
+        numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
+        zero = "z" if spec.endswith("f") else ""
+        signs, digits = (spec[:1], spec[1:]) if spec.startswith("+") else ("", spec)
+        texts = ["never" if x is None else f"{x:{signs}{zero}{digits}}" for x in numbers]
+        return _minus(texts[0] if len(texts) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})")
+
+
+Cell = str | int | float | Spread | Interval | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Args:
+        key: Its name in the CSV file.
+        head: Its heading on the page.
+        about: What it means, in small print.
+        spec: How numbers are formatted, such as ``".1f"``; a column without one holds text.
+        unit: Follows every number.
+        better: Which numbers are better; the best are bold.
+        missing: What replaces ``None``.
+    """
+
+    key: str
+    head: str
+    about: str = ""
+    spec: str = ""
+    unit: str = ""
+    better: Literal["higher", "lower", ""] = ""
+    missing: str = "–"
+
+    def text(self, cell: Cell) -> str:
+        """A cell as it is printed."""
+        if cell is None:
+            return self.missing
+        if isinstance(cell, str):
+            return cell
+        if isinstance(cell, Spread | Interval):
+            return cell.text(self.spec) + self.unit
+        return _minus(f"{cell:{self.spec}}") + self.unit
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A cell on the page: its text, a remark in small print, whether it is the best."""
+
+    text: str
+    small: str
+    best: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose rows are methods, or whatever ``of`` names.
+
+    Args:
+        columns: All but the first.
+        rows: For each row its head and its cells.
+        about: How to read it.
+        of: The heading of the first column.
+        name: The stem of its CSV file; without one it has none.
+        apart: Rows that take no part in the contest for the best, such as an upper bound.
+
+    >>> accuracy = Column("accuracy", "Accuracy", spec=".1f", unit=" %")
+    >>> table = Table([accuracy], [("mle", [Spread(97.71, 0.4)])])
+    >>> table.body[0][1][0].text
+    '97.7 ± 0.4 %'
+    >>> table.records()
+    [{'method': 'mle', 'accuracy': 97.71, 'accuracy_sd': 0.4}]
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+    about: str = ""
+    of: str = "Method"
+    name: str = ""
+    apart: Sequence[str] = ()
+    kind: ClassVar[str] = "table"
+
+    @property
+    def body(self) -> list[tuple[str, list[Shown]]]:
+        """Heads and cells as they are printed."""
+        best = [self._best(i) for i in range(len(self.columns))]
+        shown = []
+        for head, cells in self.rows:
+            row = []
+            for column, cell, top in zip(self.columns, cells, best, strict=True):
+                text, bracket, rest = column.text(cell).partition(" (")
+                if not column.spec:
+                    text, bracket = text + bracket + rest, ""
+                marked = (
+                    top is not None and head not in self.apart and _printed(column, cell) == top
+                )
+                row.append(Shown(text, f"({rest}" if bracket else "", marked))
+            shown.append((head, row))
+        return shown
+
+    def _best(self, i: int) -> float | None:
+        """The best number of a column as printed: equal to the last digit is equally good."""
+        column = self.columns[i]
+        if not column.better:
+            return None
+        rivals = [cells[i] for head, cells in self.rows if head not in self.apart]
+        numbers = [x for x in (_printed(column, cell) for cell in rivals) if x is not None]
+        if len(numbers) < 2:
+            return None
+        return max(numbers) if column.better == "higher" else min(numbers)
+
+    @property
+    def wide(self) -> bool:
+        """Whether a phone has no room for the columns side by side."""
+        pixels = 20.0 + max((LETTER * len(head) for head, _ in self.rows), default=0.0)
+        for i, column in enumerate(self.columns):
+            cells = [row[i] for _, row in self.body]
+            texts = [LETTER * len(cell.text) for cell in cells]
+            small = [SMALL_LETTER * len(cell.small) for cell in cells]
+            head = [LETTER * len(word) for word in column.head.split()]
+            pixels += PADDING + max(texts + small + head)
+        return pixels > PHONE
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per row for a CSV file, with full precision."""
+        found = []
+        for head, cells in self.rows:
+            row: dict[str, Any] = {self.of.lower(): head}
+            for column, cell in zip(self.columns, cells, strict=True):
+                row[column.key] = cell
+                if isinstance(cell, Spread):
+                    row |= {column.key: cell.mean, f"{column.key}_sd": cell.sd}
+                elif isinstance(cell, Interval):
+                    ends = {f"{column.key}_low": cell.low, f"{column.key}_high": cell.high}
+                    row |= {column.key: cell.mean} | ends
+            found.append(row)
+        return found
+
+
+def csv_text(records: Iterable[Mapping[str, object]]) -> str:
+    """Rows as CSV; a key that some rows lack is empty there.
+
+    >>> print(csv_text([{"a": 1}, {"a": 2, "b": 3}]).replace(chr(13), ""), end="")
+    a,b
+    1,
+    2,3
+    """
+    rows = list(records)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Decimal places that give the largest of some positive numbers three digits.
+
+    >>> decimals([0.31, 1.12]), decimals([640.0])
+    (2, 0)
+    """
+    largest = max(values, default=0.0)
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
+
+
+def _printed(column: Column, cell: Cell) -> float | None:
+    """The number of a cell, rounded as it is printed."""
+    number = cell.mean if isinstance(cell, Spread | Interval) else cell
+    if number is None or isinstance(number, str):
+        return None
+    return float(f"{number:{column.spec}}".rstrip("%"))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,277 @@
+"""The figures: what is drawn, in both themes, with labels that do not collide."""
+
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from llpkit import evaluation
+from llpkit.errors import LLPError
+from llpkit.report import (
+    Calibration,
+    EpochTime,
+    Interval,
+    Series,
+    SizePoint,
+    epoch_curves,
+    epoch_times,
+    importance_bars,
+    intervals,
+    present,
+    reliability,
+    run_curves,
+    size_curves,
+    styles,
+    time_curves,
+)
+from llpkit.report.curves import mean_line
+from llpkit.report.end_labels import spread
+from llpkit.report.style import css_variables
+
+MLE = styles(["mle"])["mle"]
+
+
+def runs(method: str, *histories: list[float], key: str = "test_accuracy") -> list[Series]:
+    return [
+        Series(method, i, [{"epoch": e, "seconds": 1.0, key: v} for e, v in enumerate(values, 1)])
+        for i, values in enumerate(histories)
+    ]
+
+
+def accuracy(series: list[Series], key: str = "test_accuracy", percent: bool = True):
+    look = styles(run.method for run in series)
+    return epoch_curves(series, look, "accuracy", "Accuracy", key, percent=percent)
+
+
+# Styles
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_colour_is_readable_and_unique():
+    light, dark = css_variables()
+    assert light.keys() == dark.keys()
+    assert len(set(light.values())) == len(light)  # else the SVG would take the wrong variable
+    for name in light.keys() - {"grid"}:
+        assert contrast(light[name], "#ffffff") >= 4.5, name
+        assert contrast(dark[name], "#1b1f24") >= 4.5, name
+
+
+def test_methods_keep_their_look_and_unknown_ones_take_turns():
+    among = styles(["new", "supervised", "mle", "newer"])
+    assert among["mle"] == MLE
+    assert len({style.light for style in among.values()}) == 4
+    assert len(styles(f"method {i}" for i in range(9))) == 9
+
+
+# Runs
+
+
+def test_a_run_has_values_at_the_epoch_that_was_kept():
+    [run] = runs("mle", [0.7, 0.9, math.nan])
+    assert run.points("test_accuracy") == {1: 0.7, 2: 0.9}
+    assert run.value("test_accuracy") is None  # what is not finite is not known
+    kept = Series("mle", 3, run.history, selected_epoch=2)
+    assert (kept.value("test_accuracy"), kept.value("nothing")) == (0.9, None)
+    with pytest.raises(LLPError, match="selected_epoch = 7, but the history of mle, run 3"):
+        Series("mle", 3, run.history, selected_epoch=7).value("loss")
+    with pytest.raises(LLPError, match=r"history\[1\] of mle, run 0, has no 'epoch'"):
+        Series("mle", 0, [{"epoch": 1}, {"loss": 0.5}])
+
+
+def test_epoch_time_leaves_out_the_first_epoch():
+    rows = [{"epoch": i, "seconds": s} for i, s in enumerate([9.0, 1.0, 2.0, 3.0])]
+    assert Series("mle", 0, rows).epoch_seconds() == 2.0
+    assert Series("mle", 0, rows[:1]).epoch_seconds() == 9.0
+    assert Series("mle", 0, []).epoch_seconds() is None
+
+
+# Curves
+
+
+def test_a_line_is_the_mean_over_runs():
+    line = mean_line("mle", MLE, runs("mle", [0.5, 0.8], [0.7, 0.8]), "test_accuracy")
+    assert line.y == pytest.approx([0.6, 0.8])
+    assert line.sd == pytest.approx([math.sqrt(0.02), 0])
+    uneven = runs("mle", [0.5, 0.6, 0.7], [0.5, math.nan])
+    assert mean_line("mle", MLE, uneven, "test_accuracy").x == [1.0]
+    timed = mean_line("mle", MLE, runs("mle", [0.5, 0.6, 0.7]), "test_accuracy", timed=True)
+    assert timed.x == [1.0, 2.0, 3.0]
+
+
+def test_a_run_shows_training_beside_held_out():
+    rows = [
+        {"epoch": e, "loss": 1 / e, "log_likelihood": -1 / e, "held_out_log_likelihood": -2 / e}
+        for e in range(1, 5)
+    ]
+    figures = present(run_curves(Series("mle", 0, rows, selected_epoch=3), MLE))
+    assert [figure.name for figure in figures] == ["log-likelihood", "loss"]
+    assert "training ends at -0.25; held out ends at -0.5" in figures[0].alt
+    assert "epoch 3" in figures[0].alt
+
+
+def test_methods_are_compared():
+    figure = accuracy(runs("mle", [0.5, 0.9], [0.6, 0.9]) + runs("dllp", [0.5, 0.8]))
+    assert "mle ends at 90.0%; dllp ends at 80.0%" in figure.alt
+
+
+@pytest.mark.parametrize("value", [0.5, math.nan, 0.0])
+def test_a_single_epoch_is_drawn(value):
+    series = runs("mle", [value]) + runs("dllp", [value])
+    assert (accuracy(series) is None) == math.isnan(value)
+    assert (time_curves(series, styles(["mle", "dllp"]), "t") is None) == math.isnan(value)
+
+
+def test_bands_are_within_the_frame():
+    figure = accuracy(runs("mle", [0.5, 0.6, 0.95], [0.5, 0.6, 0.65]))  # 0.80 ± 0.21 at the end
+    low, high = figure.drawing.axes[0].get_ylim()
+    assert low < 0.6
+    assert 1.0 <= high < 1.1  # a band of accuracy is cut at 100 %
+
+
+def test_one_unusual_fold_in_the_first_half_does_not_flatten_the_curves():
+    even = [-1.0 + 0.005 * e for e in range(100)]
+    wild = [-60.0 if e == 30 else value for e, value in enumerate(even)]
+    series = runs("mle", *[even] * 9, wild, key="test_log_likelihood")
+    figure = accuracy(series, "test_log_likelihood", percent=False)
+    low, high = figure.drawing.axes[0].get_ylim()
+    assert -2.2 < low < -1.0  # the first epoch is in sight; the mean of epoch 30, -6.8, is not
+    assert -0.51 < high < -0.3
+
+
+@pytest.mark.parametrize("last", [1, 2, 8, 40, 100, 120])
+def test_the_last_epoch_has_a_tick(last):
+    ticks = accuracy(runs("mle", [0.5] * last)).drawing.axes[0].get_xticks().tolist()
+    assert ticks[-1] == last
+    assert ticks == sorted(set(ticks))
+
+
+def test_a_size_with_one_fold_has_no_band():
+    def bands(*points):
+        figure = size_curves([SizePoint("mle", *p) for p in points], {"mle": MLE}, "name", "title")
+        paths = [path for each in figure.drawing.axes[0].collections for path in each.get_paths()]
+        return sorted({round(x) for path in paths for x in path.vertices[:, 0]})
+
+    assert bands((2, 0.9, 0.1), (4, 0.8, 0.1), (8, 0.7, None)) == [2, 4]
+    assert bands((2, 0.9, None), (4, 0.8, None)) == []
+
+
+def test_a_single_size_has_an_error_bar():
+    figure = size_curves([SizePoint("mle", 16, 0.8, 0.1)], {"mle": MLE}, "name", "title")
+    [bar] = figure.drawing.axes[0].containers
+    [[low, high]] = bar.lines[2][0].get_segments()
+    assert (low[1], high[1]) == pytest.approx((0.7, 0.9))
+
+
+@given(st.lists(st.floats(-50, 250), max_size=9), st.floats(0.1, 40))
+def test_labels_never_touch_and_keep_their_order(wanted, gap):
+    placed = spread(wanted, gap, 0.0, 200.0)
+    room = min(gap, 200.0 / max(len(wanted) - 1, 1))
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    at = [placed[i] for i in order]
+    assert all(b - a >= room - 1e-6 for a, b in pairwise(at))
+    assert all(-1e-6 <= place <= 200 + 1e-6 for place in placed)
+
+
+def test_labels_with_room_stay_where_they_are():
+    assert spread([10.0, 100.0, 50.0], 12, 0, 200) == [10.0, 100.0, 50.0]
+
+
+# Bars, intervals, calibration
+
+
+def test_times_name_the_ratio():
+    rows = [EpochTime("supervised", 1.0, 0.1, 1.0), EpochTime("mle", 1.5, None, 1.5)]
+    assert "mle 1.50 s · 1.50×" in epoch_times(rows, styles(["supervised", "mle"]), "t").alt
+    assert epoch_times([], {}, "t") is None
+
+
+def test_importances_beyond_the_first_fifteen_are_counted():
+    figure = importance_bars([(f"c{i}", 1.0, 0.1) for i in range(20)], MLE)
+    assert "c14 1.000; 5 more columns are not shown" in figure.alt
+
+
+def test_intervals_of_any_length_are_written_in_full():
+    rows = [("mle", Interval(-0.04, -1.0, 1.0)), ("llp-gan", Interval(15.0, -13.5, 116.5))]
+    drawing = intervals(rows, styles(["mle", "llp-gan"]), "name", "title").drawing
+    FigureCanvasAgg(drawing).draw()
+    ends = {text.get_text(): text.get_window_extent().x1 for text in drawing.axes[0].texts}
+    assert {"+0.0 (−1.0 to +1.0)", "+15.0 (−13.5 to +116.5)"} < set(ends)
+    assert max(ends.values()) <= drawing.bbox.x1
+
+
+def test_calibration_error_is_that_of_the_evaluation():
+    generator = torch.Generator().manual_seed(0)
+    probability = torch.rand(500, generator=generator)
+    truth = (torch.rand(500, generator=generator) < probability).long()
+    measured = evaluation.calibration(probability, truth)
+    assert Calibration("mle", *measured).error == pytest.approx(measured.error)
+
+
+def test_calibration_ignores_empty_bins_and_refuses_uneven_ones():
+    curve = Calibration("mle", [0.2, math.nan], [0.2, math.nan], np.array([4, 0]))
+    assert curve.error == 0.0
+    assert reliability(Calibration("mle", [], [], []), MLE, "c") is None
+    with pytest.raises(LLPError, match="mle has 2 mean predictions, 1 fractions and 2 counts"):
+        Calibration("mle", [0.1, 0.2], [0.1], [1, 1])
+
+
+def test_bars_of_equal_bins_stand_in_the_middle_of_them():
+    curve = Calibration("mle", [0.02, 0.49, 1.0], [0.1, 0.5, 1.0], [1234, 10, 5])
+    drawing = reliability(curve, MLE, "c", 10).drawing
+    below = drawing.axes[1]
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in below.patches]
+    assert centres == pytest.approx([0.05, 0.45, 0.95])
+    FigureCanvasAgg(drawing).draw()
+    assert min(t.get_window_extent().x0 for t in below.get_yticklabels()) > 0
+    assert below.yaxis.label.get_window_extent().x0 >= 0
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def svg() -> str:
+    return str(accuracy(runs('a<b>&"$x_1$', [0.5, 0.9], [0.6, 0.9]) + runs("mle", [0.5])).svg())
+
+
+def test_svg_is_escaped_named_and_takes_its_colours_from_the_page(svg):
+    root = ElementTree.fromstring(svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1))
+    texts = [element.text for element in root.iter() if element.tag == "text"]
+    assert {'a<b>&"$x_1$', "mle"} <= set(texts)
+    assert root.get("role") == "img"
+    assert root.get("aria-label").startswith("Accuracy by epoch")
+    assert re.findall(r"#[0-9a-f]{6}\b", svg) == []
+    assert "http" not in svg
+    assert "<b>" not in svg
+
+
+def test_svg_ids_do_not_clash_between_figures():
+    curves = [Calibration("mle", [p], [0.2], [3]) for p in (0.1, 0.5)]
+    figures = [reliability(curve, MLE, f"c{i}") for i, curve in enumerate(curves)]
+    ids = [i for figure in figures for i in set(re.findall(r'id="([^"]+)"', figure.svg()))]
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_the_same_figure_gives_the_same_bytes():
+    curve = Calibration("mle", [0.1, 0.9], [0.2, 0.8], [3, 4])
+    first, second = (reliability(curve, MLE, "c") for _ in range(2))
+    assert first.svg() == second.svg()
+    for kind in ("png", "pdf"):
+        assert first.contents(kind) == second.contents(kind)

@@ -1,0 +1,198 @@
+"""The page of results folders, from records that were never trained."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from llpkit.errors import LLPError
+from llpkit.experiments import page_examples
+from llpkit.experiments.page import results_page, write_report
+from llpkit.experiments.protocol import Grid, Protocol, Sizes, Times
+from llpkit.experiments.protocol_file import FILE, write
+from llpkit.experiments.records import Data, Record, write_run
+from llpkit.experiments.results import Results
+from llpkit.experiments.run import load
+from llpkit.report import Figure
+
+METHODS = {"supervised": 0.95, "mle": 0.9, "dllp": 0.8}
+BINS = {"mean_predicted": [0.1, 0.9], "fraction_positive": [0.2, 0.8], "number": [5, 5]}
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch):
+    """Figures take most of the time, and other tests look at them."""
+    monkeypatch.setattr(Figure, "contents", lambda *_: b"a figure")
+
+
+def protocol(**changes) -> Protocol:
+    given = {
+        "title": "Odd digits",
+        "dataset": "digits",
+        "bag_size": (1, 12),
+        "folds": 3,
+        "recipe": {"network": "mlp", "epochs": 2},
+        "methods": {name: {} for name in METHODS},
+    }
+    return Protocol(**given | changes)
+
+
+def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence", **changes):
+    final = METHODS[method] + fold / 100
+    columns = {"epoch": [1, 2], "seconds": [1.0, 1.0], "log_likelihood": [-2.0, -1.0]}
+    given = {
+        "recipe": plan.recipe_of(method, experiment, **changes.pop("chosen", {})).to_dict(),
+        "data": Data("0" * 64, ("even", "odd"), 9, 3, 90, 30),
+        "final": {"accuracy": final, "log_likelihood": -1.0, "proportion_error": 0.1},
+        "history": columns | {"test_accuracy": [0.5, final]},
+        "calibration": BINS,
+        "environment": {"command": f"llpkit {experiment}", "versions": {"torch": "2.13"}},
+    }
+    return Record(experiment, fold=fold, **given | changes)
+
+
+def fill(folder: Path, plan: Protocol, *more: Record) -> Path:
+    """A results folder with three folds of every method, and other records."""
+    write(plan, folder / FILE)
+    for method in METHODS:
+        for fold in range(3):
+            write_run(folder, record(plan, method, fold))
+    for each in more:
+        write_run(folder, each)
+    return folder
+
+
+def headings(path: Path) -> list[str]:
+    return re.findall(r"<h[1-6]>(.*?)</h[1-6]>", path.read_text(encoding="utf-8"))
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_folder_becomes_a_page_with_tables_and_figures(tmp_path):
+    path = write_report([fill(tmp_path / "digits", protocol())])
+    assert path == tmp_path / "digits" / "report" / "report.html"
+    found = headings(path)
+    assert found[0] == "Odd digits"
+    assert {"Accuracy", "Learning curves", "Differences, fold by fold", "Calibration"} <= set(found)
+    assert not {"Epoch time", "Accuracy against bag size", "Example bags"} & set(found)
+    first, second, _ = table(path.parent / "accuracy.csv")
+    assert (first["folder"], first["method"]) == ("digits", "supervised")
+    assert float(second["accuracy_percent"]) == pytest.approx(91)
+    assert float(second["accuracy_percent_sd"]) == pytest.approx(1)
+    assert float(first["difference"]) == pytest.approx(-5)
+    assert (path.parent / "figures" / "digits-accuracy.png").exists()
+
+
+def test_every_experiment_has_a_section(tmp_path):
+    plan = protocol(
+        grid=Grid(folds=1, epochs=2, lr=(0.001, 0.003), weight_decay=()),
+        sizes=Sizes((2, 4), folds=1, epochs=2, held_out=0.1),
+        times=Times(turns=1, epochs=3),
+    )
+    more = []
+    for method in METHODS:
+        seconds = {"epoch": [1, 2, 3], "seconds": [9.0, 9.0, 2.0]}
+        more.append(record(plan, method, 0, "epoch-time", history=seconds))
+        for size in (2, 4):
+            kept = {"epoch": 1, "accuracy": 0.7}
+            more.append(record(plan, method, 0, "bag-size", bag_size=size, selected=kept))
+        for lr in (0.001, 0.003):
+            score = {"held_out_log_likelihood": -lr}
+            more.append(record(plan, method, 0, "grid", chosen={"lr": lr}, final=score))
+    path = write_report([fill(tmp_path / "all", plan, *more)])
+    wanted = {"Epoch time", "Accuracy against bag size", "Choice of hyper-parameters"}
+    assert wanted | {"Time to accuracy"} <= set(headings(path))
+    [time, *_] = table(path.parent / "epoch-time.csv")
+    assert float(time["seconds"]) == 2.0
+    sizes = {row["method"]: row for row in table(path.parent / "bag-size-last.csv")}
+    assert float(sizes["mle"]["n_2"]) == pytest.approx(90)
+    chosen = [row["lr"] for row in table(path.parent / "grid-candidates.csv") if row["chosen"]]
+    assert chosen == ["0.001"] * 3
+
+
+def test_several_folders_become_chapters(tmp_path):
+    one = fill(tmp_path / "a" / "digits", protocol())
+    two = fill(tmp_path / "b" / "digits", protocol(title="Others", seed=1))
+    path = write_report([one, two], tmp_path / "out")
+    assert {"Odd digits", "Others"} <= set(headings(path))
+    assert 'aria-label="Contents"' in path.read_text(encoding="utf-8")
+    rows = table(tmp_path / "out" / "accuracy.csv")
+    assert [row["folder"] for row in rows] == ["digits-1"] * 3 + ["digits-2"] * 3
+    assert (tmp_path / "out" / "figures" / "digits-2-accuracy.png").exists()
+
+
+def test_a_failed_run_is_on_the_page(tmp_path):
+    plan = protocol()
+    failed = record(plan, "mle", 0, error="LLPError: no <memory>", data=None)
+    other = Record("convergence", {**failed.recipe, "lr": 9.0}, 7, error=failed.error)
+    text = write_report([fill(tmp_path / "x", plan, other)]).read_text(encoding="utf-8")
+    assert "mle, fold 7: LLPError: no &lt;memory&gt;" in text
+
+
+def examples(plan: Protocol, sha256: str) -> list[Record]:
+    """Records with one bag of five, of which the first four instances are kept."""
+    bag = {"bag": "7", "count": 2, "size": 5, "rows": [3, 1, 4, 5], "truth": [1, 0, 1, 0]}
+    data = Data(sha256, ("even", "odd"), 9, 3, 90, 30)
+    said = {**bag, "probability": [0.9, 0.1, 0.2, 0.4]}
+    return [record(plan, name, 0, data=data, examples=[said]) for name in METHODS]
+
+
+def folder_of_examples(folder: Path, plan: Protocol, sha256: str) -> Results:
+    write(plan, folder / FILE)
+    for each in examples(plan, sha256):
+        write_run(folder, each)
+    return Results.read(folder)
+
+
+def test_example_bags_have_pictures_if_the_data_are_the_same(tmp_path):
+    plan = protocol()
+    _, sha256 = load(plan)
+    wall = page_examples.example_bags(folder_of_examples(tmp_path / "same", plan, sha256), None)
+    assert wall.has_images
+    [bag] = wall.shown
+    assert (bag.known, bag.size, len(bag.instances)) == ("2 of 5 odd", 5, 4)
+    assert (bag.right[0], bag.checked) == (3, 4)
+    assert bag.expected == [None] * 3  # the fifth instance is not known
+    other = folder_of_examples(tmp_path / "other", plan, "1" * 64)
+    assert not page_examples.example_bags(other, None).has_images
+
+
+def test_faces_are_never_read(tmp_path, monkeypatch):
+    def read(*_):
+        raise AssertionError("the faces were read")
+
+    monkeypatch.setattr(page_examples, "load", read)
+    plan = protocol(dataset="group-photos", bag_size=None)
+    page = results_page([folder_of_examples(tmp_path / "faces", plan, "0" * 64)])
+    [wall] = [block for block in page.walk() if block.kind == "wall"]
+    assert not wall.has_images
+
+
+def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
+    folder, out = fill(tmp_path / "x", protocol()), tmp_path / "out"
+    out.mkdir()
+    (out / "accuracy.csv").write_text("mine")
+    with pytest.raises(LLPError, match=r"accuracy\.csv was not written by llpkit"):
+        write_report([folder], out)
+    assert (out / "accuracy.csv").read_text() == "mine"
+    (out / "accuracy.csv").unlink()
+    write_report([folder], out)
+    (out / "notes.txt").write_text("mine")
+    folder.rename(tmp_path / "y")
+    write_report([tmp_path / "y"], out)
+    names = {path.name for path in (out / "figures").iterdir()}
+    assert {name.partition("-")[0] for name in names} == {"y"}  # figures of x are gone
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_report_needs_records_and_a_folder_of_its_own(tmp_path):
+    write(protocol(), tmp_path / "empty" / FILE)
+    with pytest.raises(LLPError, match=r"empty has no records"):
+        write_report([tmp_path / "empty"])
+    folder = fill(tmp_path / "x", protocol())
+    with pytest.raises(LLPError, match="x is a results folder; choose another"):
+        write_report([folder], folder)

@@ -1,0 +1,60 @@
+"""Tables: the same cells on the page and in the CSV file."""
+
+import csv
+import io
+
+import pytest
+
+from llpkit.report import Column, Interval, Spread, Table, csv_text
+
+ACCURACY = Column("accuracy", "Accuracy", spec=".1f", unit="%", better="higher")
+
+
+@pytest.mark.parametrize(
+    ("cell", "spec", "text", "small"),
+    [
+        (1234.5678, ",.1f", "1,234.6", ""),
+        (-0.25, "+.1f", "−0.2", ""),
+        (7, "d", "7", ""),
+        (None, ".1f", "–", ""),
+        ("as it is (really)", "", "as it is (really)", ""),
+        (Spread(-1.25, 0.5), ".2f", "−1.25 ± 0.50", ""),
+        (Spread(1.25), ".2f", "1.25", ""),
+        (Interval(-0.04, -1.0, 1.0), "+.1f", "+0.0", "(−1.0 to +1.0)"),
+        (Interval(3.0), "+.1f", "+3.0", ""),
+        (Interval(52, 36, None), "d", "52", "(36 to never)"),
+    ],
+)
+def test_cells_as_printed(cell, spec, text, small):
+    [(head, [shown])] = Table([Column("x", "X", spec=spec)], [("mle", [cell])]).body
+    assert (head, shown.text, shown.small) == ("mle", text, small)
+
+
+def test_the_best_are_equal_to_the_printed_digit_and_not_set_apart():
+    rows = [("mle", [90.01]), ("direct", [Spread(90.04, 1.0)]), ("dllp", [80.0]), ("all", [99.0])]
+    table = Table([ACCURACY], [*rows, ("none", [None])], apart=["all"])
+    assert [head for head, [cell] in table.body if cell.best] == ["mle", "direct"]
+    assert not any(cell.best for _, [cell] in Table([ACCURACY], rows[:1]).body)  # no rivals
+
+
+def test_a_narrow_table_stays_a_table_on_a_phone():
+    assert not Table([ACCURACY], [("mle", [90.0])]).wide
+    assert Table([ACCURACY] * 6, [("mle", [Spread(90.0, 1.0)] * 6)]).wide
+
+
+def test_csv_has_full_precision_and_a_column_per_number():
+    columns = [ACCURACY, Column("gap", "Gap", spec="+.1f"), Column("options", "Options")]
+    rows = [("mle", [Spread(97.71, 0.25), Interval(0.125, -1, 1), "a, b"]), ("dllp", [None] * 3)]
+    text = csv_text(Table(columns, rows).records())
+    first, second = csv.DictReader(io.StringIO(text))
+    assert first == {
+        "method": "mle",
+        "accuracy": "97.71",
+        "accuracy_sd": "0.25",
+        "options": "a, b",
+        "gap": "0.125",
+        "gap_low": "-1",
+        "gap_high": "1",
+    }
+    assert second["method"] == "dllp"
+    assert second["gap_low"] == ""

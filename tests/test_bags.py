@@ -804,7 +804,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (
             lambda: Bags.from_proportions(["x"] * 4, {"x": 0.3}),
             r"proportions\['x'\] = 0\.3 of bag 0 \(id 'x'\) makes 1\.2 of its 4 instances, not a "
-            r"whole count; if it was rounded, use `decimals=1`",
+            r"whole count; if it was rounded, use decimals=1",
         ),
         (
             lambda: Bags.from_proportions([0, 1], [0, 35]),
@@ -842,7 +842,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_proportions([0] * 3, [0.3333], decimals=2),
-            r"proportions\[0\] = 0\.3333 of bag 0 has more decimals; use `decimals=4`",
+            r"proportions\[0\] = 0\.3333 of bag 0 has more decimals; use decimals=4",
         ),
         (
             lambda: Bags.from_proportions([0], [1], tolerance=0.5),

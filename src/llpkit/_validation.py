@@ -38,8 +38,11 @@ def number(
     *,
     above: float | None = None,
     below: float | None = None,
+    infinite: bool = False,
 ) -> float:
-    """A finite number within bounds, as a float; ``above`` and ``below`` exclude the bound.
+    """A number within bounds, as a float; ``above`` and ``below`` exclude the bound.
+
+    It must be finite, unless ``infinite``.
 
     >>> number("lr", -1, above=0)
     Traceback (most recent call last):
@@ -57,7 +60,7 @@ def number(
         and (above is None or found > above)
         and (below is None or found < below)
     )
-    if not (math.isfinite(found) and inside):
+    if not (math.isfinite(found) or (infinite and math.isinf(found))) or not inside:
         raise LLPError(f"{place} = {value!r}; give a number{_bounds(least, most, above, below)}")
     return found
 
@@ -67,6 +70,8 @@ def _bounds(
 ) -> str:
     if above is not None and below is not None:
         return f" between {above:g} and {below:g}"
+    if above is not None and most is not None:
+        return f" above {above:g} and up to {most:g}"
     ends = {"from": least, "above": above, "to": most, "below": below}
     if least is None:
         ends["up to"] = ends.pop("to")

@@ -142,10 +142,6 @@ class Bags:
         offsets = to_offsets(torch.from_numpy(groups.sizes))
         return cls._make(offsets, groups.rows, evidence, groups.ids, len(groups.rows))
 
-    def _as_they_appear(self) -> "Bags":
-        """The same bags, none of them empty, in the order of their first rows."""
-        return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
-
     @classmethod
     def from_labels(
         cls, labels: Any, groups: Iterable[Hashable], num_classes: int | None = None
@@ -299,6 +295,14 @@ class Bags:
         """The same bags on another device."""
         evidence = self.evidence.to(device)
         return Bags._make(self.offsets, self.rows, evidence, self.ids, self.num_rows)
+
+    def in_row_order(self) -> "Bags":
+        """The same bags in the order of their first rows; none may be empty.
+
+        >>> Bags.from_groups(["b", "a", "b"], {"a": 0, "b": 2}).in_row_order().ids
+        ('b', 'a')
+        """
+        return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
 
     def shuffle(self, generator: Seed) -> "Bags":
         """The bags in random order; the order inside a bag stays."""

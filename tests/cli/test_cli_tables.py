@@ -147,7 +147,7 @@ def test_a_column_that_tells_of_the_bag_is_noted(fit):
     text = "\n".join(["district,n_yes,n_no,age,sex", *rows])
     done = fit(text)
     assert done.code == 0, done.err
-    assert "column 'n_no' is the same in all rows of every bag: it tells of the bag" in done.err
+    assert "column 'n_no' is the same in all rows of every bag: it describes the bag" in done.err
     assert "with --features" in done.err
     assert "'age'" not in done.err
     assert "'sex'" not in done.err

@@ -46,9 +46,9 @@ def test_missing_for_the_first_time(write):
     gaps = Table.read(write("gaps.csv", ["age,job", "20,clerk", ",", "30,pilot", "30,"]))
     assert encoder.apply(gaps).tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0]]
     assert [note.partition("(header not counted), ")[2] for note in encoder.notes(gaps)] == [
-        "column 'age' is empty, which training never had; the mean stands for it",
-        "column 'job' = 'pilot', which training never had; the column tells nothing of such a row",
-        "column 'job' is empty, which training never had; the column tells nothing of such a "
+        "column 'age' is empty, which training never had; the mean is used instead",
+        "column 'job' = 'pilot', which training never had; the column is ignored in such a row",
+        "column 'job' is empty, which training never had; the column is ignored in such a "
         "row (2 such rows in all)",
     ]
     assert encoder.notes(full) == []

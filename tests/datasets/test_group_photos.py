@@ -81,7 +81,7 @@ def test_other_totals_are_an_error_unless_a_part_is_meant(faces, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(faces / "cache"))
     message = (
         "gives 2 bags, 3 female and 3 male faces, but the whole data set has 1,913 bags, 4,012 "
-        "female and 3,439 male faces; get it again, or say partial"
+        "female and 3,439 male faces; get it again, or give partial=True"
     )
     with pytest.raises(LLPError, match=message):
         load("group-photos", data_dir=faces)

@@ -113,7 +113,7 @@ def test_bad_images_are_named(images):
     paths[4].mkdir()
     messages = [
         (1, "row 2: .*1.png is not an image that can be read; put the right file there"),
-        (2, "row 3: .*2.png does not exist; .*leave its bag out with `skip_bad`"),
+        (2, "row 3: .*2.png does not exist; .*leave its bag out with skip_bad"),
         (3, "row 4: .*3.png cannot be read as an image: .*; put"),
         (4, "row 5: .*4.png cannot be read as an image: .*directory"),
     ]
@@ -137,7 +137,7 @@ def test_the_first_that_can_be_read_says_the_size(images):
 def test_another_size_is_refused_unless_one_is_given(images):
     _, paths = images
     paths[2].write_bytes(png(np.zeros((8, 5, 3), np.uint8)))
-    message = "row 3: .*2.png is 8 x 5 pixels .* but the first image is 4 x 6; give .* `size`"
+    message = "row 3: .*2.png is 8 x 5 pixels .* but the first image is 4 x 6; give .* image_size"
     with pytest.raises(LLPError, match=message):
         ImageFiles(paths).to_tensor()
     assert ImageFiles(paths, size=(4, 6)).to_tensor().shape == (5, 3, 4, 6)
@@ -160,7 +160,7 @@ def test_formats_that_run_code_are_refused():
     ("options", "message"),
     [
         ({"channels": 4}, "channels = 4; give 3 for colour or 1 for grey"),
-        ({"size": (0, 3)}, "`size` = 0; give a whole number"),
+        ({"size": (0, 3)}, "image_size = 0; give a whole number"),
         ({"size": (3,)}, "give height and width"),
         ({"rows": [1]}, "5 paths and 1 rows"),
     ],

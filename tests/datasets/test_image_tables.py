@@ -43,7 +43,7 @@ def test_options(folder, tmp_path):
     other = tmp_path / "elsewhere"
     other.mkdir()
     (folder / "t.csv").rename(other / "t.csv")
-    data = images(other, root=folder, size=(8, 3), channels=1)
+    data = images(other, image_root=folder, image_size=(8, 3), grey=True)
     assert data.inputs.shape == (4, 1, 8, 3)
     table = Table.read(other / "t.csv")
     assert len(image_files(table, "file", root=folder)) == 4
@@ -53,11 +53,10 @@ def test_options(folder, tmp_path):
     ("options", "message"),
     [
         ({"image": "flie"}, "has no column 'flie'; did you mean 'file'?"),
-        ({"size": 3}, "`size` = 3; give height and width"),
-        ({"size": (0, 0)}, "`size` = 0; give a whole number from 1"),
-        ({"channels": 2}, "channels = 2"),
-        ({"root": "/nowhere"}, "row 1 (header not counted), column 'file': there is no file"),
-        ({"skip_bad": True, "root": "/nowhere"}, "row 1: /nowhere/a.jpg does not exist"),
+        ({"image_size": 3}, "image_size = 3; give height and width"),
+        ({"image_size": (0, 0)}, "image_size = 0; give a whole number from 1"),
+        ({"image_root": "/nowhere"}, "row 1 (header not counted), column 'file': there is no file"),
+        ({"skip_bad": True, "image_root": "/nowhere"}, "row 1: /nowhere/a.jpg does not exist"),
     ],
 )
 def test_refusals(folder, options, message):
@@ -71,7 +70,7 @@ def test_a_missing_image(folder):
     with pytest.raises(LLPError) as error:
         images(folder)
     assert "row 3 (header not counted), column 'file': there is no file" in str(error.value)
-    assert "c.jpg; correct it, name the folder that paths start from with `root`" in str(
+    assert "c.jpg; correct it, name the folder that paths start from with image_root" in str(
         error.value
     )
 
@@ -130,5 +129,5 @@ def test_images_of_other_sizes_are_not_bad_but_refused(folder, write, jpeg):
         LLPError, match=r"row 4: .*d.jpg is 5 x 5 pixels .* but the first image is 4 x 6"
     ):
         images(folder, skip_bad=True)
-    assert images(folder, size=(4, 6)).inputs.to_tensor().dtype == torch.uint8
-    assert np.prod(images(folder, size=(4, 6)).inputs.shape) == 4 * 3 * 4 * 6
+    assert images(folder, image_size=(4, 6)).inputs.to_tensor().dtype == torch.uint8
+    assert np.prod(images(folder, image_size=(4, 6)).inputs.shape) == 4 * 3 * 4 * 6

@@ -18,7 +18,7 @@ OPTIONS = [
     {"count_low": "n", "count_high": "m"},
     {"proportion": "n"},
     {"proportion": "n", "decimals": 1},
-    {"count": "n", "counts": "itself"},
+    {"count": "n", "counts_table": "itself"},
     {"count": "n", "label": "m"},
     {"count": "n", "features": ["x"], "numeric": ["x"]},
     {"count": "n", "features": ["x"], "categorical": ["x"]},
@@ -38,8 +38,8 @@ def folder(tmp_path_factory):
 
 def try_to_load(path, options):
     options = dict(options)
-    if "counts" in options:
-        options["counts"] = path
+    if "counts_table" in options:
+        options["counts_table"] = path
     for name, more in (("feature-table", {}), ("image-table", {"image": "x", "skip_bad": True})):
         own = dict(options)
         if name == "image-table":

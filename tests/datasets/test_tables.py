@@ -234,7 +234,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
     table = write("t.csv", rows)
     message = refusal(features, table)
     assert f"column 'pay' = {shown} is a number with a comma; write 1311 or 30.5" in message
-    assert message.endswith("keep the column a category: `categorical='pay'`")
+    assert message.endswith("keep the column a category: categorical='pay'")
     assert "write 1311 or 30.5" in refusal(features, table, numeric="pay")
     assert features(table, categorical="pay").encoder.feature_names[0].startswith("pay = ")
 
@@ -291,15 +291,15 @@ def test_bad_cells(write, rows, options, message):
     [
         ({"count": None}, "what is known of the counts?"),
         ({"proportion": "x"}, "2 of them were given"),
-        ({"decimals": 2}, "`decimals` belongs to `proportion`"),
+        ({"decimals": 2}, "decimals belongs to proportion"),
         ({"count": []}, "columns = []; name one column"),
         ({"count": ["n", "n"]}, "name one column, or one for each class"),
         ({"count": None, "count_low": "n", "count_high": ["n", "x"]}, "different numbers of"),
-        ({"class_names": ["one"]}, "`class_names` = ['one']; give 2 names"),
+        ({"class_names": ["one"]}, "class_names = ['one']; give 2 names"),
         ({"class_names": "no"}, "give 2 names"),
-        ({"features": []}, "has no feature columns; name some with `features`"),
-        ({"numeric": ["x"], "categorical": ["x"]}, "'x' stands in `numeric` and in `categorical`"),
-        ({"features": ["x"], "numeric": ["n"]}, "'n' stands in `numeric` or `categorical` but"),
+        ({"features": []}, "has no feature columns; name some with features"),
+        ({"numeric": ["x"], "categorical": ["x"]}, "'x' is in numeric and in categorical"),
+        ({"features": ["x"], "numeric": ["n"]}, "'n' is in numeric or categorical but"),
         ({"label": "x"}, "row 1 (header not counted), column 'x' = '0.5' is not a class; give"),
     ],
 )
@@ -379,7 +379,7 @@ def instances(write):
 
 
 def test_a_second_table_of_counts(instances, write):
-    data = features(instances, counts=write("counts.csv", COUNTS))
+    data = features(instances, counts_table=write("counts.csv", COUNTS))
     assert data.bags.ids == ("a", "b", "c")
     assert data.bags.counts.tolist() == [1, 0, 2]
     assert data.encoder.feature_names == ["x"]
@@ -387,7 +387,7 @@ def test_a_second_table_of_counts(instances, write):
 
 def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
     pq.write_table(pa.table({"bag": [7, 8, 7], "x": [1, 2, 3]}), tmp_path / "t.parquet")
-    data = features(tmp_path / "t.parquet", counts=write("c.csv", ["bag,n", "8,0", "7,2"]))
+    data = features(tmp_path / "t.parquet", counts_table=write("c.csv", ["bag,n", "8,0", "7,2"]))
     assert data.bags.counts.tolist() == [2, 0]
 
 
@@ -410,7 +410,7 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
     ],
 )
 def test_bad_tables_of_counts(instances, write, rows, message):
-    assert message in refusal(features, instances, counts=write("counts.csv", rows))
+    assert message in refusal(features, instances, counts_table=write("counts.csv", rows))
 
 
 def test_bags_of_a_table_for_predictions(write):
@@ -472,7 +472,7 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     assert data.encoder.feature_names == ["x"]
     assert data.notes == (
         "column '' is left out: it has no name",
-        "column 'name' is left out: 70 different texts in 70 rows tell nothing",
+        "column 'name' is left out: 70 different texts in 70 rows are too many for a category",
         "column 'empty' is left out: it has no values",
     )
     asked = features(write("t.csv", rows), features=["name"])
@@ -613,7 +613,7 @@ def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
             lines = ["bag,n", *(f"{bag},{n}" for bag, n in counts.items())]
             return {
                 "table": write("t.csv", ["bag,x", *(f"{b},1" for b in "abacc")]),
-                "counts": write("counts.csv", lines),
+                "counts_table": write("counts.csv", lines),
             }
         separator = ";" if kind == "semicolon" else ","
         rows = zip("abacc", values, "12345", strict=True)
@@ -623,7 +623,7 @@ def test_a_count_column_that_may_hold_shares(kind, write, tmp_path):
     shares = [f"{v}{point}0" for v in "10100"]
     message = refusal(load, "feature-table", bag="bag", count="n", **table(shares))
     assert "column 'n' = 1.0 but bag 'a' has 2 rows" in message
-    assert "`proportion='n'`" in message
+    assert "proportion='n'" in message
     found = load("feature-table", bag="bag", proportion="n", **table(shares)).bags
     assert found.counts.tolist() == [2, 0, 0]
     counts = load("feature-table", bag="bag", count="n", **table(list("10100"), whole=True)).bags

@@ -282,7 +282,7 @@ def test_tables_and_series_of_pandas():
 BAD = {
     "a bag that disagrees": (
         lambda d: (d.X, np.where(np.arange(60) == 7, d.y + 1, d.y), d.groups),
-        r"y\[\d+\] = \d but y\[\d+\] = \d, both in bag \d+; y tells of the whole bag",
+        r"y\[\d+\] = \d but y\[\d+\] = \d, both in bag \d+; y describes the whole bag",
     ),
     "a count above the size": (
         lambda d: (d.X, np.where(d.groups == 5, 9, d.y), d.groups),

@@ -445,11 +445,11 @@ def test_not_converging_is_said():
     ("model", "message"),
     [
         (LLPClassifier(KNeighborsClassifier()), "KNeighborsClassifier.fit takes no sample_weight"),
-        (LLPClassifier(start="zero"), "start = 'zero'; known are additive, proportion"),
+        (LLPClassifier(start="zero"), "start = 'zero'; give additive or proportion"),
         (LLPClassifier(out_of_fold="yes"), "out_of_fold = 'yes'; known are auto"),
-        (LLPClassifier(n_init=0), "n_init = 0; give a whole number from 1 on"),
-        (LLPClassifier(n_folds=1), "n_folds = 1; give a whole number from 2 on"),
-        (LLPClassifier(annealing=2), "annealing = 2; give a number above 0, up to 1"),
+        (LLPClassifier(n_init=0), "n_init = 0; give a whole number from 1"),
+        (LLPClassifier(n_folds=1), "n_folds = 1; give a whole number from 2"),
+        (LLPClassifier(annealing=2), "annealing = 2; give a number above 0 and up to 1"),
     ],
 )
 def test_bad_parameters_are_refused_in_fit(model, message):

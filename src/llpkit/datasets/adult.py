@@ -40,7 +40,7 @@ COLUMNS = (
 )
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 FEATURES = tuple(name for name in COLUMNS if name not in ("fnlwgt", "income"))
-"""All but the census bureau's sampling weight, which says nothing of the person, and the label."""
+"""All but the label and the census bureau's sampling weight, which is not about the person."""
 CLASSES = ("up to 50K", "more than 50K")
 
 _PARTS = {"train": ("data",), "test": ("test",), "all": ("data", "test")}
@@ -86,7 +86,7 @@ def adult(
     else:
         if bag_size is not None:
             raise LLPError(f"bag_size = {bag_size!r} but key = {key!r} makes the bags; give one")
-        bags = Bags.from_labels(truth, groups(table, key))._as_they_appear()
+        bags = Bags.from_labels(truth, groups(table, key)).in_row_order()
     notes = (f"the {split} rows of {table.path.parent}",)
     return DataSet("adult", inputs, bags, truth, CLASSES, notes, encoder)
 

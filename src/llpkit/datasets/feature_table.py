@@ -1,4 +1,4 @@
-"""A table of features in CSV or Parquet, one row an instance."""
+"""A table of features in CSV or Parquet, one row per instance."""
 
 import os
 from collections.abc import Sequence
@@ -37,16 +37,16 @@ def feature_table(
     Args:
         table: The CSV or Parquet file.
         bag: The column of the bag's name.
-        count: The column of positives in the bag, the same in all its rows; or one a class.
+        count: The column of positives in the bag, the same in all its rows; or one per class.
         count_low: In place of ``count``, the least there may be; empty for no bound.
         count_high: The most there may be; empty for no bound.
-        proportion: In place of ``count``, the share of positives; or one column a class.
+        proportion: In place of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table with one row per bag that has the bag column and these columns.
         features: The columns to learn from; all others unless given, less those that cannot help.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
-        label: The column of true labels, for evaluation alone.
+        label: The column of true labels, for evaluation only.
         class_names: What the classes are called.
     """
     known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
@@ -71,7 +71,7 @@ def feature_table(
 
 def _of_the_bag(name: str) -> str:
     return (
-        f"column {name!r} is the same in all rows of every bag: it tells of the bag, not of the "
+        f"column {name!r} is the same in all rows of every bag: it describes the bag, not the "
         f"instance; to leave it out, name the columns to learn from with {option('features')}"
     )
 
@@ -85,8 +85,8 @@ def _check_features(
     for name in chosen:
         if name in kinds:
             raise LLPError(
-                f"column {name!r} holds {kinds[name]}, which tell nothing of the rows of another "
-                f"table; leave it out of {option('features')}"
+                f"column {name!r} holds {kinds[name]}, which the rows of another table do not "
+                f"have; leave it out of {option('features')}"
             )
 
 

@@ -1,8 +1,8 @@
 """Files of data sets: where they lie, reading archives without unpacking, keeping what was decoded.
 
-Archives are only ever read member by member into memory: nothing is written where a member's name
-says, and links, pipes and devices are passed over. What took long to decode is kept as arrays in
-the user's cache folder, under the checksum of the files it came from.
+Archives are only ever read member by member into memory: nothing is written to the path that a
+member names, and links, pipes and devices are skipped. What took long to decode is kept as arrays
+in the user's cache folder, under the checksum of the files it came from.
 """
 
 import bz2

@@ -108,12 +108,12 @@ def group_photos(
     if size == "half":
         images = _halved(images)
     truth = torch.from_numpy(female.astype(np.int64))
-    bags = Bags.from_labels(truth, arrays["bag"])._as_they_appear()
+    bags = Bags.from_labels(truth, arrays["bag"]).in_row_order()
     totals = (len(bags), int(female.sum()), int((~female).sum()))
     if totals != TOTALS and not partial:
         raise LLPError(
             f"{where} gives {_told(totals)}, but the whole data set has {_told(TOTALS)}; get it "
-            "again, or say partial if a part is meant"
+            "again, or give partial=True if a part is meant"
         )
     notes = (f"{'a part' if totals != TOTALS else 'the whole'} of the data set, from {where}",)
     return DataSet("group-photos", torch.from_numpy(images), bags, truth, ("male", "female"), notes)

@@ -1,4 +1,4 @@
-"""A table of image files in CSV or Parquet, one row an instance."""
+"""A table of image files in CSV or Parquet, one row per instance."""
 
 import os
 from collections.abc import Sequence
@@ -43,22 +43,22 @@ def image_table(
     """A table of image files: a bag column, an image path, what is known of the counts.
 
     Images are decoded when they are needed. One that is missing or damaged is an error that names
-    its file and row; with ``skip_bad`` its bag is left out, which the notes say.
+    its file and row; with ``skip_bad`` its bag is left out, and the notes list it.
 
     Args:
         table: The CSV or Parquet file.
         bag: The column of the bag's name.
         image: The column of the image's path.
-        count: The column of positives in the bag, the same in all its rows; or one a class.
+        count: The column of positives in the bag, the same in all its rows; or one per class.
         count_low: In place of ``count``, the least there may be; empty for no bound.
         count_high: The most there may be; empty for no bound.
-        proportion: In place of ``count``, the share of positives; or one column a class.
+        proportion: In place of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table with one row per bag that has the bag column and these columns.
         image_root: The folder that paths start from; the table's own folder unless given.
         image_size: Height and width that every image is resized to; the first image's unless given.
         grey: Whether images are read as grey.
-        label: The column of true labels, for evaluation alone.
+        label: The column of true labels, for evaluation only.
         class_names: What the classes are called.
         skip_bad: Look at all images first and leave out the bags of bad ones.
     """

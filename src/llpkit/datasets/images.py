@@ -41,8 +41,8 @@ class ImageFiles:
 
     Args:
         paths: The file of every row.
-        size: ``(height, width)`` that every image is resized to. Without it the first image that
-            can be read says the size, and one that differs is an error.
+        size: ``(height, width)`` that every image is resized to. Without it all must have
+            the size of the first image that can be read.
         channels: 3 for colour, 1 for grey.
         rows: The number of every row in the user's table, counted from 0, for messages.
     """
@@ -178,7 +178,7 @@ def read_image(
 ) -> Pixels:
     """One image as uint8 ``(C, H, W)``, turned upright and resized to ``(height, width)``.
 
-    ``name`` stands for it in messages. Images of 16 bits keep their upper eight.
+    ``name`` names it in errors. Images of 16 bits keep their upper eight.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 

@@ -5,8 +5,9 @@ An additive model (per column a line and a few steps, per category a weight) tak
 and lies much closer to what any classifier will find.
 
 The features are made here, not by scikit-learn: ``KBinsDiscretizer`` refuses missing values and
-spends all its bins on the zeros of a column that is mostly zero; ``OneHotEncoder`` gives the same
-as ``_Levels`` but takes 2 times as long for numbers and 15 times for text (200,000 rows).
+merges bins that are all zeros (one of 8 is left if 90 % of a column are zero). ``OneHotEncoder``
+gives the same as ``_Levels``, but took 2 times as long for numbers and 15 times for text (200,000
+rows, one column).
 """
 
 from dataclasses import dataclass

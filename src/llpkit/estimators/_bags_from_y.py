@@ -92,8 +92,8 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
     number = bags.num_classes or 2
     if classes is not None and len(classes) != number:
         raise LLPError(
-            f"y tells of {number} classes, but the estimator was fitted to {len(classes)}; give as "
-            "many counts a bag"
+            f"y has counts of {number} classes, but the estimator was fitted to {len(classes)}; "
+            "give as many counts per bag"
         )
     return bags, np.arange(number) if classes is None else classes
 
@@ -120,8 +120,8 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
         if strange.any():
             row = int(strange.argmax())
             raise LLPError(
-                f"y[{row}] = {y[row]} is not a class, which are {classes.tolist()}; if y holds "
-                f"counts of bags, pass groups (in a search, after {ROUTING})"
+                f"y[{row}] = {y[row]} is not a class; the classes are {classes.tolist()}; if y "
+                f"holds counts of bags, pass groups (in a search, after {ROUTING})"
             )
     counts = codes if len(classes) == 2 else codes[:, None] == np.arange(len(classes))
     rows = torch.arange(len(y))
@@ -145,11 +145,11 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
             _check_same(y, rows)
         y = _of_bags(y, rows, np.append(starts, len(rows)), ids)
     evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
-    return Bags._of_groups(found, evidence)._as_they_appear()
+    return Bags._of_groups(found, evidence).in_row_order()
 
 
 def _check_order(found: Groups) -> None:
-    """Refuse one entry per bag where the ids say nothing of their order."""
+    """Refuse one entry per bag if the ids have no order."""
     if not found.in_order:
         raise LLPError(
             f"groups has ids without an order of their own, such as {found.ids[0]!r} and "
@@ -159,7 +159,7 @@ def _check_order(found: Groups) -> None:
 
 
 def _check_same(y: Evidence, rows: Array) -> None:
-    """Refuse evidence that says one thing read by rows and another read by sorted bags."""
+    """Refuse evidence that means different things by rows and by sorted bags."""
     if _differs(y, y[rows]).any():
         raise LLPError(
             "every bag has one row, and groups is not sorted, so the entries of y may be in the "
@@ -169,7 +169,7 @@ def _check_same(y: Evidence, rows: Array) -> None:
 
 
 def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
-    """One entry a bag, from one a row: the rows of a bag must agree."""
+    """One entry per bag from one per row; the rows of a bag must agree."""
     if not isinstance(y, Evidence):
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
@@ -190,20 +190,22 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
         one, two = int(first[place]), int(rows[place])
         name = ids[int(np.searchsorted(offsets, place, side="right")) - 1]
         if isinstance(y, Evidence):
-            said = f"the evidence of rows {one} and {two}, both in bag {name!r}, differs"
+            what = f"the evidence of rows {one} and {two}, both in bag {name!r}, differs"
         else:
-            said = f"y[{one}] = {y[one]} but y[{two}] = {y[two]}, both in bag {name!r}"
-        raise LLPError(f"{said}; y tells of the whole bag, so all its rows must agree")
+            what = f"y[{one}] = {y[one]} but y[{two}] = {y[two]}, both in bag {name!r}"
+        raise LLPError(f"{what}; y describes the whole bag, so all its rows must agree")
     return y[starts]
 
 
 def _differs(a: Any, b: Any) -> Array:
     """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
     if not isinstance(a, Evidence):
-        unequal: Array = (a != b) & ~((a != a) & (b != b))  # a missing count is refused later
+        # NaN equals NaN here; a missing count is refused later, with a message of its own.
+        unequal: Array = (a != b) & ~((a != a) & (b != b))
         return np.asarray(unequal.reshape(len(a), -1).any(1))
     lengths = a.table_offsets.diff()
     unequal = _differs(a.low.numpy(), b.low.numpy()) | _differs(a.high.numpy(), b.high.numpy())
+    # Weights per count are ragged: compare them entry by entry if they are laid out alike.
     if torch.equal(a.table_offsets, b.table_offsets):
         cell = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
         wrong = cell[a.table != b.table] // (a.num_classes or 1)

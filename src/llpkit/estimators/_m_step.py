@@ -1,4 +1,4 @@
-"""The M-step: a classifier fitted to rows that belong to each class with some weight."""
+"""The M-step of EM: a classifier fitted to rows that belong to each class with some weight."""
 
 import copy
 import warnings
@@ -21,7 +21,7 @@ from llpkit.estimators._bags_from_y import num_rows
 from llpkit.estimators.base import ENOUGH, Array, take_rows
 
 _NEGLIGIBLE = 1e-6
-"""A row is not given to a class whose posterior is below this."""
+"""Rows whose posterior of a class is below this are left out of it."""
 
 
 def last_step(estimator: Any) -> Any:
@@ -30,7 +30,7 @@ def last_step(estimator: Any) -> Any:
 
 
 def may_interpolate(estimator: Any) -> bool:
-    """Whether a classifier may learn its training rows by heart: all but the plainest may."""
+    """Whether a classifier may memorise its training rows: all but linear ones and naive Bayes."""
     last = last_step(estimator)
     return not (_is_linear(last) or _inherits_from("sklearn.naive_bayes", last))
 
@@ -51,7 +51,7 @@ def _inherits_from(package: str, estimator: Any) -> bool:
 
 
 class WeightedFits:
-    """Fits of one classifier to the same rows with ever new weights.
+    """Fits of one classifier to the same rows with new weights each time.
 
     Args:
         estimator: The classifier, not fitted.
@@ -81,13 +81,13 @@ class WeightedFits:
         self.num_classes = num_classes
         self.folds = folds
         self.template = _without_early_stopping(seeded(estimator, random))
-        self.warm = _begins_where_it_was(last_step(self.template))
+        self.warm = _continues(last_step(self.template))
         if self.warm:
             last_step(self.template).set_params(warm_start=True)
         self.models: dict[int, Any] = {}
 
     def fit(self, phi: Array, rows: Array | None = None, model: Any = None) -> Any:
-        """The classifier fitted to posteriors ``(N,)`` or ``(N, K)``, of these rows alone."""
+        """Fit the classifier to posteriors ``(N,)`` or ``(N, K)``, on these rows alone."""
         rows = np.arange(len(phi)) if rows is None else rows
         weights = [1 - phi[rows], phi[rows]] if phi.ndim == 1 else list(phi[rows].T)
         kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]
@@ -97,6 +97,7 @@ class WeightedFits:
                 f"the counts leave class {present[0]} only, for every one of {len(rows)} rows; "
                 "give bags with rows of two classes or more"
             )
+        # Every row once per class that it may belong to, with the posterior as its weight.
         labels = np.repeat(np.arange(len(kept)), [len(some) for some in kept])
         weight = np.concatenate([w[some] for w, some in zip(weights, kept, strict=True)])
         chosen = np.concatenate(kept)
@@ -112,7 +113,7 @@ class WeightedFits:
         return model
 
     def scores(self, phi: Array, floor: float) -> tuple[Array, Any]:
-        """Scores of all rows after a fit, and the model; without one where there are folds."""
+        """Fit, and score all rows. The model comes too, or None if there are folds."""
         with _no_convergence_warning(self.warm):
             if self.folds is None:
                 model = self._refit(0, phi, None)
@@ -127,7 +128,7 @@ class WeightedFits:
             return score, None
 
     def _refit(self, fold: int, phi: Array, rows: Array | None) -> Any:
-        """A fit that begins at the last one of the same rows where the classifier can do so."""
+        """A fit that starts at the last one on the same rows, if the classifier can."""
         model = self.fit(phi, rows, self.models.get(fold))
         if self.warm:
             self.models[fold] = model
@@ -137,15 +138,14 @@ class WeightedFits:
 def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     """Scores of rows: ``(N,)``, positive for the second class, or ``(N, K)``.
 
-    They are logits where the classifier gives probabilities, which are kept ``floor`` away from
-    zero and one, and else its decision values. A class that it has never seen gets the least.
+    If the classifier has probabilities they are logits, ``floor`` away from zero and one;
+    otherwise its decision values. A class that it has not seen gets the lowest score.
     """
     scores = _class_scores(model, X, num_classes, floor)
     if not np.isfinite(scores).all():
         raise LLPError(
-            f"{type(last_step(model)).__name__} gave scores that are not finite; columns that are "
-            "all constant, or values that are very large, may be the reason: leave such columns "
-            "out, or scale them"
+            f"{type(last_step(model)).__name__} gave scores that are not finite; constant columns "
+            "or very large values may be the reason: leave such columns out, or scale them"
         )
     return scores
 
@@ -170,9 +170,9 @@ def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
 def rounded(X: Any, bins: int) -> Any:
     """``X`` with each column of numbers rounded to the nearest of its quantiles.
 
-    Histogram boosting bins the columns anyway, but it looks for weighted quantiles anew in every
-    fit, which costs several times what the trees do. Of values that are no more than its bins it
-    takes the midpoints: a fit to rounded rows has the same thresholds and is good for any rows.
+    Histogram boosting bins the columns anyway, but it computes weighted quantiles in every fit,
+    which costs several times as much as the trees. With no more values than bins it takes the
+    midpoints, so a fit to rounded rows has the same thresholds and works for any rows.
     """
     frame = hasattr(X, "iloc")
     if X.shape[0] > ENOUGH or not (frame or isinstance(X, np.ndarray)):
@@ -197,7 +197,7 @@ def rounded(X: Any, bins: int) -> Any:
 
 
 def seeded(estimator: Any, random: np.random.RandomState) -> Any:
-    """A clone whose open random states are set."""
+    """A clone in which every random state that was None is set."""
     copied = clone(estimator)
     open_ = [
         name
@@ -209,23 +209,23 @@ def seeded(estimator: Any, random: np.random.RandomState) -> Any:
 
 
 def _without_early_stopping(estimator: Any) -> Any:
-    """Rows held out for early stopping would have copies among those that are learnt from."""
+    """Rows held out for early stopping would have copies among the training rows."""
     last = last_step(estimator)
     value = last.get_params(deep=False).get("early_stopping")
     if value == "auto":
         last.set_params(early_stopping=False)
     elif value:
         warnings.warn(
-            f"{type(last).__name__} has early_stopping = {value!r}, but every row stands on both "
-            "sides in copies, so that it stops too late or too early; set early_stopping=False",
+            f"{type(last).__name__} has early_stopping = {value!r}, but copies of every row are on "
+            "both sides of its split, so it stops at the wrong time; set early_stopping=False",
             UserWarning,
             stacklevel=5,
         )
     return estimator
 
 
-def _begins_where_it_was(estimator: Any) -> bool:
-    """Whether ``warm_start`` means to go on from the last weights; with trees it adds to them."""
+def _continues(estimator: Any) -> bool:
+    """Whether ``warm_start`` continues from the last weights; with trees it adds more trees."""
     weights = _is_linear(estimator) or isinstance(estimator, MLPClassifier)
     return weights and "warm_start" in estimator.get_params(deep=False)
 
@@ -240,7 +240,7 @@ def _weight_name(estimator: Any) -> str:
 
 @contextmanager
 def _no_convergence_warning(warm: bool) -> Iterator[None]:
-    """An M-step that the next one goes on with need not converge."""
+    """An M-step from which the next one continues need not converge."""
     with warnings.catch_warnings():
         if warm:
             warnings.simplefilter("ignore", ConvergenceWarning)

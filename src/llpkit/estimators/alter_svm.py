@@ -7,15 +7,16 @@ import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, hinge, root
-from llpkit.estimators.base import Array, check_number, check_whole
+from llpkit.estimators.base import Array
 
 FIRST, GROWTH = 1e-5, 1.5
 """Annealing: C rises by half at a time, from a hundred-thousandth."""
 ENOUGH = 1e-4
-"""A round that lowers the objective by a smaller share is the last at its C."""
+"""A round that lowers the objective by less than this share is the last at its C."""
 
 
 class AlterSVMClassifier(MarginClassifier):
@@ -83,15 +84,16 @@ class AlterSVMClassifier(MarginClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = check_number("C", self.C, above=0)
-        check_number("C_p", self.C_p, above=0, high=np.inf)
-        check_whole("n_init", self.n_init, low=1)
+        C = number("C", self.C, above=0)
+        number("C_p", self.C_p, above=0, infinite=True)
+        whole("n_init", self.n_init, 1)
         source = check_random_state(self.random_state)
         self._prepare(X)
         known, ordered = _Known.of(bags), X[bags.rows.numpy()]
         if self.kernel == "linear":
             Z = ordered
         else:
+            # A linear problem in the columns of a root of the kernel matrix.
             basis = root(rbf_kernel(ordered, gamma=self.gamma_))
             Z = basis.Z
         starts = random_labels(known, self.n_init, source)
@@ -127,7 +129,7 @@ class _Known(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether the counts leave one way only to label the rows."""
+        """Whether the counts leave only one way to label the rows."""
         n = np.diff(self.offsets)
         return bool(((self.high == 0) | (self.low == n)).all())
 
@@ -135,8 +137,9 @@ class _Known(NamedTuple):
         """The best labels ``(N,)``, plus or minus one, for the function's values ``(N,)``."""
         order = np.lexsort((-f, self.bag))  # stays by bag, the largest first
         rank = np.arange(len(f)) - self.offsets[self.bag]
-        # To call the row of this rank positive changes the count's distance by minus one, none or
-        # one; as the gain falls with the rank, the best labels can be told row by row.
+        # Calling the row of this rank positive changes the count's distance from the known one by
+        # -1, 0 or 1. The gain falls and the price rises with the rank, so the rows can be decided
+        # one by one.
         price = C_p / np.diff(self.offsets)[self.bag]
         due, over = rank < self.low[self.bag], rank >= self.high[self.bag]
         price = np.where(due, -price, np.where(over, price, 0.0))
@@ -177,6 +180,8 @@ def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
     plane: Plane | None = None
     path: list[float] = []
     Cs: list[float] = []
+    # From a tiny C, where the function is nearly flat and labels change easily, to the full one.
+    # Each C starts from the plane and the labels of the one before.
     level = FIRST * C
     while level < C:
         level = min(level * GROWTH, C)

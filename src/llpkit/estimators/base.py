@@ -1,11 +1,7 @@
 """What all estimators share: ``fit(X, y, groups)``, answers from logits, checks of parameters."""
 
-import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
-from math import inf
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +12,6 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from llpkit._registry import did_you_mean
 from llpkit.bags import Bags
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
@@ -25,20 +20,20 @@ from llpkit.likelihood import log_prob_and_posterior
 Array = NDArray[Any]
 
 ENOUGH = 200_000
-"""Rows from which on a model of few parameters learns nothing new."""
+"""A model of few parameters learns nothing new from more rows than this."""
 
 
 class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A classifier of rows that learns from the counts of bags.
 
-    ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` tells of each
-    row's bag: the number of its positives, ``(N,)``, so that the rows of a bag agree; the counts of
-    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence`, with an entry per row, or an
-    entry per bag in the order of the sorted distinct ids, as ``np.unique(groups)`` gives them.
-    The classes are ``0 … K - 1``.
+    ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` what is known
+    of that bag: the number of its positives, ``(N,)``, the same in all rows of a bag; the counts of
+    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence` with one entry per row, or one
+    per bag in the order of the sorted ids, as ``np.unique(groups)`` gives them. The classes are
+    ``0 … K - 1``.
 
-    Without ``groups`` every row is a bag of its own and ``y`` its label, of any type, as with any
-    other classifier.
+    Without ``groups`` every row is a bag of its own and ``y`` is its label, of any type, as with
+    any other classifier.
 
     A subclass defines :meth:`_fit_bags` and :meth:`_logits`. With metadata routing enabled,
     ``groups`` is requested by ``fit`` and ``score``, so pipelines and searches hand it on.
@@ -119,7 +114,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
-        """Features as the subclass wants them: finite float64, unless it says otherwise."""
+        """Valid features: finite float64, unless a subclass overrides this."""
         return validate_data(
             self,
             X,
@@ -129,7 +124,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool) -> Bags:
-        """The bags that ``y`` and ``groups`` tell of; ``reset`` learns the classes from them."""
+        """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
         bags, classes = bags_of(X, y, groups, None if reset else self.classes_)
         if reset:
             if len(classes) > 2 and not self._multiclass:
@@ -145,7 +140,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "taken for the label of every row; if it holds counts of bags, pass groups "
                     f"(to a search or cross-validation as well, after {ROUTING})",
                     UserWarning,
-                    stacklevel=3,
+                    stacklevel=3,  # the caller of fit
                 )
             self.classes_ = classes
         return bags
@@ -170,6 +165,7 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     if bags.num_instances <= ENOUGH:
         return bags
     order = random.permutation(len(bags))
+    # One bag at least, however large it is.
     inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
     inside[0] = True
     return bags[np.sort(order[inside])]
@@ -188,6 +184,12 @@ def probabilities(z: Array) -> Array:
     return p
 
 
+def linear_logits(X: Any, coef: Array, intercept: Array) -> Array:
+    """Logits ``(N,)``, or ``(N, K)`` for several rows of ``coef``; ``X`` is dense or sparse."""
+    z: Array = X @ coef.T + intercept
+    return z[:, 0] if z.shape[1] == 1 else z
+
+
 def bag_sums(X: Any, bags: Bags) -> Array:
     """Sum of the rows of every bag, ``(B, D)``; ``X`` in row order, dense or sparse.
 
@@ -196,6 +198,8 @@ def bag_sums(X: Any, bags: Bags) -> Array:
     array([[2.],
            [5.]])
     """
+    # An indicator matrix (B, N) that has the bags' offsets as its own: one product, and X may be
+    # sparse.
     ones = np.ones(bags.num_instances, X.dtype)
     shape = (len(bags), bags.num_rows)
     total = sparse.csr_array((ones, bags.rows.numpy(), bags.offsets.numpy()), shape=shape) @ X
@@ -211,32 +215,3 @@ def exact_counts(bags: Bags, estimator: object) -> NDArray[np.int64]:
         )
     counts: NDArray[np.int64] = bags.counts.numpy()
     return counts
-
-
-def check_number(
-    name: str,
-    value: Any,
-    *,
-    above: float = -inf,
-    low: float = -inf,
-    high: float = sys.float_info.max,
-) -> float:
-    """A parameter that must be a number: above ``above``, from ``low`` to ``high``."""
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (value > above and low <= value <= high):
-        bound = f"above {above:g}" if above > -inf else f"from {low:g} on"
-        end = "" if high >= sys.float_info.max else f", up to {high:g}"
-        raise LLPError(f"{name} = {value!r}; give a number {bound}{end}")
-    return float(value)
-
-
-def check_whole(name: str, value: object, *, low: int) -> None:
-    """Refuse a parameter that is not a whole number from ``low`` on."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
-        raise LLPError(f"{name} = {value!r}; give a whole number from {low} on")
-
-
-def check_word(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse a parameter that is none of these words."""
-    if value not in known:
-        raise LLPError(f"{name} = {value!r}; {did_you_mean(value, known)}")

@@ -1,4 +1,4 @@
-"""DLLP: the mean prediction of a bag shall be its proportion."""
+"""DLLP: fit the mean prediction of a bag to its proportion."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,9 +9,10 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, check_number, check_whole, exact_counts
+from llpkit.estimators.base import Array, BaseLLP, exact_counts
 from llpkit.estimators.logistic import lbfgs
 from llpkit.losses import proportion_loss
 
@@ -32,10 +33,10 @@ class DLLPClassifier(BaseLLP):
 
     Ardehaly, Culotta, *Co-training for demographic classification using deep learning from label
     proportions* (2017), here fitted in float64 by L-BFGS on all bags. With bags of one and no
-    hidden layer it is logistic regression. It fits the mean of a bag only, so it cannot tell a bag
-    of sure predictions from one of unsure ones, and its probabilities are often too near to the
-    mean; where bags are small, the exact likelihood of
-    ``LLPLogisticRegression`` uses more of what the counts say.
+    hidden layer it is logistic regression. It fits only the mean of a bag, so a bag of confident
+    predictions looks the same as one of uncertain ones, and its probabilities are often too near
+    to the mean. In small bags the exact likelihood of ``LLPLogisticRegression`` gets more out of
+    the counts.
 
     Two or more classes, exact counts; ``X`` may be sparse.
 
@@ -86,15 +87,16 @@ class DLLPClassifier(BaseLLP):
                 f"hidden_layer_sizes = {self.hidden_layer_sizes!r}; give a tuple such as (64,), or "
                 "() for a linear model"
             )
-        C, tol = check_number("C", self.C, above=0), check_number("tol", self.tol, above=0)
-        check_whole("max_iter", self.max_iter, low=1)
+        C, tol = number("C", self.C, above=0), number("tol", self.tol, above=0)
+        whole("max_iter", self.max_iter, 1)
         hidden = tuple(self.hidden_layer_sizes)
         for i, units in enumerate(hidden):
-            check_whole(f"hidden_layer_sizes[{i}]", units, low=1)
+            whole(f"hidden_layer_sizes[{i}]", units, 1)
         exact_counts(bags, self)
         widths = [X.shape[1], *hidden, bags.num_classes or 1]
         shapes = list(pairwise(widths))
         source = check_random_state(self.random_state)
+        # A linear model may start at zero; the units of a hidden layer would stay alike.
         start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
         layers = [(w, np.zeros(w.shape[1])) for w in start]
         objective = _Objective(X, bags, shapes, C)
@@ -119,7 +121,8 @@ class _Objective:
 
     def __call__(self, flat: Array) -> tuple[float, Array]:
         layers = _unpack(flat, self.shapes)
-        # The first product is NumPy's, so that X may be sparse; autograd takes over behind it.
+        # The first product is NumPy's, so that X may be sparse; autograd starts after it, and the
+        # chain rule for the first weights is written out below.
         first = torch.from_numpy(np.asarray(self.X @ layers[0][0])).requires_grad_()
         rest = [torch.from_numpy(w).requires_grad_() for w, _ in layers[1:]]
         intercepts = [torch.from_numpy(b).requires_grad_() for _, b in layers]

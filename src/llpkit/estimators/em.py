@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
+from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._additive_start import additive_start, is_table
@@ -16,65 +17,62 @@ from llpkit.estimators._m_step import WeightedFits, class_scores, climbs, may_in
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
-    check_number,
-    check_whole,
-    check_word,
     solve,
     some_bags,
 )
 from llpkit.estimators.logistic import Scale, calibrate
 
 _WARMING = 1.5
-"""What the inverse temperature is multiplied by after every annealed E-step."""
+"""Factor on the inverse temperature after every annealed E-step."""
 _TINY = 1e-12
-"""How near to zero and one the probabilities may come where they are taken as they are."""
+"""Distance that probabilities which are not rescaled keep from zero and one."""
 
 
 class LLPClassifier(BaseLLP):
     r"""Any classifier that takes ``sample_weight``, fitted to counts by EM.
 
     The E-step computes the posterior :math:`\varphi_i` of every label given its bag's count; the
-    M-step fits the classifier with every row once a class, weighted by the posterior of that class.
+    M-step fits the classifier with every row once per class, weighted by that class's posterior.
     EM stops when two iterations have raised the mean log-likelihood of the bags by less than
-    ``tol``, and the iteration of the highest is kept. With a linear model of probabilities, whose
-    M-step raises the likelihood less its penalty, EM stops when two iterations have changed it by
-    less, and the last is kept: with logistic regression, the optimum of
+    ``tol``, and the iteration with the highest is kept. A linear model of probabilities climbs in
+    every M-step (the likelihood minus its penalty), so there EM stops when two iterations have
+    changed it by less, and the last is kept: with logistic regression, the optimum of
     :class:`LLPLogisticRegression`.
 
-    A classifier that can learn its training rows by heart repeats in every E-step what it was told
-    in the last M-step, so that EM freezes on its first guess. For such a classifier the E-step
+    A classifier that can memorise its training rows repeats in every E-step what it learned in the
+    last M-step, so that EM freezes on its first guess. For such a classifier the E-step
     takes the predictions of fits that did not see the bag (``out_of_fold``), scaled and shifted so
     that the counts are most likely (:math:`a z + b`, two numbers). The scale also turns the
     decision values of classifiers without probabilities (``SVC``, ``LinearSVC``) into logits.
 
-    A pipeline is fitted anew in every M-step, with the weights for its last step. Steps that need
-    no labels are cheaper in front: ``make_pipeline(StandardScaler(), LLPClassifier(...))``.
+    A pipeline is refitted in every M-step, with the weights for its last step. Steps that need no
+    labels are cheaper in front: ``make_pipeline(StandardScaler(), LLPClassifier(...))``.
 
     Args:
         estimator: The classifier; ``HistGradientBoostingClassifier(early_stopping=False)`` unless
-            given. Leave early stopping out: the copies of a row would be on both its sides.
+            given. Leave early stopping off: copies of a row would be on both sides of its split.
         start: Posteriors of the first M-step: those of an additive model of the columns of ``X``,
             fitted to the likelihood (``"additive"``), or the bags' proportions
-            (``"proportion"``, also where ``X`` has no columns).
-        n_init: Runs of EM; all after the first start at random, and that of the highest likelihood
-            is kept.
+            (``"proportion"``, also if ``X`` has no columns).
+        n_init: Runs of EM; all but the first start at random, and the one with the highest
+            likelihood is kept.
         max_iter: The most iterations of a run.
-        tol: Stop when two iterations raise the mean log-likelihood of a bag by less; ``None`` is
+        tol: Stop when two iterations raise the mean log-likelihood per bag by less; ``None`` is
             1e-4 for linear models of probabilities, whose iterations are cheap and not random, and
             5e-3 for all others.
         annealing: Inverse temperature of the first E-step; it rises by half every iteration, to
             one. Below one the first posteriors are softer.
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
-            at least two bags a fold.
-        n_folds: Parts that the bags are divided into for that.
+            at least two bags per fold.
+        n_folds: Number of folds for that; bags stay whole.
         approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
             large for that: an upper bound.
-        random_state: For folds and restarts, and for what the classifier leaves open.
+        random_state: For folds, restarts and random states that the classifier leaves as None.
 
     Attributes:
         estimator_: The classifier, fitted.
-        log_likelihoods_: The mean log-likelihood of a bag in every iteration of the run kept.
-        n_iter_: How many that were.
+        log_likelihoods_: Mean log-likelihood per bag in each iteration of the run that is kept.
+        n_iter_: Number of those iterations.
         converged_: Whether EM stopped by ``tol``.
         out_of_fold_: Whether ``log_likelihoods_`` are by fits that had not seen the bag.
         classes_: The labels.
@@ -117,15 +115,15 @@ class LLPClassifier(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        check_word("start", self.start, ("additive", "proportion"))
+        one_of("start", self.start, ("additive", "proportion"))
         if not isinstance(self.out_of_fold, bool):
-            check_word("out_of_fold", self.out_of_fold, ("auto",))
-        check_whole("n_init", self.n_init, low=1)
-        check_whole("max_iter", self.max_iter, low=1)
-        check_whole("n_folds", self.n_folds, low=2)
+            one_of("out_of_fold", self.out_of_fold, ("auto",))
+        whole("n_init", self.n_init, 1)
+        whole("max_iter", self.max_iter, 1)
+        whole("n_folds", self.n_folds, 2)
         if self.tol is not None:
-            check_number("tol", self.tol, above=0, high=np.inf)
-        check_number("annealing", self.annealing, above=0, high=1)
+            number("tol", self.tol, above=0, infinite=True)
+        number("annealing", self.annealing, above=0, most=1)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
         shape = (bags.num_rows,) if classes == 2 else (bags.num_rows, classes)
@@ -138,13 +136,14 @@ class LLPClassifier(BaseLLP):
             return
 
         wanted = self.out_of_fold
-        if wanted == "auto":  # of fewer bags too few are left to fit to
+        if wanted == "auto":  # with fewer bags, too few are left to fit to
             wanted = may_interpolate(base) and len(bags) >= 2 * self.n_folds
         folds = None
         if wanted and len(bags) > 1:
             folds = fold_of_rows(bags, min(self.n_folds, len(bags)), random)
         self.out_of_fold_ = folds is not None
         scaled = folds is not None or not hasattr(base, "predict_proba")
+        # Trees give zeros and ones, whose logits are infinite: Laplace's rule bounds them.
         floor = 1 / (bags.num_rows + classes) if scaled else _TINY
         runs = []
         for i in range(self.n_init):
@@ -157,13 +156,13 @@ class LLPClassifier(BaseLLP):
             fits = WeightedFits(base, X, classes, folds, random)
             runs.append(self._run(fits, bags, first, floor, scaled, random))
         best = max(runs, key=lambda run: run.log_likelihood)
-        if best.model is None:
+        if best.model is None:  # the fits were out of fold; this one sees all rows
             best.model = fits.fit(best.phi)
         self._keep(best, floor)
         if not best.converged:
             warnings.warn(
-                f"EM did not converge in {self.max_iter} iterations; the log-likelihoods of a bag "
-                f"were {', '.join(f'{x:.4f}' for x in best.history[-3:])} at last and tol = "
+                f"EM did not converge in {self.max_iter} iterations; the last log-likelihoods "
+                f"per bag were {', '.join(f'{x:.4f}' for x in best.history[-3:])} and tol = "
                 f"{best.tol:g}; raise max_iter or tol",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -193,9 +192,11 @@ class LLPClassifier(BaseLLP):
             )
             z = score if scale is None else scale(score)
             log_p, phi = solve(z, bags, self.approximation)
+            # The likelihood is that of the model just fitted; phi is for the next M-step.
             history.append(float(log_p.mean()))
             if exact or history[-1] == max(history):
                 best = _Run(history, phi, model, scale, history[-1], tol)
+            # Annealed steps do not count towards convergence: their posteriors are softened.
             if cold < 1:
                 phi = solve(cold * z, bags, self.approximation)[1]
                 cold, begin = min(1.0, _WARMING * cold), len(history)
@@ -203,6 +204,8 @@ class LLPClassifier(BaseLLP):
             settled = history[begin:]
             if len(settled) < 3:
                 continue
+            # A climb may be slow, so both of the last changes count. Other likelihoods are noisy:
+            # there only a new best counts.
             if exact:
                 gain = float(np.abs(np.diff(settled[-3:])).max())
             else:
@@ -242,7 +245,7 @@ class LLPClassifier(BaseLLP):
                 raise LLPError(f"X cannot be made an array of shape (N, D): {error}") from error
         (X,) = indexable(X)
         if X.ndim == 1 and X.dtype.kind in "biuf":
-            raise LLPError(f"X has shape {X.shape}. Reshape your data: one row an instance, (N, D)")
+            raise LLPError(f"X has shape {X.shape}. Reshape your data: one row per instance")
         return validate_data(self, X, reset=reset, skip_check_array=True)
 
     def __sklearn_tags__(self) -> Any:
@@ -267,7 +270,7 @@ class _Run:
 
 
 def fold_of_rows(bags: Bags, number: int, random: np.random.RandomState) -> Array:
-    """The fold of every row, ``(N,)``: whole bags, at random, as many in each as in the others."""
+    """The fold of every row, ``(N,)``: whole bags at random, equally many per fold."""
     of_bag = random.permutation(len(bags)) % number
     folds = np.empty(bags.num_rows, np.intp)
     folds[bags.rows.numpy()] = of_bag[bags.bag_index.numpy()]

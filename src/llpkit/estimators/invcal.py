@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._validation import number
 from llpkit.bags import Bags
 from llpkit.estimators._large_margin import MarginClassifier, fit_plane, mean_kernel, root
-from llpkit.estimators.base import bag_sums, check_number, exact_counts
+from llpkit.estimators.base import bag_sums, exact_counts
 
 
 class InvCalClassifier(MarginClassifier):
@@ -64,13 +65,14 @@ class InvCalClassifier(MarginClassifier):
         self.gamma = gamma
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        C = check_number("C", self.C, above=0)
-        epsilon = check_number("epsilon", self.epsilon, low=0)
+        C = number("C", self.C, above=0)
+        epsilon = number("epsilon", self.epsilon, 0)
         self._prepare(X)
         y, n = exact_counts(bags, self), bags.sizes.numpy()
         p = (y + 0.5) / (n + 1)
         target, tube = np.log(p / (1 - p)), epsilon / (p * (1 - p))  # (B,)
-        # Each bag's loss is two hinges: one below the tube, one above it.
+        # Each bag's loss is two hinges, one below the tube and one above it. scikit-learn's SVR has
+        # one tube for all rows, so it serves only for epsilon = 0; see fit_plane for its speed.
         sign = np.repeat([1.0, -1.0], len(n))
         level = np.concatenate([target - tube, -target - tube])
         if self.kernel == "linear":
@@ -81,6 +83,8 @@ class InvCalClassifier(MarginClassifier):
         ordered, offsets = X[bags.rows.numpy()], bags.offsets.numpy()
         basis = root(mean_kernel(ordered, offsets, self.gamma_))
         plane = fit_plane(np.concatenate([basis.Z, basis.Z]), sign, level, C)
+        # The function of a bag is the mean over its rows, so each row has its share of the
+        # coefficient.
         of_bag = np.zeros(len(n))
         of_bag[basis.pivots] = basis.dual(plane.weight)
         of_row = (of_bag / n)[bags.bag_index.numpy()]

@@ -9,12 +9,12 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
-    check_number,
-    check_whole,
+    linear_logits,
     probabilities,
     solve,
 )
@@ -27,9 +27,9 @@ class LLPLogisticRegression(BaseLLP):
 
         \min_{w, b} \; \tfrac12 \|w\|^2 - C \sum_{\text{bags } B} \log P(y_B \mid X_B w + b)
 
-    by L-BFGS in float64. The gradient is :math:`X^\top (p - \varphi)`, with the posteriors
-    :math:`\varphi` that the engine gives in the same pass. With bags of one this is scikit-learn's
-    ``LogisticRegression``. The problem is not convex; where all bags have the same proportion the
+    by L-BFGS in float64. The gradient is :math:`X^\top (p - \varphi)`; the engine returns the
+    posteriors :math:`\varphi` with the likelihood. With bags of one this is scikit-learn's
+    ``LogisticRegression``. The problem is not convex; if all bags have the same proportion, the
     start is a saddle point and a small random step leads away from it.
 
     Args:
@@ -79,9 +79,9 @@ class LLPLogisticRegression(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        check_number("C", self.C, above=0, high=np.inf)
-        check_number("tol", self.tol, above=0, high=np.inf)
-        check_whole("max_iter", self.max_iter, low=1)
+        number("C", self.C, above=0, infinite=True)
+        number("tol", self.tol, above=0, infinite=True)
+        whole("max_iter", self.max_iter, 1)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])
@@ -103,12 +103,11 @@ class LLPLogisticRegression(BaseLLP):
         self.n_iter_ = found.n_iter
 
     def _logits(self, X: Any) -> Array:
-        z: Array = X @ self.coef_.T + self.intercept_
-        return z[:, 0] if z.shape[1] == 1 else z
+        return linear_logits(X, self.coef_, self.intercept_)
 
 
 class Optimum(NamedTuple):
-    """A solution: ``weights`` has a row a feature and one for the intercept, a column a logit."""
+    """A solution; ``weights`` has a row per feature, then the intercepts; a column per logit."""
 
     weights: Array
     n_iter: int
@@ -161,7 +160,9 @@ def fit_logistic(
         start = np.zeros((X.shape[1] + 1, width))
         if fit_intercept and bags.evidence.is_exact:
             start[-1] = _overall(bags)
-        if np.abs(objective(start.ravel())[1]).max() <= tol:  # where all proportions are equal
+        # If all proportions are equal the start is a saddle point: step away from it at random, in
+        # the scale of the features.
+        if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
             spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / bags.num_instances)
             start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
@@ -185,6 +186,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     Scores are ``(N,)`` of two classes or ``(N, K)`` of more, in row order. A weak penalty keeps the
     slope finite where the scores explain all counts.
     """
+    # L-BFGS works on standardised scores; the scale is turned back at the end.
     spread = float(score.std()) or 1.0
     middle = score.mean(0)
     unit = (score - middle) / spread
@@ -193,6 +195,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     def objective(w: Array) -> tuple[float, Array]:
         z = w[0] * unit + (w[1] if unit.ndim == 1 else w[1:])
         total, residual = _fit_and_slope(z, bags, approximation)
+        # The tiny penalty pins the shifts of K classes, whose common part changes nothing.
         shift = np.atleast_1d(residual.sum(0)) + 1e-9 * w[1:]
         slope = float((residual * unit).sum()) + strength * w[0]
         total += 0.5 * (strength * w[0] ** 2 + 1e-9 * float(w[1:] @ w[1:]))
@@ -218,7 +221,7 @@ def _fit_and_slope(z: Array, bags: Bags, approximation: str | None) -> tuple[flo
 
 
 def _overall(bags: Bags) -> Array:
-    """Logits of the classes' shares in all bags together; those of none count as half a one."""
+    """Logits of the classes' shares in all bags; an absent class counts as half an instance."""
     total = bags.counts.sum(0).numpy()
     if bags.num_classes is None:
         total = np.stack([bags.num_instances - total, total])
@@ -246,6 +249,6 @@ def lbfgs(
         bounds=bounds,
         options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
     )
-    # A line search that ends at the precision of float64 is as good as converged.
+    # A line search that fails at the precision of float64 is as good as converged.
     converged = bool(found.success) or found.nit < max_iter
     return Optimum(found.x.reshape(start.shape), int(found.nit), converged)

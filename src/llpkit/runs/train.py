@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
@@ -88,8 +86,6 @@ def fit(
         Stopped: On an interrupt.
     """
     config = absolute(config)
-    if config.execution.threads is not None:
-        torch.set_num_threads(config.execution.threads)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
     with locked(out):

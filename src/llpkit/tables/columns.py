@@ -19,7 +19,7 @@ from llpkit.tables.table import Table
 Array = NDArray[Any]
 MAX_LEVELS = 64
 """Levels of a category that get a feature of their own; the rarer ones share one."""
-_UNUSED = "the column tells nothing of such a row"
+_UNUSED = "the column is ignored in such a row"
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class NumberColumn:
             notes = [f"column {self.name!r} is read with decimal commas, {written} as {read}"]
         if self.missing:
             return notes
-        return notes + _never_met(table, self.name, gone, "the mean stands for it")
+        return notes + _never_met(table, self.name, gone, "the mean is used instead")
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
     """One-hot over the levels; one more feature for rarer ones and one for missing if some were.
 
-    A value that none of these features stands for, such as a new one, is zero in all of them: a
-    feature that was zero in all rows would have a weight about which nothing was learnt.
+    A value without a feature, such as a new one, is zero in all of them: a feature that was zero in
+    all rows would have a weight about which nothing was learnt.
     """
 
     name: str

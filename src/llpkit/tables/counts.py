@@ -211,8 +211,7 @@ class _Counted:
             lambda *i: (
                 f"{naming.cell(*i)} is empty; give the count. Where some are not known, use "
                 f"{option('count_low', columns)} {option('count_high', columns)} in place of "
-                f"{option('count')}: an empty "
-                "cell is then no bound"
+                f"{option('count')}: an empty cell is then no bound"
             ),
         )
         y = whole_counts(values, naming)
@@ -225,10 +224,8 @@ class _Counted:
     def bounds(self, low: Columns, high: Columns) -> Evidence:
         """Evidence from bounds; without a bound a count goes from 0 to the size of the bag."""
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
-            raise LLPError(
-                f"{option('count_low')} and {option('count_high')} name different numbers of "
-                "columns"
-            )
+            names = f"{option('count_low')} and {option('count_high')}"
+            raise LLPError(f"{names} name different numbers of columns")
         naming = self.naming(high if low is None else low)
         n = self.sizes if len(naming.columns) == 1 else self.sizes[:, None]
         first = self._bound(low, np.zeros_like(n))

@@ -17,7 +17,7 @@ _MANY = 20
 
 
 def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
-    """A pyarrow table of text columns, and the separator; ``path`` stands in messages."""
+    """A pyarrow table of text columns, and the separator; ``path`` names the file in errors."""
     import pyarrow as pa
 
     start = content[:4096]

@@ -46,7 +46,7 @@ class FeatureEncoder:
         """Fit to these columns of a table.
 
         A column is numeric when its values are numbers. One with more numbers than other texts is
-        taken for a numeric column with a slip in it, which is an error, unless it stands in
+        taken for a numeric column with a slip in it, which is an error, unless it is in
         ``categorical``; one in ``numeric`` must be numeric.
         """
         numeric, categorical = set(numeric), set(categorical)

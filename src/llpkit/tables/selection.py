@@ -53,7 +53,7 @@ def _with_commas(table: Table, name: str) -> bool:
 def usable(
     table: Table, names: Iterable[str], wanted: Container[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Of these columns, those that can be features, and for each other one a note why not.
+    """Of these columns, those that can be features, and a note for each other column on why not.
 
     A column that is ``wanted`` by name is kept, and so is one of numbers with a slip in it: fitting
     the encoder raises an error that shows what is wrong with it.
@@ -97,5 +97,6 @@ def _useless(table: Table, name: str) -> str | None:
         return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(MAX_LEVELS, len(table) // 2):
-        return f"{distinct:,} different texts in {several(len(table), 'row')} tell nothing"
+        rows = several(len(table), "row")
+        return f"{distinct:,} different texts in {rows} are too many for a category"
     return None

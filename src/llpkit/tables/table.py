@@ -2,7 +2,7 @@
 
 A CSV is read as text and only what is asked for is converted, so that a message can show the value
 as it was written and a table can be written back unchanged. Rows in messages are counted from 1,
-without the header and blank lines; where the line of the file is not the next number, it is told.
+without the header and blank lines; the line of the file is added where it is not the next number.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class Table:
     A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
     either case. As the name of a bag or of an image only an empty value is missing.
 
-    Use :meth:`read`; ``path`` stands in messages, ``data`` is a ``pyarrow.Table``, ``delimiter``
+    Use :meth:`read`; ``path`` names it in errors, ``data`` is a ``pyarrow.Table``, ``delimiter``
     is the separator of a CSV. Where that is no comma, a column of numbers such as 30,5 is numeric.
     """
 
@@ -139,7 +139,7 @@ class Table:
     ) -> Array:
         """The column as float64 ``(R,)``, NaN where missing; the first other text is an error.
 
-        A comma is a decimal one where that is known, or can be told from the values.
+        A comma is a decimal one where that is known, or follows from the values.
         """
         values, bad, _ = self.parse(name, decimal_commas)
         if bad is not None:
@@ -209,8 +209,8 @@ class Table:
             names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
-                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or say what the "
-                f"classes are called, in their order: {option('class_names', names)}"
+                f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "
+                f"classes in their order: {option('class_names', names)}"
             )
         labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
         return labels

@@ -79,6 +79,7 @@ def _one_at_a_time(function: _Function) -> _Function:
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
         with ExitStack() as held:
             held.enter_context(_training)
+            held.callback(torch.set_num_threads, torch.get_num_threads())
             if run_dir is not None:
                 run_dir = place_of("run_dir", run_dir)
                 held.enter_context(locked(run_dir / CHECKPOINT))
@@ -164,6 +165,8 @@ def fit(
     True
     """
     recipe, execution = _settings(recipe, method, network, held_out, settings)
+    if execution.threads is not None:
+        torch.set_num_threads(execution.threads)  # until this call ends
     watchers = _callbacks(callbacks)
     path = _checkpoint_path(run_dir, resume)
     how = methods.make(recipe.method if method is None else method, recipe.method_options)
@@ -185,7 +188,7 @@ def fit(
 
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(recipe.seed, 0))
-        plain, name = _network(network or recipe.network, how, task)
+        plain, name = _network(recipe.network if network is None else network, how, task)
         feed = Feed(data, where, execution.resident, execution.workers)
         preprocess = _preprocess(feed, bags, how, where)
         plain = plain.to(where)
@@ -220,7 +223,6 @@ def fit(
         checkpoint = Checkpoint(path, described, _checksums(bags, unseen, data, task.labels))
     session = Session(
         recipe,
-        fabric,
         wrapped,
         Learner(trained, optimizer, fabric.backward, fabric.autocast),
         _scheduler(recipe, optimizer),

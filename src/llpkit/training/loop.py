@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from llpkit.bags import Bags
@@ -36,8 +35,7 @@ class Session:
 
     Args:
         recipe: What determines the result.
-        fabric: Device and precision.
-        network: The network being trained, set up by ``fabric``.
+        network: The network being trained, set up by Fabric.
         learner: The same network, perhaps compiled, with its optimiser.
         scheduler: Stepped after every epoch.
         method: Prepared for the task.
@@ -53,7 +51,6 @@ class Session:
     def __init__(
         self,
         recipe: Recipe,
-        fabric: Fabric,
         network: nn.Module,
         learner: Learner,
         scheduler: Any,
@@ -67,7 +64,7 @@ class Session:
         pad: bool = False,
         cuda_graph: bool = False,
     ) -> None:
-        self.recipe, self.fabric, self.network, self.learner = recipe, fabric, network, learner
+        self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
         self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
         self.pad, self.cuda_graph = pad, cuda_graph

@@ -36,19 +36,8 @@ FIT = (
     *("--out", "run"),
 )
 REPRODUCE = (
-    *("reproduce", "convergence", "--dataset", "digits", "--methods", "mle,direct"),
-    *(
-        "--quick",
-        "--no-grid",
-        "--folds",
-        "0-1",
-        "--epochs",
-        "2",
-        "--device",
-        "cpu",
-        "--out",
-        "results",
-    ),
+    *("reproduce", "digits", "convergence", "--quick", "--methods", "mle,direct"),
+    *("--folds", "0-1", "--device", "cpu", "--out", "results"),
 )
 _OPERATIONS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
@@ -328,14 +317,14 @@ def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int
 
 
 def _records(folder: Path) -> dict[str, object]:
-    """All files of a results folder; of records what does not depend on the time."""
-    from llpkit.experiments._run import parsed, results
+    """The files of a results folder, and of its records what does not depend on the time."""
+    from llpkit.experiments import Results
 
     files = [path for path in (folder / "results").rglob("*") if path.is_file()]
-    return {
-        path.relative_to(folder).as_posix(): path.suffix == ".json" and results(parsed(path))
-        for path in files
-    }
+    found: dict[str, object] = {path.relative_to(folder).as_posix(): None for path in files}
+    for record in Results.read(folder / "results").records["convergence"]:
+        found[record.id] = record.history["test_accuracy"]
+    return found
 
 
 MODES: dict[str, list[str]] = {"plain": [], "--resume": ["--resume"], "--force": ["--force"]}
@@ -387,7 +376,7 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import Figure, Page, write_page
 
-    names = "cli runs demo experiments._progress training._fit runs.estimator_page runs.network_page"
+    names = "cli runs experiments cli.progress runs.estimator_page runs.network_page"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):

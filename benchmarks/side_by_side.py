@@ -1,6 +1,6 @@
 """What runs that shared a card took, call by call and run by run, from the records of `reproduce`.
 
-    python benchmarks/side_by_side.py results/bird-cat* [--out results/speed-gpu]
+    python benchmarks/side_by_side.py results/bird-cat-equal-rates [--out results/speed-gpu]
 
 A call is one `llpkit reproduce convergence`. Its time is from the start of its first run to the end
 of its last, so that compilation and evaluation are in it and the start of Python is not. Whether

@@ -57,7 +57,6 @@ def test_no_arguments_show_the_help(llpkit):
         (["predict"], "Missing argument 'RUN_DIR'"),
         (["predict", "run", "t.csv"], "Missing option '--out'"),
         (["evaluate", "run", "--threshold", "high"], "--threshold"),
-        (["demo", "--seeds", "0"], "--seeds"),
     ],
 )
 def test_usage_errors(llpkit, arguments, message):

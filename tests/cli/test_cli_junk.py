@@ -53,9 +53,7 @@ def test_a_device_that_is_not_there(fit_survey, llpkit, fitted, device):
     for done in (
         fit_survey("--out", "run", "--device", device),
         llpkit("evaluate", fitted, "--device", device),
-        llpkit("reproduce", "convergence", "--dataset", "digits", "--device", device)
-        if device
-        else None,
+        llpkit("reproduce", "digits", "convergence", "--device", device) if device else None,
     ):
         if done is not None:
             assert done.code == 2
@@ -167,8 +165,8 @@ def test_an_argument_that_is_not_utf_8(llpkit, fitted):
 
 @pytest.mark.parametrize("folds", ["9" * 30, "0-" + "9" * 30, "-1", "0-99999999999", "11", ""])
 def test_folds_that_are_not_there(llpkit, folds):
-    words = ("--dataset", "digits", "--folds", folds, "--dry-run")
-    assert llpkit("reproduce", "convergence", *words).code == 2
+    words = ("digits", "convergence", "--folds", folds, "--dry-run")
+    assert llpkit("reproduce", *words).code == 2
 
 
 def _tiny():

@@ -81,11 +81,12 @@ def test_crops_of_the_original_photos_are_the_published_faces():
 
 def test_the_experiments_divide_the_real_data_by_bags():
     has("cifar10-jpeg.tar.xz", "cifar10-jpeg", "cifar-10-python.tar.gz", "cifar-10-batches-py")
-    from llpkit.experiments import Settings, _work, plan
+    from llpkit import experiments
+    from llpkit.experiments.run import divide, load
 
-    run = plan("convergence", Settings("cifar10", folds=[9]))[0]
-    data, _ = _work.load(run, DATA)
-    train, held = _work.divide(run, data.bags)
+    protocol = experiments.load("bird-cat")
+    data, _ = load(protocol, DATA)
+    train, held = divide(protocol, data.bags, fold=9)
     assert train.num_instances + held.num_instances == 12000
     assert 10_500 < train.num_instances < 11_100  # nine tenths of the bags, 10,800 on average
     assert data.bags.sizes.unique().tolist() == list(range(1, 13))

@@ -1,23 +1,25 @@
-"""Small experiments on digits, and the command line that runs them."""
+"""Small experiments on digits, and records as runs would have written them."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from llpkit.cli import main
-from llpkit.experiments import Place, Run, Settings, Store
+from llpkit.experiments import Protocol, Record, Worker
+from llpkit.experiments.protocol_file import parse
+from llpkit.experiments.records import Data
+
+HARDWARE = {"processor": "a processor", "threads": 1}
 
 
 @pytest.fixture(autouse=True)
 def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Every test works in folders of its own, on one thread, with no data sets at hand."""
+    """Every test works in a folder of its own, on one thread, without data sets."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    Path(tempfile.tempdir).mkdir()
     monkeypatch.setenv("LLPKIT_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
     threads = torch.get_num_threads()
@@ -38,71 +40,55 @@ def llpkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
     return run
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store([tmp_path / "results"])
-
-
-@pytest.fixture
-def place(store: Store) -> Place:
-    return Place(tuple(store.folders), device="cpu")
-
-
-def small(**changes) -> Settings:
-    """Two methods, two folds, two epochs."""
-    given = {"dataset": "digits", "methods": ["mle", "dllp"], "folds": [0, 1], "epochs": 2}
-    return Settings(**given | changes)
-
-
-def written(store: Store, run: Run, accuracy: list[float], **changes) -> Run:
-    """Write a record with this learning curve, as a run would have."""
-    epochs = len(accuracy)
-    run = replace(run, epochs=epochs)
-    flat = [0.5] * epochs
-    record = {
-        "started": "2026-01-01T00:00:00+00:00",
-        "command": "llpkit reproduce convergence",
-        "jobs": 1,
-        "quick": False,
-        "compiled": False,
-        "code": "0" * 12,
-        "chosen_by": "defaults",
-        "data": {
-            "sha256": "0" * 64,
-            "class_names": ["male", "female"],
-            "bags": [9, 1],
-            "instances": [90, 10],
-        },
-        "device": "cpu",
-        "final": {"epoch": epochs, "accuracy": accuracy[-1], "log_loss": 0.4, "brier": 0.1}
-        | {"log_likelihood": -1.0, "proportion_error": 0.1},
-        "selected": None,
-        "calibration": {
-            "mean_predicted": [0.02, 0.97],
-            "fraction_positive": [0.1, 0.9],
-            "number": [6, 4],
-        },
-        "example": {
-            "bag": "3",
-            "count": 1,
-            "size": 3,
-            "rows": [4, 5, 6],
-            "probability": [0.9, 0.2, 0.6],
-            "truth": [1, 0, 0],
-        },
-        "history": {
-            "epoch": list(range(1, epochs + 1)),
-            "seconds": [1.0] * epochs,
-            "log_likelihood": flat,
-            "test_accuracy": accuracy,
-            "test_log_likelihood": flat,
-            "test_proportion_error": flat,
-        },
-        "seconds": {"total": 10.0, "training": 9.0},
-        "versions": {"llpkit": "0", "torch": "2"},
-        "hardware": {"processor": "a processor", "threads": 1, "cores": 2},
+def small(**changes: Any) -> Protocol:
+    """Two methods, two folds of two epochs."""
+    given = {
+        "title": "Small",
+        "dataset": "digits",
+        "bag_size": [1, 12],
+        "folds": 2,
+        "flat": True,
+        "recipe": {"network": "mlp", "epochs": 2, "batch_size": 256, "precision": "32-true"},
+        "methods": {"mle": {}, "dllp": {}},
     }
-    for key, value in changes.items():
-        record[key] = {**record[key], **value} if isinstance(record[key], dict) else value
-    store.write(run, record)
-    return run
+    return parse(given | changes)
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker(tmp_path / "results", small(), device="cpu")
+
+
+def record(
+    method: str,
+    fold: int,
+    accuracy: list[float],
+    protocol: Protocol | None = None,
+    experiment: str = "convergence",
+    **changes: Any,
+) -> Record:
+    """A record with this learning curve; 90 instances to learn from for 10 to test."""
+    recipe = (protocol or small()).recipe_of(method, experiment).to_dict()
+    recipe |= changes.pop("recipe", {})
+    flat = [0.5] * len(accuracy)
+    history = {"epoch": list(range(1, len(accuracy) + 1)), "seconds": flat, "log_likelihood": flat}
+    made = Record(
+        experiment,
+        recipe,
+        fold,
+        data=Data("0" * 64, ("even", "odd"), 9, 1, 90, 10),
+        final={"epoch": len(accuracy), "accuracy": accuracy[-1], "log_likelihood": -1.0},
+        history={**history, "test_accuracy": accuracy, **changes.pop("history", {})},
+        seconds=1.0,
+        calibration={"mean_predicted": [0.1], "fraction_positive": [0.2], "number": [10]},
+        environment={"device": "cpu", "hardware": HARDWARE, "jobs": 1},
+    )
+    return replace(made, **changes)
+
+
+def by_method(*records: Record) -> dict[str, list[Record]]:
+    """Records as :meth:`Results.by_method` gives them."""
+    found: dict[str, list[Record]] = {}
+    for each in records:
+        found.setdefault(each.method, []).append(each)
+    return found

@@ -1,306 +1,128 @@
-"""The commands ``reproduce`` and ``report``: what they say and how they end."""
+"""``llpkit reproduce`` and ``llpkit report`` on digits."""
 
-import json
-import os
-import pty
-import subprocess
-import sys
-import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from llpkit.cli._experiments import _command
-from llpkit.experiments import Run, Store
+from experiments.conftest import small
+from llpkit.cli.reproduce import parse_folds
+from llpkit.errors import LLPError
+from llpkit.experiments import Results
+from llpkit.experiments.protocol_file import read, write
 
-OUT = Path("llpkit-results")
-SMALL = ("--dataset", "digits", "--methods", "mle,dllp", "--folds", 2, "--epochs", 2)
+PLUGIN = """
+from llpkit import datasets
+from llpkit.methods import BagMethod, register
+from llpkit.losses import proportion_loss
 
+@register
+class Mine(BagMethod):
+    key = "mine"
+    summary = "a method of my own"
+    def bag_loss(self, logits, evidence, offsets):
+        return proportion_loss(logits.float(), evidence.counts, offsets)
 
-def test_runs_are_told_line_by_line_and_kept(llpkit):
-    code, out, err = llpkit("reproduce", "convergence", *SMALL)
-    assert code == 0, err
-    assert out == "convergence on digits: 4 runs done\n"
-    lines = err.splitlines()
-    assert lines[:2] == ["hyper-parameters: defaults", "4 runs"]
-    assert lines[2].startswith("1/4 digits, mle, fold 0: accuracy ")
-    records = list(Store([Path("llpkit-results")]).read())
-    assert len(records) == 4
-    assert {r["command"] for r in records} == {
-        "llpkit reproduce convergence --dataset digits --methods mle,dllp --folds 2 --epochs 2"
-    }
-    code, out, _ = llpkit("reproduce", "convergence", *SMALL)
-    assert (code, out) == (0, "convergence on digits: 0 runs done, 4 before\n")
-    code, out, err = llpkit("reproduce", "convergence", *SMALL, "--folds", "0-2", "--quiet")
-    assert (code, out, err) == (0, "", "")
-    assert len(list(Store([Path("llpkit-results")]).read())) == 6
+@datasets.register("my-digits", summary="digits under another name")
+def my_digits(bag_size=(1, 12), seed=0):
+    return datasets.load("digits", bag_size=bag_size, seed=seed)
+"""
 
 
-def test_a_dry_run_lists_what_is_done(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
-    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--dry-run")
-    assert code == 0
-    lines = out.splitlines()
-    assert lines[0] == "convergence on digits: 4 runs, 2 done"
-    assert [line.split()[0] == "done" for line in lines[1:]] == [True, True, False, False]
-    assert len(list(Store([Path("llpkit-results")]).read())) == 2
+@pytest.fixture
+def protocol() -> str:
+    write(small(), Path("p.yaml"))
+    return "p.yaml"
 
 
-def test_a_time_limit_leaves_the_rest_for_the_next_call(llpkit):
-    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--time-limit", 0)
-    assert (code, out) == (0, "convergence on digits: 0 runs done, 4 left for the next call\n")
+def test_a_call_runs_what_is_missing_and_draws_a_page(llpkit, protocol):
+    listed = llpkit("reproduce", protocol, "convergence", "--dry-run", "--out", "r")
+    assert listed[0] == 0
+    assert listed[1].splitlines()[0] == "convergence: 4 runs, 0 done"
+    some = llpkit("reproduce", protocol, "convergence", "--folds", "0-0", "--out", "r")
+    assert some[:2] == (0, "convergence: 2 runs done\n")
+    assert "1/2 mle, fold 0: accuracy" in some[2]
+    code, out, _ = llpkit("reproduce", protocol, "--out", "r")
+    *lines, page = out.splitlines()
+    assert (code, lines) == (0, ["convergence: 2 runs done, 2 before"])
+    assert Path(page).is_file()
+    assert llpkit("reproduce", protocol, "convergence", "--out", "r", "-q") == (0, "", "")
+    assert llpkit("report", "r", "--out", "elsewhere")[0] == 0
+    assert Path("elsewhere/report.html").is_file()
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("convergence --bag-sizes 2,4", "--bag-sizes is of bag-size, and convergence has bags of"),
-        ("grid --held-out 0.1", "grid always holds out a tenth: leave out --held-out"),
-        ("epoch-time --held-out 0.1", "epoch-time selects no epoch: leave out --held-out"),
-        ("epoch-time --backend dask", "epoch-time runs alone, in this process: leave out"),
-    ],
-)
-def test_options_that_would_change_nothing(llpkit, words, told):
-    code, _, err = llpkit("reproduce", *words.split(), "--dataset", "digits", "--quick")
-    assert code == 2
-    assert told in err.replace("\n", " ")
+def test_a_preset_is_shown_to_be_changed(llpkit):
+    _, out, _ = llpkit("reproduce", "digits", "--show")
+    Path("mine.yaml").write_text(out)
+    assert read(Path("mine.yaml")).dataset == "digits"
 
 
-def test_a_missing_data_set_is_told_before_the_work_on_the_others(llpkit, tmp_path):
-    two = ("--dataset", "digits", "--dataset", "cifar10", "--data-dir", tmp_path / "nothing")
-    options = ("--methods", "mle", "--folds", 1, "--epochs", 1)
-    code, _, err = llpkit("reproduce", "convergence", *two, *options)
-    assert code == 2
-    assert "cifar10" in err
-    assert not list(Store([OUT]).read())
+def test_check_runs_records_again(llpkit, protocol):
+    llpkit("reproduce", protocol, "convergence", "--out", "r", "-q", "--device", "cpu")
+    found = llpkit(
+        "reproduce", "check", "r", "--methods", "mle", "--folds", "0,1", "--device", "cpu"
+    )
+    assert found[0] == 0
+    assert [line.endswith("the same to the last digit") for line in found[1].splitlines()] == [
+        True,
+        True,
+    ]
+    assert "no such records" in llpkit("reproduce", "check", "r", "--methods", "amle")[2]
 
 
-def test_all_data_sets_at_once(llpkit):
-    code, out, err = llpkit("reproduce", "all", "--size", "half", "--folds", 2, "--dry-run")
-    assert code == 0, err
-    heads = [line for line in out.splitlines() if not line.startswith(" ")]
-    assert heads == [
-        "grid on cifar10: 42 runs, 0 done",
-        "epoch-time on cifar10: 21 runs, 0 done",
-        "convergence on cifar10: 14 runs, 0 done",
-        "bag-size on cifar10: 84 runs, 0 done",
-        "grid on group-photos: 42 runs, 0 done",
-        "epoch-time on group-photos: 21 runs, 0 done",
-        "convergence on group-photos: 14 runs, 0 done",
+def test_folders_of_machines_merge(llpkit, protocol):
+    for fold in ("0-0", "1-1"):
+        llpkit("reproduce", protocol, "convergence", "--folds", fold, "--out", f"r{fold}", "-q")
+    assert llpkit("reproduce", "merge", "r0-0", "r1-1", "--out", "both")[:2] == (
+        0,
+        "both: 4 records\n",
+    )
+    listed = llpkit("reproduce", protocol, "convergence", "--dry-run", "--out", "both")
+    assert listed[1].startswith("convergence: 4 runs, 4 done")
+
+
+def test_a_failure_ends_with_status_1(llpkit, protocol, monkeypatch):
+    monkeypatch.setattr("llpkit.experiments.run.fit", lambda *_, **__: 1 / 0)
+    code, out, err = llpkit("reproduce", protocol, "convergence", "--out", "r", "--folds", "1")
+    assert (code, out) == (1, "convergence: 0 runs done, 2 failed\n")
+    assert "failed: mle, fold 0: ZeroDivisionError" in err
+
+
+def test_plugins_add_methods_and_data_sets(llpkit):
+    Path("mine.py").write_text(PLUGIN)
+    write(small(dataset="my-digits", methods={"mine": {}, "dllp": {}}), Path("p.yaml"))
+    done = llpkit("--plugin", "mine.py", "reproduce", "p.yaml", "convergence", "--out", "r", "-q")
+    assert done == (0, "", "")
+    runs = Results.read(Path("r")).by_method("convergence")
+    assert list(runs) == ["mine", "dllp"]
+    assert [r.history["test_accuracy"] for r in runs["mine"]] == [
+        r.history["test_accuracy"] for r in runs["dllp"]
     ]
 
 
-def test_folders_that_are_only_read(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--out", "old")
-    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--out", "new", "--out", "old")
-    assert (code, out) == (0, "convergence on digits: 2 runs done, 2 before\n")
-    assert len(list(Store([Path("new")]).read())) == 2
-    assert len(list(Store([Path("old")]).read())) == 2
-
-
-def test_a_failed_run_is_told_and_ends_in_an_error(llpkit):
-    wrong = ("reproduce", "convergence", "--dataset", "digits", "--methods", "supervised")
-    code, out, err = llpkit(*wrong, "--folds", 1, "--epochs", 1, "--lr", "1e30")
-    assert code == 1
-    assert out == "convergence on digits: 0 runs done, 1 failed\n"
-    assert "failed: digits, supervised, fold 0: Diverged: epoch 1: the loss is" in err
-    [error] = Store([Path("llpkit-results")]).errors()
-    assert error["run"]["lr"] == 1e30
-
-
-def test_a_failed_run_of_a_variant_has_its_name(llpkit):
-    given = ("--dataset", "digits", "--methods", "mle-pass", "--folds", 1, "--epochs", 1)
-    code, _, err = llpkit("reproduce", "convergence", *given, "--lr", "1e30")
-    assert code == 1
-    assert "failed: digits, mle-pass, fold 0: Diverged: " in err
-
-
-def test_a_run_of_another_call_is_waited_for(llpkit):
-    store = Store([OUT])
-    only = ("--dataset", "digits", "--methods", "mle", "--folds", 2, "--epochs", 2)
-    llpkit("reproduce", "convergence", *only)
-    [first, second] = map(Run.of, store.read())
-    for run in (first, second):
-        (OUT / "records" / "convergence" / f"{run.id}.json").unlink()
-    with ExitStack() as theirs:
-        theirs.enter_context(store.claimed(first))
-        timer = threading.Timer(1.5, theirs.close)
-        timer.start()
-        code, out, err = llpkit("reproduce", "convergence", *only)
-        timer.join()
-    assert (code, out) == (0, "convergence on digits: 2 runs done\n")
-    assert "waits for runs that another call has under way: 1\n" in err
-
-
-def test_a_damaged_record_is_told_and_run_again(llpkit):
-    llpkit("reproduce", "grid", "--quick", "--methods", "mle")
-    path = sorted((OUT / "records" / "grid").glob("*.json"))[0]
-    path.write_text("{")
-    code, out, _ = llpkit("reproduce", "grid", "--quick", "--methods", "mle")
-    assert (code, out) == (0, "grid on digits: 1 run done, 1 before\n")
-    path.write_text("{")
-    code, _, err = llpkit("reproduce", "convergence", "--quick", "--methods", "mle")
-    assert code == 2
-    assert f"a damaged record is now {path}.damaged (JSONDecodeError: " in err
-    assert "the grid on digits is not finished" in err
-
-
-def test_a_dry_run_leaves_a_damaged_record_alone(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", 1)
-    path = sorted((OUT / "records" / "convergence").glob("*.json"))[0]
-    path.write_text("{")
-    code, out, _ = llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--dry-run")
-    assert code == 0
-    assert out.startswith("convergence on digits: 2 runs, 1 done\n")
-    assert path.read_text() == "{"
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "match"),
     [
-        (("converge",), "'converge' is none of grid, epoch-time, convergence, bag-size, all and"),
-        (("grid", "some.json", "--quick"), "check takes the files of records, and nothing else"),
-        (("check",), "check takes the files of records, and nothing else"),
-        (("grid", "--quick", "--lr", "0.1"), "leave out --lr and --method-option"),
-        (("convergence", "--quick", "--time-limit", "-1"), "time_limit = -1.0; give seconds from"),
-        (("all", "--quick", "--bag-sizes", "4,4"), "bag_sizes: 4 is there twice"),
-        (("convergence", "--dataset", "mnist"), "dataset = 'mnist'; known are"),
-        (("grid", "--quick", "--methods", "mle,dllp", "--methods", "mle"), "mle is there twice"),
-        (("convergence", "--methods", "mle,foo", "--quick"), "method = 'foo'; known are"),
-        (("convergence", "--folds", "12", "--quick"), "folds = '12'; give a count such as 5"),
-        (("bag-size", "--bag-sizes", "2,x", "--quick"), "--bag-sizes 2,x is no list of numbers"),
-        (("bag-size", "--dataset", "group-photos"), "group-photos has bags of its own"),
-        (("grid", "--quick", "--method-option", "refresh=pass"), "'refresh' names no method"),
-        (("grid", "--quick", "--method-option", "mle.refresh=x"), "refresh = 'x'; known are"),
-        (("convergence", "--quick", "--backend", "slurm"), "backend = 'slurm'; known are loky"),
-        (("convergence", "--dataset", "cifar10"), "cifar10 is not in"),
-        (("convergence", "--quick", "--network", "convlarge"), "network = 'convlarge'; did you"),
-        (("grid", "--quick", "--augment", "papre"), "augment = 'papre'; did you mean paper"),
-        (("convergence", "--quick", "--size", "half"), "size = 'half' is for group-photos"),
-        (("convergence", "--quick", "--epochs", "0"), "epochs = 0; give a number from 1"),
-        (("convergence", "--quick", "--jobs", "0"), "jobs = 0; give a number from 1"),
-        (("convergence", "--quick", "--held-out", "1.5"), "held_out = 1.5; give a share"),
-        (("convergence", "--quick", "--lr", "-1"), "lr = -1.0; give a positive number"),
-        (("convergence", "--quick", "--precision", "8"), "precision = '8'; known are"),
-        (("bag-size", "--bag-sizes", "0", "--quick"), "bag_sizes = 0; give a number from 1"),
+        (["digit"], "did you mean 'digits'"),
+        (
+            ["p.yaml", "grid"],
+            "'grid' is no experiment of this protocol; it has convergence and all",
+        ),
+        (["p.yaml", "--folds", "3"], "--folds = 3; give a whole number from 1 to 2"),
+        (["p.yaml", "--methods", "mel"], "did you mean 'mle'"),
+        (["p.yaml", "--time-limit", "-1"], "time_limit = -1"),
+        (["check"], "check takes a results folder"),
+        (["merge", "a"], "merge takes folders and --out"),
+        (["check", "nowhere"], "nowhere has no protocol.yaml"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_runs(llpkit, arguments, message):
-    code, out, err = llpkit("reproduce", *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert not Path("llpkit-results").exists()
-
-
-def test_folders_are_no_part_of_the_recorded_command():
-    given = ["reproduce", "grid", "--out", "a b", "--quick", "--data-dir=/there", "--out=c"]
-    assert _command(given) == "llpkit reproduce grid --quick"
-    assert _command(["report", "/home/me/one", "two", "-o", "there"]) == "llpkit report one two"
-
-
-def test_report_draws_folders_and_says_where(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", "0-0", "--out", "one")
-    llpkit("reproduce", "convergence", *SMALL, "--folds", "1-1", "--out", "two")
-    code, out, err = llpkit("report", "one", "two", "--out", "drawn")
-    assert (code, out) == (0, "drawn/report.html\n"), err
-    text = Path("drawn/report.html").read_text(encoding="utf-8")
-    assert "over 2 folds" in text
-    assert "llpkit report one two</code>" in text
-    code, _, err = llpkit("report", "three")
+def test_errors_are_plain(llpkit, protocol, arguments, match):  # noqa: ARG001
+    code, _, err = llpkit("reproduce", *arguments)
     assert code == 2
-    assert "three holds no records; give a folder of llpkit reproduce" in err
+    assert match in err
 
 
-def test_a_method_option_reaches_the_run(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--method-option", "mle.refresh=pass", "--folds", 1)
-    records = list(Store([Path("llpkit-results")]).read())
-    options = {r["run"]["method"]: r["run"]["method_options"] for r in records}
-    assert options == {"mle": {"refresh": "pass", "step": 1.0}, "dllp": {}}
-
-
-def test_options_of_a_variant_are_recorded_as_the_users(llpkit):
-    given = ("--dataset", "digits", "--methods", "mle", "--methods", "mle-pass", "--folds", 1)
-    given += ("--epochs", 2, "--method-option", "mle-pass.step=0.5")
-    code, _, err = llpkit("reproduce", "convergence", *given)
-    assert code == 0, err
-    found = {r["run"]["method_options"]["step"]: r["chosen_by"] for r in Store([OUT]).read()}
-    assert found == {1.0: "defaults", 0.5: "options"}
-    llpkit("report", OUT)
-    text = (OUT / "report" / "report.html").read_text(encoding="utf-8")
-    assert "mle-pass, step 0.5" in text
-    assert "mle against each, fold by fold" in text
-
-
-def test_the_rest_waits_for_a_grid_that_is_not_finished(llpkit):
-    code, out, err = llpkit("reproduce", "all", "--quick", "--time-limit", 0)
-    assert code == 0
-    assert out == "grid on digits: 0 runs done, 14 left for the next call\n"
-    assert "the other experiments on digits wait for its grid" in err
-
-
-def test_a_record_is_checked_by_a_second_run(llpkit):
-    llpkit("reproduce", "convergence", *SMALL, "--folds", 1, "--device", "cpu")
-    files = sorted(Path("llpkit-results/records/convergence").glob("*.json"))
-    code, out, err = llpkit("reproduce", "check", *files, "--device", "cpu")
-    assert code == 0, err
-    lines = out.splitlines()
-    assert len(lines) == 2
-    for path, line in zip(files, lines, strict=True):
-        assert line.startswith(f"{path.stem} digits, ")
-        assert line.endswith(", cpu: the same to the last digit")
-    record = json.loads(files[0].read_text())
-    record["history"]["loss"][1] += 0.25
-    files[0].write_text(json.dumps(record | {"code": "another"}))
-    code, out, _ = llpkit("reproduce", "check", files[0], "--device", "cpu")
-    assert code == 1
-    assert "largest difference 0.25, in loss of epoch 2; last accuracy " in out
-    assert out.endswith("(not as it was: source)\n")
-
-
-def test_a_check_leaves_out_runs_that_failed(llpkit):
-    only = ("--dataset", "digits", "--methods", "mle", "--folds", 1, "--epochs", 1)
-    llpkit("reproduce", "convergence", *only)
-    llpkit("reproduce", "convergence", *only, "--lr", "1e30")
-    files = sorted((OUT / "records" / "convergence").glob("*.json"))
-    [failure] = [path for path in files if path.name.endswith(".error.json")]
-    code, out, err = llpkit("reproduce", "check", *files, "--device", "cpu")
-    assert code == 0, err
-    assert len(out.splitlines()) == 1
-    assert f"{failure} is left out: it tells of a run that failed" in err
-    code, out, err = llpkit("reproduce", "check", failure)
-    assert (code, out) == (2, "")
-    assert "there is no record to check, only runs that failed" in err
-
-
-def test_a_terminal_shows_the_grid_as_it_goes(tmp_path):
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "llpkit.cli", "reproduce", "convergence", "--out", "shown"]
-    command += [*map(str, SMALL), "--folds", "1", "--epochs", "40", "--device", "cpu"]
-    terminal = os.environ | {"TERM": "xterm"}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=theirs, stdout=subprocess.PIPE, env=terminal
-    )
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        seen += part
-    os.close(ours)
-    out, _ = process.communicate(timeout=60)
-    text = seen.decode()
-    assert process.returncode == 0, text
-    assert out == b"convergence on digits: 2 runs done\n"
-    assert "2/2" in text
-    assert "accuracy %" in text
-    assert "fold 0: " in text
-    last = text[text.rindex("accuracy %") :]
-    records = list(Store([tmp_path / "shown"]).read())
-    for method in ("mle", "dllp"):
-        found = [r["final"]["accuracy"] for r in records if r["run"]["method"] == method]
-        assert f"{100 * found[0]:.1f}" in last
+def test_folds_are_a_count_a_range_or_a_list():
+    assert parse_folds("0,4,8-9", 10) == [0, 4, 8, 9]
+    for text in ("a", "", "3-", "9-3", "5-12", "11"):
+        with pytest.raises(LLPError, match="--folds"):
+            parse_folds(text, 10)

@@ -21,7 +21,7 @@ from llpkit.cli import app, main
 
 TABLE = "b,y,x,k\n" + "".join(f"{i // 3},1,{i % 7},{'uvw'[i % 3]}\n" for i in range(24))
 COLUMNS, SMALL = ("--bag", "b", "--count", "y"), ("--network", "linear", "--epochs", "1")
-PLAN = ("convergence", "--dataset", "digits", "--methods", "mle", "--folds", "1")
+PLAN = ("digits", "convergence", "--quick", "--methods", "mle", "--folds", "1")
 
 NUMBERS = ("-1", "0", "0.0", "1", "2.5", "1e999", "-1e999", "nan", "1e-320", "9" * 30, "100000")
 TEXTS = (
@@ -53,9 +53,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "fit": ("table.csv", *COLUMNS, *SMALL, "--quiet", "--force", "--out", "out"),
     "predict": ("run", "table.csv", "--out", "p.csv", "--quiet"),
     "evaluate": ("run", "table.csv"),
-    "reproduce": (*PLAN, "--epochs", "1", "--time-limit", "0", "--out", "runs", "--quiet"),
+    "reproduce": (*PLAN, "--time-limit", "0", "--out", "runs", "--quiet"),
     "report": ("results", "--out", "page"),
-    "demo": ("--quick", "--epochs", "1"),
+    "demo": ("--quick",),
     "datasets": (),
     "methods": (),
     "estimators": (),
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> None:
     (folder / "table.csv").write_text(TABLE)
     (folder / "folder").mkdir()
     (folder / "folder" / "kept.txt").write_text("mine")
-    (folder / "results" / "records").mkdir(parents=True)
+    (folder / "results").mkdir()
     data = {"table": "table.csv", "bag": "b", "count": "y"}
     (folder / "a.yaml").write_text(json.dumps({"data": data, "network": "linear", "epochs": 1}))
     with without_pages():

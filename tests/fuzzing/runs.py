@@ -1,7 +1,7 @@
 """Run directories with damage: the answer of the undamaged run, to the bit, or an LLPError.
 
 One case is one damaged copy put to one use: ``llpkit.load``, ``predict``, ``evaluate``, a resumed
-``fit``, or ``report`` on damaged records (which may leave a record out, so that it need only end
+``fit``, or ``reproduce`` on a changed protocol (which may be valid, so that it need only end
 well).
 """
 
@@ -9,7 +9,6 @@ import contextlib
 import functools
 import io
 import json
-import os
 import random
 import shutil
 import tempfile
@@ -20,14 +19,15 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import yaml
 
 import llpkit
 from fuzzing.scoring import Score, attempt, fail
 from llpkit import LLPError
 from llpkit.cli import main
+from llpkit.experiments import protocol_file
 from llpkit.training import Callback
 
-RECORDS = Path(__file__).resolve().parents[2] / "results" / "paper-again" / "records" / "bag-size"
 EPOCHS = 4
 
 
@@ -45,7 +45,7 @@ class Made:
             lines += [f"b{b},{y},{x:.3f},{k}" for x, k in rows]
         self.table.write_text("\n".join(lines) + "\n")
         columns = ["fit", str(self.table), "--bag", "b", "--count", "y", "--quiet"]
-        with patch("llpkit.runs.train.write_report", lambda *_: None):
+        with patch("llpkit.runs.train.write_protocol", lambda *_: None):
             network = ["--network", "mlp", "--epochs", "2", "--out", str(self.folder / "network")]
             assert _command([*columns, *network])[0] == 0
         for name, more in (("logistic", []), ("random-forest", ["n_estimators=3"])):
@@ -162,7 +162,7 @@ def case(rng: np.random.Generator, score: Score) -> None:
                 fail(f"another answer after damage to {what.split()[-1]}, in silence", **told)
             score.confirm()
         if rng.random() < 0.02:
-            _report(rng, Path(place), score)
+            _protocol(rng, Path(place), score)
 
 
 def _damage(rng: np.random.Generator, run: Path, base: Made) -> str:
@@ -237,31 +237,19 @@ def _changed_json(rng: np.random.Generator, value: Any) -> Any:
     return junk[rng.integers(len(junk))]
 
 
-def _report(rng: np.random.Generator, place: Path, score: Score) -> None:
-    """Records of experiments with values changed: a page, or an LLPError."""
-    if not RECORDS.is_dir():
-        return
-    folder = place / "results"
-    shutil.copytree(RECORDS, folder / "records" / RECORDS.name)
-    files = sorted((folder / "records").rglob("*.json"))
-    file = files[rng.integers(len(files))]
-    record = json.loads(file.read_text())
-    changed = record
+def _protocol(rng: np.random.Generator, place: Path, score: Score) -> None:
+    """A protocol with values changed: its runs are listed, or an LLPError."""
+    values = protocol_file.load(("bird-cat", "digits")[rng.integers(2)]).to_dict()
+    changed = values
     for _ in range(int(rng.integers(1, 4))):
         changed = _changed_json(rng, changed)
-    file.write_text(json.dumps(changed))
-    told = {"use": "report", "record": file.name, "changed": _difference(record, changed)}
-    before = os.environ.get("LLPKIT_DATA")
-    os.environ["LLPKIT_DATA"] = str(place / "no-data")
-    try:
-        found, _ = attempt(
-            lambda: _command(["report", str(folder), "--out", str(place / "page")]), **told
-        )
-    finally:
-        if before is None:
-            del os.environ["LLPKIT_DATA"]
-        else:
-            os.environ["LLPKIT_DATA"] = before
+    file = place / "protocol.yaml"
+    file.write_text(yaml.safe_dump(changed))
+    told = {"use": "reproduce", "changed": _difference(values, changed)}
+    out = str(place / "results")
+    found, _ = attempt(
+        lambda: _command(["reproduce", str(file), "--dry-run", "--out", out]), **told
+    )
     if found is None:
         score.refuse()
         return

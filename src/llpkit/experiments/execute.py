@@ -15,11 +15,12 @@ from typing import Any, Protocol
 from llpkit._device import device_of
 from llpkit._files import locked
 from llpkit._validation import number, one_of, whole
+from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, run_parallel
-from llpkit.experiments.plan import methods_of, plan
+from llpkit.experiments.plan import check_experiments, methods_of, plan
 from llpkit.experiments.records import RUNS, Record, read_run
 from llpkit.experiments.results import Results, begin, pack
-from llpkit.experiments.run import Run, Worker, carry_out, divide, load
+from llpkit.experiments.run import Run, Worker, carry_out, load
 from llpkit.experiments.search import known_runs, search
 
 _POLL = 0.5
@@ -87,6 +88,7 @@ def reproduce(
     """
     one_of("backend", backend, BACKENDS)
     whole("jobs", worker.jobs)
+    check_experiments(worker.protocol, experiments)
     if backend == "loky":  # a cluster has devices of its own
         device_of(worker.device)
     found = {}
@@ -172,7 +174,12 @@ def _check_data(runs: Sequence[Run], worker: Worker) -> None:
     """An error before any run where the data are missing or have too few bags."""
     for size in dict.fromkeys(run.bag_size for run in runs):
         data, _ = load(worker.protocol, worker.data_dir, size)
-        divide(worker.protocol, data.bags, 0)
+        if len(data.bags) < worker.protocol.folds:
+            bags = f"{len(data.bags)} bags" + (f" of {size}" if size else "")
+            raise LLPError(
+                f"{data.name} has {bags}, too few for {worker.protocol.folds} folds; use smaller "
+                "bags or fewer folds"
+            )
 
 
 class _Watcher:

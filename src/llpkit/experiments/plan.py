@@ -24,9 +24,7 @@ def plan(
     Of a grid, as far as its records reach. Each turn of timed runs begins with another method.
     """
     protocol = results.protocol
-    one_of("experiment", experiment, EXPERIMENTS)
-    if experiment not in protocol.experiments:
-        raise LLPError(f"the protocol {protocol.title!r} has no {experiment}; add it to its file")
+    check_experiments(protocol, [experiment])
     names = methods_of(protocol, methods)
     if experiment == "grid":
         known = known_runs(results)
@@ -49,6 +47,14 @@ def plan(
         for fold, size in itertools.product(folds, sizes)
         for name in (turns[fold % len(turns)] if experiment == "epoch-time" else names)
     ]
+
+
+def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:
+    """An error for an experiment that a protocol does not have."""
+    for name in experiments:
+        one_of("experiment", name, EXPERIMENTS)
+        if name not in protocol.experiments:
+            raise LLPError(f"the protocol {protocol.title!r} has no {name}; add it to its file")
 
 
 def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:

@@ -1,0 +1,163 @@
+"""Results folders: packing, merging, and records that do not belong."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from experiments.conftest import record, small
+from llpkit.errors import LLPError
+from llpkit.experiments import Results
+from llpkit.experiments import results as results_module
+from llpkit.experiments.protocol_file import write
+from llpkit.experiments.records import write_run
+from llpkit.experiments.results import begin, merge, pack
+
+FOLDER = Path("results")
+
+
+@pytest.fixture(autouse=True)
+def _folder():
+    begin(FOLDER, small())
+
+
+def files(folder: Path = FOLDER) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+
+
+def test_packing_keeps_every_value_and_is_idempotent():
+    kept = [record(method, fold, [0.5, 0.75]) for method in ("mle", "dllp") for fold in (0, 1)]
+    kept[0] = replace(
+        kept[0],
+        selected={"epoch": 1, "accuracy": 0.5},
+        examples=[{"bag": "a", "probability": [0.25]}],
+        recipe={**kept[0].recipe, "method_options": {}},
+    )
+    for each in kept:
+        write_run(FOLDER, each)
+    before = Results.read(FOLDER)
+    pack(FOLDER)
+    assert files() == ["convergence.parquet", "protocol.yaml"]
+    packed = (FOLDER / "convergence.parquet").read_bytes()
+    assert Results.read(FOLDER) == before
+    pack(FOLDER)
+    assert (FOLDER / "convergence.parquet").read_bytes() == packed
+    assert {r.id for r in before.records["convergence"]} == {r.id for r in kept}
+    table = pyarrow.parquet.read_table(FOLDER / "convergence.parquet")
+    assert table["final.accuracy"].to_pylist() == [0.75] * 4
+    assert table["history.test_accuracy"].to_pylist() == [[0.5, 0.75]] * 4
+
+
+def test_a_kill_while_packing_loses_and_doubles_nothing(monkeypatch):
+    for fold in (0, 1):
+        write_run(FOLDER, record("mle", fold, [0.5]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            pack(FOLDER)
+    assert len(files()) == 4  # packed, and the small files are still there
+    assert len(Results.read(FOLDER).records["convergence"]) == 2
+    pack(FOLDER)
+    assert files() == ["convergence.parquet", "protocol.yaml"]
+    assert len(Results.read(FOLDER).records["convergence"]) == 2
+
+
+def test_a_success_takes_the_place_of_a_failure():
+    failed = replace(record("mle", 0, [0.5]), error="OSError: gone", data=None, history={})
+    write_run(FOLDER, failed)
+    found = pack(FOLDER)
+    assert [each.error for each in found.failures] == ["OSError: gone"]
+    assert found.ids == set()
+    write_run(FOLDER, record("mle", 0, [0.5]))
+    found = pack(FOLDER)
+    assert (len(found.failures), len(found.ids)) == (0, 1)
+    write_run(FOLDER, failed)
+    assert pack(FOLDER).failures == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"recipe": {"augment": "paper"}}, "augment = 'paper', but protocol.yaml has None"),
+        ({"recipe": {"epochs": 3}}, "epochs = 3, but protocol.yaml has 2"),
+        ({"experiment": "grid"}, "protocol.yaml has no grid"),
+        ({"bag_size": 4}, "protocol.yaml has no bags of 4"),
+    ],
+)
+def test_a_record_of_another_protocol_is_refused(changes, match):
+    write_run(FOLDER, record("mle", 0, [0.5], **changes))
+    with pytest.raises(LLPError, match=match):
+        Results.read(FOLDER)
+
+
+def test_records_that_differ_among_themselves_are_refused():
+    first, other = record("mle", 0, [0.5]), record("mle", 1, [0.5])
+    write_run(FOLDER, first)
+    path = write_run(FOLDER, replace(other, data=replace(other.data, sha256="1" * 64)))
+    with pytest.raises(LLPError, match="the checksum of the data is 1111"):
+        Results.read(FOLDER)
+    path.unlink()
+    write_run(FOLDER, replace(other, recipe={**other.recipe, "lr": 0.5}))
+    with pytest.raises(LLPError, match=r"the recipe is .*'lr': 0\.5"):
+        Results.read(FOLDER)
+
+
+def test_times_of_two_machines_are_refused():
+    folder = Path("timed")
+    protocol = small(times={"epochs": 4})
+    begin(folder, protocol)
+    for fold, name in enumerate(("slow", "fast")):
+        about = {"device": "cpu", "hardware": {"processor": name, "threads": 1}}
+        timed = record("mle", fold, [0.5], protocol, "epoch-time", environment=about)
+        write_run(folder, timed)
+    with pytest.raises(LLPError, match=r"the machine is (slow|fast)"):
+        Results.read(folder)
+
+
+def test_a_folder_keeps_its_protocol():
+    assert begin(FOLDER, replace(small(), title="Another title")).protocol.title == "Small"
+    with pytest.raises(LLPError, match=r"another protocol \(folds is 2 there and 3 here\)"):
+        begin(FOLDER, small(folds=3))
+    Path("mine").mkdir()
+    Path("mine", "thesis.txt").touch()
+    with pytest.raises(LLPError, match=r"mine has no protocol\.yaml and is not empty"):
+        begin(Path("mine"), small())
+
+
+def test_folders_of_two_machines_merge():
+    for folder, fold in (("one", 0), ("two", 1), ("two", 0)):
+        begin(Path(folder), small())
+        write_run(Path(folder), record("mle", fold, [0.5 + 0.1 * (folder == "one")]))
+    merged = merge(Path("both"), [Path("one"), Path("two")])
+    found = {r.fold: r.final["accuracy"] for r in merged.records["convergence"]}
+    assert found == {0: 0.6, 1: 0.5}
+    assert merge(Path("both"), [Path("two")]) == merged
+    begin(Path("other"), small(folds=3))
+    with pytest.raises(LLPError, match="another protocol"):
+        merge(Path("both"), [Path("other")])
+
+
+def test_damaged_files_are_named():
+    (FOLDER / "runs").mkdir()
+    small_file = FOLDER / "runs" / "0123.json"
+    small_file.write_text("{")
+    with pytest.raises(LLPError, match=r"0123\.json is not a record"):
+        Results.read(FOLDER)
+    small_file.unlink()
+    (FOLDER / "grid.parquet").write_bytes(b"PAR1")
+    with pytest.raises(LLPError, match=r"grid\.parquet is not a file of records"):
+        Results.read(FOLDER)
+    with pytest.raises(LLPError, match=r"nowhere has no protocol\.yaml"):
+        Results.read(Path("nowhere"))
+
+
+def test_settings_that_are_newer_than_a_record_have_their_defaults(monkeypatch):
+    made = record("mle", 0, [0.5])
+    older = {key: value for key, value in made.recipe.items() if key != "patience"}
+    write_run(FOLDER, replace(made, recipe=older))
+    [found] = Results.read(FOLDER).records["convergence"]
+    assert found.id == made.id
+    monkeypatch.setattr(results_module, "METHODS", {})  # a plugin's method, without the plugin
+    write(small(), FOLDER / "protocol.yaml")
+    assert len(Results.read(FOLDER).records["convergence"]) == 1

@@ -1,0 +1,50 @@
+"""The tables in README.md and docs/reproduce.md are what the records in results/ say."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from llpkit.experiments import Results, load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables_tool", ROOT / "tools" / "tables.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+def test_tables_are_current(tables, page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert tables.current(text) == text, "run: make tables"
+
+
+def test_every_table_is_on_a_page_and_a_changed_number_is_noticed(tables):
+    text = "".join((ROOT / page).read_text(encoding="utf-8") for page in tables.PAGES)
+    assert {name for _, name in tables.MARKER.findall(text)} == set(tables.TABLES)
+    changed = text.replace("| 93.7 ± 0.5 (10) |", "| 93.8 ± 0.5 (10) |")
+    assert changed != text
+    assert tables.current(changed) == text
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in ROOT.glob("results/*/protocol.yaml"))
+)
+def test_committed_results_are_packed_and_of_one_protocol(folder):
+    found = Results.read(folder)
+    assert found.failures == []
+    assert sum(map(len, found.records.values()))
+    assert not (folder / "runs").exists()
+
+
+def test_presets_are_those_of_the_committed_results():
+    for name in ("bird-cat", "group-photos"):
+        assert load(name) == Results.read(ROOT / "results" / name).protocol

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from run_page import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +59,8 @@ def test_blocks_of_a_page_share_names_and_a_folder(tmp_path: Path):
     page.write_text(
         "```python\n# mine.py\nx = 2\n```\n\n```python\nfrom mine import x\ny = x + 1\n```\n"
         "```sh\ncat mine.py\n```\n\n```text\n# mine.py\nx = ...\n```\n"
-        "<!-- not run: wrong -->\n```python\n1 / 0\n```\n```python\nprint(y)\n```\n\n```text\n3\n```\n",
+        "<!-- not run: wrong -->\n```python\n1 / 0\n```\n"
+        "```python\nprint(y)\n```\n\n```text\n3\n```\n",
         "utf-8",
     )
     done = run_page(page, tmp_path)

@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ class Block(NamedTuple):
 def blocks(page: str) -> Iterator[Block]:
     """The blocks of a page that are to be run."""
     fences = list(FENCE.finditer(page))
-    for fence, after in zip(fences, [*fences[1:], None], strict=True):
+    for fence, after in zip_longest(fences, fences[1:]):
         language, before = fence["language"], page[: fence.start()]
         if language == "text" or language.startswith(SPHINX) or NOT_RUN.search(before):
             continue

@@ -12,6 +12,8 @@ from run_page import blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLOW = ("command-line.md", "reproduce.md")
+"""Pages of many commands, each of which imports torch anew; the README has some of them too."""
 RUNNER = ROOT / "tests" / "run_page.py"
 
 
@@ -27,9 +29,14 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if any(blocks(page.read_text("utf-8")))], ids=lambda p: p.name
-)
+def pages_with_code():
+    for page in PAGES:
+        if any(blocks(page.read_text("utf-8"))):
+            slow = [pytest.mark.slow] if page.name in SLOW else []
+            yield pytest.param(page, id=page.name, marks=slow)
+
+
+@pytest.mark.parametrize("page", pages_with_code())
 def test_code_blocks_run(page: Path, tmp_path: Path):
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stderr

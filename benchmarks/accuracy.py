@@ -27,7 +27,7 @@ import llpkit
 from llpkit import methods
 from llpkit.datasets import DataSet, load
 from llpkit.evaluation import accuracy
-from llpkit.training import _fit
+from llpkit.training import fitting
 
 FOLDS = 10
 ARMS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "no graph": {"cuda_graph": False},
     "no graph, batches of any shape": {"ragged": True},
     "compiled": {"compile": True},
-    "E-step by a pass": {"method_options": {"refresh": "pass"}},
+    "E-step by a pass": {"method": "mle-pass"},
 }
 METHODS = {
     "supervised": ("float32", "no graph, batches of any shape"),
@@ -56,13 +56,13 @@ def data(name: str) -> DataSet:
 @contextmanager
 def shapes(ragged: bool) -> Iterator[None]:
     """Batches as they come, where that is wanted."""
-    usual: Callable[..., bool] = _fit._fixed
+    usual: Callable[..., bool] = fitting._paddable
     if ragged:
-        _fit._fixed = lambda *_: False  # type: ignore[assignment]
+        fitting._paddable = lambda *_: False  # type: ignore[assignment]
     try:
         yield
     finally:
-        _fit._fixed = usual  # type: ignore[assignment]
+        fitting._paddable = usual  # type: ignore[assignment]
 
 
 def one(key: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def one(key: dict[str, Any]) -> dict[str, Any]:
             methods.METHODS[method].network_name or network,
             train,
             source.inputs,
-            method,
+            options.pop("method", method),
             epochs=epochs,
             labels=source.truth if method == "supervised" else None,
             augment="paper" if device == "cuda" else None,

@@ -290,9 +290,9 @@ def _goes_on(
 
 def _finished(folder: Path) -> bool:
     """Whether a killed run lacks its name alone."""
-    from llpkit.runs import Place
+    from llpkit.runs import RunFolder
 
-    return Place(folder / "run").finished
+    return RunFolder(folder / "run").finished
 
 
 def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int]:
@@ -376,7 +376,8 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import Figure, Page, write_page
 
-    names = "cli runs experiments cli.progress runs.estimator_page runs.network_page"
+    names = "cli cli.progress runs experiments training.fitting"
+    names += " runs.estimator_page runs.network_page"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):

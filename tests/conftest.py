@@ -1,5 +1,7 @@
 import os
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -19,5 +21,30 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers share the cores already
 
 
+collect_ignore = ["own_parts.py"]  # a plugin: importing it registers what is in it
+
+
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # what a test draws without a generator of its own is the same every time
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten after it."""
+    from llpkit import augment, datasets, estimators, methods, networks, plugins
+
+    monkeypatch.setattr(plugins, "_loaded", {})
+    for registry in (
+        methods.METHODS,
+        networks.NETWORKS,
+        datasets.DATASETS,
+        augment.AUGMENTATIONS,
+        estimators.ESTIMATORS,
+    ):
+        monkeypatch.setattr(registry, "_entries", dict(registry))
+
+
+@pytest.fixture
+def own_parts(registries: None) -> Path:  # noqa: ARG001
+    """A plugin, to be loaded: what it registers is forgotten after the test."""
+    return Path(__file__).with_name("own_parts.py")

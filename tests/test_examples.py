@@ -8,8 +8,6 @@ from types import ModuleType
 import pytest
 import torch
 
-from llpkit.methods import METHODS
-
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
@@ -69,13 +67,9 @@ def test_imprecise_counts():
     assert min(found.values()) > 0.8
 
 
-def test_your_own_method(monkeypatch):
-    monkeypatch.setattr("llpkit.methods.METHODS", METHODS)
-    module = load("05_your_own_method")
-    try:
-        found = module.main(epochs=3, seeds=1)
-    finally:
-        METHODS.pop(module.SquaredError.key, None)
+@pytest.mark.usefixtures("registries")
+def test_your_own_method():
+    found = load("05_your_own_method").main(epochs=3, seeds=1)
     assert set(found) == {"squared-error", "mle"}
     assert min(found.values()) > 0.6
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from llpkit.likelihood import Evidence, log_prob
-from llpkit.losses import ROUNDING, count_loss, normal_loss, proportion_loss
+from llpkit.losses import DEQUANTISATION, count_loss, normal_loss, proportion_loss
 
 OFFSETS = torch.tensor([0, 3, 3, 8])
 COUNTS = torch.tensor([1, 0, 4])
@@ -22,7 +22,7 @@ def test_count_loss_is_minus_the_log_likelihood():
 def test_normal_loss_is_the_density_with_the_count_s_moments():
     for b in (0, 2):
         p = LOGITS[OFFSETS[b] : OFFSETS[b + 1]].sigmoid()
-        deviation = math.sqrt(float((p * (1 - p)).sum()) + ROUNDING)
+        deviation = math.sqrt(float((p * (1 - p)).sum()) + DEQUANTISATION)
         normal = torch.distributions.Normal(p.sum(), deviation)
         value = normal_loss(LOGITS, COUNTS, OFFSETS)[b]
         torch.testing.assert_close(value, -normal.log_prob(COUNTS[b].double()))
@@ -30,7 +30,7 @@ def test_normal_loss_is_the_density_with_the_count_s_moments():
 
 def test_normal_loss_of_classes_is_the_joint_density():
     p = CLASS_LOGITS[3:].softmax(1)[:, :2]
-    covariance = torch.diag(p.sum(0)) - p.T @ p + ROUNDING * torch.eye(2)
+    covariance = torch.diag(p.sum(0)) - p.T @ p + DEQUANTISATION * torch.eye(2)
     normal = torch.distributions.MultivariateNormal(p.sum(0), covariance)
     value = normal_loss(CLASS_LOGITS, CLASS_COUNTS, OFFSETS)[2]
     torch.testing.assert_close(value, -normal.log_prob(CLASS_COUNTS[2, :2].double()))

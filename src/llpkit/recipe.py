@@ -68,7 +68,9 @@ def flag(place: str, value: Any) -> bool:
 
 
 def _resident(place: str, value: Any) -> bool | str:
-    return value if isinstance(value, bool) else one_of(place, value, ["auto"])
+    if isinstance(value, bool | str) and value in (True, False, "auto"):
+        return value
+    raise LLPError(f"{place} = {value!r}; give true, false or auto")
 
 
 def _measure(place: str, value: Any) -> str:

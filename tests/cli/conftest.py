@@ -41,6 +41,18 @@ def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     torch.set_num_threads(threads)
 
 
+@pytest.fixture
+def figures() -> None:
+    """For tests that want real figures."""
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take nine tenths of a short run's time, and few tests look at them."""
+    if "figures" not in request.fixturenames:
+        monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure" * 500)
+
+
 def write_survey(path: Path, bags: int = 30, seed: int = 0) -> Path:
     """Bags of people, the number of yes in each, a number and a category of everyone."""
     draw = random.Random(seed)

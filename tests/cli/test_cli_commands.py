@@ -8,12 +8,19 @@ import pytest
 import torch
 
 import llpkit as package
-from llpkit import cli
-from llpkit.config import Config, Data
+from llpkit.cli.options import OPTIONS
 from llpkit.datasets import DATASETS
+from llpkit.estimators import ESTIMATORS
 from llpkit.methods import METHODS
+from llpkit.networks import NETWORKS
 
-COMMANDS = ("demo", "fit", "predict", "evaluate", "datasets", "methods")
+LISTS = {
+    "datasets": DATASETS,
+    "methods": METHODS,
+    "networks": NETWORKS,
+    "estimators": ESTIMATORS,
+}
+COMMANDS = ("demo", "fit", "predict", "evaluate", *LISTS)
 
 
 def test_version(llpkit):
@@ -34,15 +41,9 @@ def test_help_of_a_command_has_examples(llpkit, command):
     assert f"llpkit {command} " in done.out
 
 
-def test_every_setting_is_an_option():
-    paths = {setting.path for setting in cli.SETTINGS}
-    expected = {name for name in Config.model_fields if name != "data"}
-    assert paths == expected | {f"data.{name}" for name in Data.model_fields}
-
-
-def test_settings_of_options_are_named_in_the_help(llpkit):
+def test_every_option_is_named_in_the_help(llpkit):
     done = llpkit("fit", "--help")
-    assert [s.name for s in cli.SETTINGS if s.name not in done.out] == []
+    assert [option.name for option in OPTIONS if option.name not in done.out] == []
 
 
 def test_no_arguments_show_the_help(llpkit):
@@ -66,18 +67,17 @@ def test_usage_errors(llpkit, arguments, message):
     assert "Traceback" not in done.err
 
 
-def test_methods_are_listed(llpkit):
-    done = llpkit("methods")
+@pytest.mark.parametrize("command", list(LISTS))
+def test_names_are_listed(llpkit, command):
+    done = llpkit(command)
     assert done.code == 0
-    for key in METHODS:
-        assert key in done.out
+    assert [name for name in LISTS[command] if name not in done.out] == []
 
 
 def test_datasets_are_listed_with_where_to_get_them(llpkit):
     done = llpkit("datasets")
     assert done.code == 0
     words = " ".join(done.out.split())
-    assert all(name in words for name in DATASETS)
     assert "no-data" in words
     assert "cifar" in words
     for name, answer in (("digits", "yes"), ("cifar10", "no"), ("group-photos", "no")):

@@ -42,6 +42,8 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.usefixtures("figures")
+@pytest.mark.usefixtures("figures")
 def test_boosting_without_labels(llpkit, people, tmp_path):
     features = ("--features", "age", "--features", "noise", "--features", "region")
     options = ("--estimator", "hist-gradient-boosting", "--estimator-option", "max_iter=3")
@@ -161,7 +163,7 @@ def test_a_configuration_names_an_estimator(llpkit, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean logistic?"),
+        (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean 'logistic'?"),
         (("--estimator", "logistic", "--epochs", "3"), "--epochs goes with a network"),
         (("--estimator", "logistic", "--network", "mlp"), "--network goes with a network"),
         (("--estimator-option", "C=1"), "--estimator-option goes with an estimator; name one"),

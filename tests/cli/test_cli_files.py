@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,6 @@ SYNTHETIC = (
     *("fit", "--dataset", "synthetic", "--data-option", "rows=60", "--network", "linear"),
     *("--epochs", "3", "--threads", "1", "--quiet"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _no_figures(monkeypatch):
-    """Figures take nine tenths of a short run's time, and nothing here depends on them."""
-    monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure" * 500)
 
 
 @pytest.fixture
@@ -49,7 +44,7 @@ def watched(monkeypatch):
         def progress(*_):
             yield [callback]
 
-        monkeypatch.setattr("llpkit.cli.fit_progress", progress)
+        monkeypatch.setattr(import_module("llpkit.cli.fit"), "fit_progress", progress)
 
     return watch
 

@@ -31,6 +31,7 @@ def same_weights(one: Path, other: Path) -> bool:
 # The run directory
 
 
+@pytest.mark.usefixtures("figures")
 def test_a_run_directory_holds_everything(llpkit):
     done = llpkit(
         *("fit", "--dataset", "digits", "--epochs", 2, "--test-fraction", 0.2, "--seed", 5),
@@ -204,7 +205,7 @@ def test_interrupted_it_says_how_to_go_on():
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"stopped; go on with: llpkit {shlex.join(arguments)} --resume" in err
+    assert f"stopped; continue with: llpkit {shlex.join(arguments)} --resume" in err
     assert "Traceback" not in err
 
 
@@ -345,12 +346,12 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--features", "salary"], "has no column 'salary'"),
         (["--label", "region"], "is not a class; give negative, positive or 0 to 1"),
         (["--class-name", "a"], "--class-name = "),
-        (["--method", "mlee"], "--method = 'mlee'; did you mean mle?"),
-        (["--method-option", "refresh"], "'refresh' is not KEY=VALUE"),
-        (["--method-option", "refresh=now"], "refresh = 'now'"),
-        (["--method-option", "speed=3"], "has no option 'speed'; known are refresh, step"),
+        (["--method", "mlee"], "--method = 'mlee'; did you mean 'mle'?"),
+        (["--method-option", "step"], "'step' is not KEY=VALUE"),
+        (["--method-option", "step=now"], "step = 'now'; give a number"),
+        (["--method-option", "speed=3"], "has no option 'speed'; known are step, "),
         (["--network", "small-cnn"], "takes images"),
-        (["--epochs", "ten"], "--epochs = 'ten' should be a valid integer"),
+        (["--epochs", "ten"], "--epochs = 'ten'; give a whole number from 1"),
         (["--device", "cuda:77"], "cuda"),
         (["--device", "abacus"], "device = 'abacus'"),
         (["--held-out", "0.001"], "leaves a part without bags"),
@@ -382,7 +383,7 @@ def test_supervised_without_labels(llpkit, survey):
         (["none.csv", "--bag", "b", "--count", "c"], "none.csv does not exist"),
         (["none.yaml"], "none.yaml does not exist"),
         ([], "Name a dataset or a table"),
-        (["--dataset", "cifar"], "did you mean cifar10?"),
+        (["--dataset", "cifar"], "did you mean 'cifar10'?"),
         (["--dataset", "cifar10"], "cifar10 is not in "),
         (["--dataset", "group-photos"], "Put it there: "),
         (["--dataset", "digits", "--data-option", "classes=7"], "classes = 7; give 2, or 10"),
@@ -417,6 +418,6 @@ def test_a_bad_configuration_from_outside():
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
         "2 settings are wrong:",
-        "  epoch is not known; did you mean epochs?",
-        "  methode is not known; did you mean method?",
+        "  epoch is unknown; did you mean 'epochs'?",
+        "  methode is unknown; did you mean 'method'?",
     ]

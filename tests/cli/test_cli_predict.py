@@ -149,7 +149,7 @@ def test_a_second_table_of_counts(llpkit, survey):
     [
         (["none", "survey.csv", "--out", "p.csv"], "none is not a run directory"),
         (["run", "none.csv", "--out", "p.csv"], "none.csv does not exist"),
-        (["run", "digit", "--out", "p.csv"], "did you mean digits?"),
+        (["run", "digit", "--out", "p.csv"], "did you mean 'digits'?"),
         (["run", "survey.csv", "--out", "p.txt"], "p.txt is neither .csv nor .parquet"),
         (["run", "survey.csv", "--out", "no/p.csv"], "there is no folder no to write p.csv to"),
         (["run", "survey.csv", "--out", "survey.csv"], "survey.csv would overwrite "),
@@ -243,7 +243,7 @@ def test_a_pickle_in_place_of_the_checkpoint_is_refused(llpkit, fit_survey, monk
     Path(".run.llpkit/work/checkpoint.pt").write_bytes(pickle.dumps(Attack()))
     done = llpkit("fit", "--resume", "--out", "run")
     assert done.code == 2
-    assert "not a checkpoint that can be read" in done.err
+    assert "cannot be read as a checkpoint" in done.err
     assert not Path("attacked").exists()
 
 

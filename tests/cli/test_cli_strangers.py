@@ -47,12 +47,6 @@ def in_time(code: str, *arguments: object, seconds: float = 120) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 
-@pytest.fixture
-def no_figures(monkeypatch):
-    """Figures take nine tenths of a short run's time."""
-    monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure")
-
-
 # The terminal
 
 ESCAPE = "\x1b[31mred\x9b2J\u202e"
@@ -110,7 +104,7 @@ def test_a_configuration_refers_to_nothing_and_has_a_limit(llpkit, monkeypatch):
     monkeypatch.setenv("LLPKIT_MAX_CONFIG", "9")
     assert "LLPKIT_MAX_CONFIG" in llpkit("fit", "c.yaml").err
     monkeypatch.setenv("LLPKIT_MAX_CONFIG", "99")
-    assert "did you mean epochs" in llpkit("fit", "c.yaml").err
+    assert "did you mean 'epochs'" in llpkit("fit", "c.yaml").err
     monkeypatch.setenv("LLPKIT_MAX_CONFIG", "many")
     assert "whole number" in llpkit("fit", "c.yaml").err
 
@@ -235,7 +229,7 @@ def test_a_bomb_is_refused_before_it_is_in_memory(kind, monkeypatch):
         from pathlib import Path
         import pyarrow.parquet
         from llpkit import LLPError
-        from llpkit.datasets import Table
+        from llpkit.tables import Table
         status = Path("/proc/self/status")  # getrusage begins with the peak of the parent
         peak = lambda: 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", status.read_text())[1])
         before = peak()
@@ -275,14 +269,14 @@ def test_nothing_waits_for_a_pipe():
         import llpkit
         from llpkit import config, datasets, estimators
         from llpkit.datasets.files import members
-from llpkit.tables import Table
+        from llpkit.tables import Table
         calls = [
             lambda: datasets.load("image-table", table="photos.csv", bag="bag", count="n",
                                   image="image", skip_bad=True),
             lambda: datasets.ImageFiles(["pipe"]),
-            lambda: datasets.Table.read("pipe"),
+            lambda: Table.read("pipe"),
             lambda: datasets.load("feature-table", table="table.csv", bag="bag", count="n",
-                                  counts="pipe"),
+                                  counts_table="pipe"),
             lambda: config.read(Path("pipe")),
             lambda: list(members(Path("pipe"), lambda _: True)),
             lambda: datasets.load("group-photos", source="pipe"),
@@ -298,7 +292,6 @@ from llpkit.tables import Table
     assert done.stdout.split() == ["refused"] * 8, done.stderr
 
 
-@pytest.mark.usefixtures("no_figures")
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
 def test_no_reader_of_a_run_waits_for_a_pipe(fitted, llpkit, survey):
     """Whichever of its files is one; nor does that of a checkpoint or of a record."""
@@ -467,7 +460,6 @@ def test_what_load_will_refuse_is_told_by_save(tmp_path):
     assert estimators.load(tmp_path / "n.skops", trusted=[name]).predict(X).shape == (40,)
 
 
-@pytest.mark.usefixtures("no_figures")
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_a_lightgbm_run_of_one_s_own_is_finished_after_a_kill(llpkit, survey, monkeypatch):
     pytest.importorskip("lightgbm")

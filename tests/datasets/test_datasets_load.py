@@ -86,9 +86,8 @@ def test_refusals(name, options, message):
     assert message in str(error.value)
 
 
-def test_register(monkeypatch):
-    monkeypatch.setattr(DATASETS, "_entries", dict(DATASETS))
-
+@pytest.mark.usefixtures("registries")
+def test_register():
     @datasets.register("coins", summary="a coin, tossed", files=("coins.txt",))
     def coins(*, bag_size=None, seed=0, tosses=10):
         labels = torch.arange(tosses) % 2

@@ -110,7 +110,7 @@ def _option(rng: Random, option: Any) -> list[str]:
         return [flag]
     value = rng.choice(JUNK)
     if (option.metavar or "").endswith("KEY=VALUE") and rng.random() < 0.8:
-        keys = ("a", "mle.step", "mle.refresh", "step", "refresh", "likelihood", "classes", "split")
+        keys = ("a", "mle.step", "step", "approximation", "floor", "classes", "split")
         value = f"{rng.choice(keys)}={value}"
     return [flag, value]
 

@@ -46,8 +46,9 @@ def design(x, bags):
 def test_em_with_full_m_steps_never_lowers_the_bag_likelihood():
     x, _, bags = linear_toy()
     X = design(x, bags)
-    method = methods.make("mle", {"refresh": "pass"})
-    method.prepare(methods.Task(bags, None, (3,), None, 32, torch.device("cpu"), 1e-2))
+    method = methods.make("mle-pass")
+    task = methods.Task(bags, None, (3,), None, 32, torch.device("cpu"), 1e-2)
+    method.prepare(task, nn.Linear(3, 1))
     everything = methods.Batch(X, torch.arange(len(X)))
     w = torch.zeros(4, dtype=torch.float64)
     values = []
@@ -91,7 +92,7 @@ def test_over_relaxed_em_reaches_the_same_optimum_sooner():
 
     def losses(step):
         method = methods.make("mle", {"step": step})
-        method.prepare(task)
+        method.prepare(task, nn.Linear(3, 1))
         w, found = torch.zeros(4, dtype=torch.float64), []
         for _ in range(60):
             w = minimise(lambda w: method.loss(X @ w, everything), w, steps=50)
@@ -116,7 +117,8 @@ def test_over_relaxed_em_reaches_the_same_optimum_sooner():
 def test_mle_starts_at_the_bag_proportions():
     bags = llpkit.Bags([0, 4, 6], [1, 2])
     method = methods.make("mle")
-    method.prepare(methods.Task(bags, None, (1,), None, 8, torch.device("cpu"), 1e-3))
+    task = methods.Task(bags, None, (1,), None, 8, torch.device("cpu"), 1e-3)
+    method.prepare(task, nn.Linear(1, 1))
     torch.testing.assert_close(method.targets, torch.tensor([0.25] * 4 + [1.0] * 2))
 
 
@@ -126,54 +128,51 @@ def test_both_e_steps_learn_digits_alike():
     truth = torch.tensor(digits.target) % 2
     bags = llpkit.random_bags(truth[:1200], (1, 12), generator=0)
     scores = {}
-    for refresh in ("running", "pass"):
+    for key in ("mle", "mle-pass"):
         model = llpkit.fit(
-            "mlp", bags, x[:1200], "mle", epochs=40, lr=3e-3, batch_size=64,
-            method_options={"refresh": refresh}, progress=False,
-        )  # fmt: skip
-        scores[refresh] = float((model.predict(x[1200:]) == truth[1200:]).float().mean())
+            "mlp", bags, x[:1200], key, epochs=40, lr=3e-3, batch_size=64, progress=False
+        )
+        scores[key] = float((model.predict(x[1200:]) == truth[1200:]).float().mean())
     assert min(scores.values()) > 0.9
-    assert abs(scores["running"] - scores["pass"]) < 0.03
+    assert abs(scores["mle"] - scores["mle-pass"]) < 0.03
 
 
 def test_unknown_methods_and_options_are_refused_with_the_nearest():
-    with pytest.raises(LLPError, match='did you mean "amle"'):
+    with pytest.raises(LLPError, match="there is no method 'amlee'; did you mean 'amle'"):
         methods.make("amlee")
-    with pytest.raises(LLPError, match="known are supervised, mle, direct, amle, dllp, llp-gan"):
+    with pytest.raises(LLPError, match=f"known are {', '.join(METHODS)}"):
         methods.make("???")
-    with pytest.raises(LLPError, match='"mle" has no option \'refesh\'; did you mean "refresh"'):
-        methods.make("mle", {"refesh": "pass"})
-    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; known are refresh, step"):
+    with pytest.raises(LLPError, match="\"mle\" has no option 'stepp'; did you mean 'step'"):
+        methods.make("mle", {"stepp": 1})
+    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; known are step, approx"):
         methods.make("mle", {"foo": 1})
     with pytest.raises(LLPError, match="\"supervised\" has no option 'foo'; it takes none"):
         methods.make("supervised", {"foo": 1})
-    with pytest.raises(LLPError, match="refresh = 'sometimes'; known are running, pass"):
-        methods.make("mle", {"refresh": "sometimes"})
-    with pytest.raises(LLPError, match=r"step = 3; give a number above 0, up to 2; 1 is EM"):
+    with pytest.raises(LLPError, match="step = 3; give a number above 0 and up to 2"):
         methods.make("mle", {"step": 3})
+    with pytest.raises(LLPError, match="floor = 0; give a number above 0"):
+        methods.make("amle", {"floor": 0})
     with pytest.raises(LLPError, match="weight = 0"):
         methods.make("llp-gan", {"weight": 0})
-    with pytest.raises(LLPError, match="go with a method's key"):
-        methods.make(methods.make("mle"), {"refresh": "pass"})
+    with pytest.raises(LLPError, match="method_options are for a method named by its key"):
+        methods.make(methods.make("mle"), {"step": 1})
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_method_of_ones_own_joins_the_registry_once():
     class Mine(Method):
         key = "mine-alone"
         summary = "for a test"
 
-    try:
-        assert methods.register(Mine) is Mine
-        assert isinstance(methods.make("mine-alone"), Mine)
-        clone = type("Clone", (Method,), {"key": "mine-alone", "summary": "another"})
-        with pytest.raises(LLPError, match='a method "mine-alone" already'):
-            methods.register(clone)
-    finally:
-        METHODS.pop("mine-alone", None)
+    assert methods.register(Mine) is Mine
+    assert isinstance(methods.make("mine-alone"), Mine)
+    clone = type("Clone", (Method,), {"key": "mine-alone", "summary": "another"})
+    with pytest.raises(LLPError, match="already a method 'mine-alone'"):
+        methods.register(clone)
 
 
 def test_a_method_may_be_given_as_a_class():
-    assert methods.make(METHODS["mle"], {"refresh": "pass"}).wants_pass
+    assert methods.make(METHODS["mle"], {"step": 1.5}).stride == 1.5
     with pytest.raises(LLPError, match="\"mle\" has no option 'foo'"):
         methods.make(METHODS["mle"], {"foo": 1})
     with pytest.raises(LLPError, match="method = 3; give a key of"):
@@ -200,9 +199,7 @@ def test_a_bag_loss_has_one_value_a_bag(shape, batch_size):
 
     gave = {"scalar": r"\(\)", "instances": r"\(10,\)", "float": "float"}[shape]
     bags = llpkit.Bags([0, 10], [5])
-    with pytest.raises(
-        LLPError, match=rf"bag_loss of Mine gave {gave}; return one value a bag, sh"
-    ):
+    with pytest.raises(LLPError, match=rf"bag_loss of Mine gave {gave}; return one value per bag"):
         llpkit.fit("mlp", bags, torch.randn(10, 3), Mine(), batch_size=batch_size, progress=False)
 
 
@@ -229,6 +226,13 @@ def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(vali
     x, _, bags = linear_toy()
     with pytest.raises(LLPError, match=r"epoch 1: the loss is nan.* by zero in the loss of Mine"):
         llpkit.fit("mlp", bags, x, Mine(), epochs=1, batch_size=32, progress=False)
+
+
+def test_the_paper_s_normal_approximation_is_binary():
+    x = torch.randn(8, 3)
+    bags = llpkit.Bags([0, 4, 8], [[1, 2, 1], [0, 2, 2]])
+    with pytest.raises(LLPError, match=r'"amle-paper" takes binary counts: .*; use "amle"'):
+        llpkit.fit("linear", bags, x, "amle-paper", epochs=1, progress=False)
 
 
 def test_llp_gan_refuses_a_network_without_features():

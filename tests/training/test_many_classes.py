@@ -16,7 +16,7 @@ from llpkit.losses import count_loss
 from llpkit.methods import METHODS
 
 K = 10
-APPROXIMATELY = {"mle": {"approximation": "sinkhorn"}, "direct": {"approximation": "sinkhorn"}}
+APPROXIMATELY = {key: {"approximation": "sinkhorn"} for key in ("mle", "mle-pass", "direct")}
 
 
 def toy(rows=600, size=60, classes=K, seed=0):
@@ -31,7 +31,7 @@ def told(warned):
 
 
 @pytest.mark.parametrize(("size", "rows"), [(60, 600), (1000, 2000)])
-@pytest.mark.parametrize("key", list(METHODS))
+@pytest.mark.parametrize("key", [key for key in METHODS if key != "amle-paper"])
 def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
     x, truth, bags = toy(rows, size)
     with pytest.warns(ApproximationWarning) as warned:
@@ -43,7 +43,7 @@ def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
             epochs=2,
             held_out=0.5,
             labels=truth if METHODS[key].needs_labels else None,
-            method_options=APPROXIMATELY.get(key),
+            method_options=APPROXIMATELY.get(key, {}),
             progress=False,
         )
     (text,) = told(warned)
@@ -111,7 +111,7 @@ def test_ranges_of_many_classes_have_no_likelihood_and_stop_nothing_but_what_nee
     with pytest.warns(ApproximationWarning):
         phi = model.posterior(x, ranges)
     torch.testing.assert_close(phi, model.predict_proba(x))
-    with pytest.raises(LLPError, match="leave held_out away"):
+    with pytest.raises(LLPError, match="train without held_out"):
         llpkit.fit("linear", ranges, x, "supervised", held_out=0.5, **options)
     both = Evidence.concat([Evidence.exact(bags.counts[:5]), wide[5:]])
     some = Bags(bags.offsets, both, bags.rows)

@@ -233,7 +233,7 @@ def test_all_bags_are_measured_on_request_and_none_without():
         model = llpkit.fit("linear", bags, x, "dllp", measure=off, held_out=0.5, **options)
         assert "log_likelihood" not in model.history[0]
         assert np.isfinite(model.history[0]["held_out_log_likelihood"])
-    with pytest.raises(LLPError, match="measure = 'some'; known are auto, all, off"):
+    with pytest.raises(LLPError, match="measure = 'some'; give auto, all or off"):
         llpkit.fit("linear", bags, x, "dllp", measure="some", **options)
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import llpkit
 from llpkit.networks import NETWORKS
 from llpkit.training import Callback
-from llpkit.training import _fit as fit_module
+from llpkit.training import fitting as fit_module
 
 
 def toy():

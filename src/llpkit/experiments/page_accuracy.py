@@ -69,7 +69,7 @@ def references(runs: Runs) -> list[str]:
 def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     apart = {row.rival: interval(row.last) for row in differences(runs)}
     columns = [
-        Column("accuracy_percent", "Accuracy, %", "last epoch", ".1f", better="higher"),
+        Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
         Column("difference", f"{REFERENCE} minus it", f"points, {LEVEL:.0%} interval", "+.1f"),
     ]
     return table(
@@ -84,7 +84,12 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
 def _spread_table(rows: Sequence[Accuracy]) -> Table:
     columns = [
         Column("folds", "Folds", spec="d"),
-        Column("selected_percent", "Selected, %", "epoch chosen by held-out bags", ".1f"),
+        Column(
+            "selected_percent",
+            "Selected",
+            "%, epoch chosen by held-out bags",
+            ".1f",
+        ),
         Column("gap", "Gap", f"points from {BOUND}, same folds", "+.1f"),
         Column("sampling_sd", "Sampling SD", "points, of as many test instances by chance", ".1f"),
         Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),

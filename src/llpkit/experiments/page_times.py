@@ -96,7 +96,12 @@ def _table(runs: Runs, timed: list[EpochTime], reference: str) -> Table:
     rows = times_to_accuracy(runs, timed, reference)
     level = f"of epochs, {LEVEL:.0%} interval"
     columns = [
-        Column("target_percent", "Target, %", "one point below its last accuracy", ".1f"),
+        Column(
+            "target_percent",
+            "Target",
+            "%, one point below its last accuracy",
+            ".1f",
+        ),
         Column("epochs", "Epochs", f"to its target, {LEVEL:.0%} interval", "d"),
         Column("median_epochs", "Median", "over folds, each to its own target", "g"),
         Column("reference_epochs", f"Epochs of {reference}", "to the same target", "d"),

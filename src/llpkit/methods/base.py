@@ -146,7 +146,7 @@ class Method:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside the network and its optimiser."""
+        """What a checkpoint must hold beside the network, its optimiser and :attr:`model`."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -10,11 +10,12 @@ from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes
 from llpkit.report.calibration import Calibration, reliability
 from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curves, time_curves
 from llpkit.report.figure import Figure, present
+from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.series import Series
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Interval, Spread, Table, csv_text, decimals
-from llpkit.report.wall import Opening, Wall, WallBag, WallInstance, known_text, wall_bags
+from llpkit.report.wall import Opening, Wall
 
 __all__ = [
     "BOUND",

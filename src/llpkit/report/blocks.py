@@ -21,10 +21,9 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of text; ``small`` for remarks."""
+    """A paragraph of text."""
 
     text: str
-    small: bool = False
     kind: ClassVar[str] = "paragraph"
 
 

@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
@@ -26,10 +26,6 @@ class Figure:
     name: str
     alt: str
     drawing: Drawing
-
-    def renamed(self, name: str) -> "Figure":
-        """The same drawing under another name."""
-        return replace(self, name=name)
 
     def svg(self) -> Markup:
         """The drawing as SVG inside a page: no ids that clash, only the page's colours."""

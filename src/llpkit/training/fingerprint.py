@@ -68,7 +68,7 @@ def of_inputs(inputs: Inputs) -> str:
 
 def name_of(value: Any) -> str | float | None:
     """A setting in words: names and numbers as they are, the rest by its qualified name."""
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Real):
         return float(f"{float(value):.6g}")  # 0.2 of another type of float is 0.2

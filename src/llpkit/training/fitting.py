@@ -177,10 +177,11 @@ def fit(
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
-    if recipe.patience is not None and held_out is None and recipe.held_out is None:
+    unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
+    if recipe.patience is not None and unseen is None:
         raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
-    bags, unseen = divide(bags, recipe.held_out if held_out is None else held_out, recipe.seed)
-    check_finite(data, *(part.rows for part in (bags, unseen) if part is not None))
+    bags, apart = divide(bags, unseen, recipe.seed)
+    check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
     where = device_of(execution.device)
     task = _task(bags, data, how, labels, recipe, where)
     precision = _precision(recipe.precision, where)
@@ -195,7 +196,7 @@ def fit(
         if where.type == "cuda" and len(task.input_shape) == 3:
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         how.prepare(task, plain)
-    _check_measures(bags, unseen)
+    _check_measures(bags, apart)
     optimizer = _optimizer(recipe, plain, task.lr, how, where)
     pad = _paddable(how, task)
     with _quiet():
@@ -213,14 +214,14 @@ def fit(
         "lr": task.lr,
         "augment": name_of(weak),
         "strong_augment": name_of(strong),
-        "held_out": name_of(held_out if held_out is not None else recipe.held_out),
+        "held_out": name_of(unseen),
         "precision": str(precision),
         "instances": bags.num_instances,
         "bags": len(bags),
     }
     checkpoint = None
     if path is not None:
-        checkpoint = Checkpoint(path, described, _checksums(bags, unseen, data, task.labels))
+        checkpoint = Checkpoint(path, described, _checksums(bags, apart, data, task.labels))
     session = Session(
         recipe,
         wrapped,
@@ -229,7 +230,7 @@ def fit(
         how,
         task,
         Pipeline(feed, preprocess, weak, strong),
-        held_out=None if unseen is None else unseen.to(where),
+        held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
         pad=pad,
@@ -243,7 +244,7 @@ def fit(
     model = plain if how.model is None else how.model
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        baseline = _baseline(session, bags, unseen)
+        baseline = _baseline(session, bags, apart)
     return Fitted(
         model,
         preprocess,

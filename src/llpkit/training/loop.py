@@ -95,6 +95,8 @@ class Session:
                 group["lr"] = group["lr"].to(self.task.device)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
+        if self.method.model is not None:
+            load_weights(self.method.model, state["model"], self.checkpoint.path)
         self.method.load_state_dict(state["method"])
         self.history = json.loads(state["history"])
         self.best = state["best"]
@@ -272,6 +274,7 @@ class Session:
             "optimizer": self.learner.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
+            "model": None if self.method.model is None else self.method.model.state_dict(),
             "history": json.dumps(self.history),  # torch would inspect every number of it
             "best": self.best,
             "stop": self.stop,

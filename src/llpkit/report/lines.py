@@ -1,0 +1,158 @@
+"""Lines with bands, each labelled at its end."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from llpkit.report.end_labels import label_ends
+from llpkit.report.figure import (
+    BOTTOM,
+    HEIGHT,
+    LABEL,
+    LEFT,
+    Figure,
+    frame,
+    heading,
+    room_for,
+    shortened,
+)
+from llpkit.report.style import MUTED, RC, Style
+
+EPOCHS, SECONDS, SIZES = "epoch", "seconds of training", "instances per bag"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: points, their standard deviation over runs (empty for one run), its style.
+
+    A point without a deviation, beside others that have one, has not-a-number.
+    """
+
+    label: str
+    style: Style
+    x: Sequence[float]
+    y: Sequence[float]
+    sd: Sequence[float] = ()
+
+
+def draw_lines(
+    name: str,
+    title: str,
+    drawn: Sequence[Line | None],
+    x: str,
+    *,
+    percent: bool = False,
+    kept: int | None = None,
+) -> Figure | None:
+    """Lines with bands, each labelled at its end; ``x`` names the axis and chooses its scale.
+
+    ``kept`` marks the epoch whose weights were kept.
+    """
+    lines = [line for line in drawn if line is not None]
+    if not lines:
+        return None
+    names = [shortened(line.label) for line in lines]
+    with mpl.rc_context(RC):
+        drawing, axes = frame(LEFT, room_for(names), BOTTOM, HEIGHT)
+        heading(axes, title, LEFT)
+        axes.set_xlabel(x, loc="right", labelpad=1)
+        _scale(axes, x, lines)
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        if percent:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
+        for line in lines:
+            _draw(axes, line)
+        axes.set_ylim(*_limits(lines, whole=x == SIZES, percent=percent))
+        if kept is not None:
+            _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
+        axes.margins(x=0.02)
+        label_ends(
+            axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)]
+        )
+    spell = "{:.1%}".format if percent else "{:.3g}".format
+    ends = "; ".join(f"{n} ends at {spell(v.y[-1])}" for n, v in zip(names, lines, strict=True))
+    tail = "" if kept is None else f" The weights of epoch {kept} were kept."
+    return Figure(name, f"{title} by {x}: {ends}.{tail}", drawing)
+
+
+def _scale(axes: Axes, x: str, lines: Sequence[Line]) -> None:
+    if x == EPOCHS:
+        axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
+        return
+    axes.xaxis.set_minor_locator(NullLocator())
+    if x == SIZES:
+        sizes = sorted({size for line in lines for size in line.x})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    else:  # on a linear axis one slow method would squeeze the others against the left edge
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _epoch_ticks(last: float) -> list[float]:
+    """Round numbers, with the last epoch in place of the tick next to it.
+
+    >>> _epoch_ticks(120)
+    [0.0, 25.0, 50.0, 75.0, 100.0, 120.0]
+    """
+    found = MaxNLocator(5, integer=True).tick_values(0, last)
+    return [*(float(tick) for tick in found if tick <= 0.85 * last), float(last)]
+
+
+def _draw(axes: Axes, line: Line) -> None:
+    colour, order = line.style.light, 3 + line.style.width
+    if line.sd:
+        low = [y - s for y, s in zip(line.y, line.sd, strict=True)]
+        high = [y + s for y, s in zip(line.y, line.sd, strict=True)]
+        axes.fill_between(line.x, low, high, color=colour, alpha=0.14, linewidth=0)
+        if len(line.x) == 1:  # the band of a single point would have no width
+            axes.errorbar(line.x, line.y, line.sd, ecolor=colour, capsize=3, elinewidth=1.2)
+    width, stroke, marker = line.style.width, line.style.stroke, line.style.marker
+    axes.plot(line.x, line.y, color=colour, lw=width, ls=stroke, zorder=order)
+    axes.plot(line.x[-1], line.y[-1], marker, color=colour, ms=5, zorder=order, clip_on=False)
+
+
+def _mark_kept(axes: Axes, epoch: int, rises: bool) -> None:
+    axes.axvline(epoch, color=MUTED, lw=1, ls=(0, (1, 2)))
+    axes.annotate(
+        "kept",
+        (epoch, 0 if rises else 1),  # rising curves leave room at the bottom
+        (-3, 3 if rises else -3),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        ha="right",
+        va="bottom" if rises else "top",
+        fontsize=LABEL,
+        color=MUTED,
+    )
+
+
+def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, float]:
+    """Vertical limits that fit the last half of the curves with their bands.
+
+    A wild epoch may leave the frame, and so may a band in the first half: one unusual fold would
+    flatten all curves. Likelihoods are wilder than percentages, so they get less extra room. With
+    ``whole`` nothing leaves the frame. Percentages end at 0 and 100, whatever a band says.
+    """
+    around = 3 if percent else 1.5
+    settled: list[float] = []
+    every: list[float] = []
+    for line in lines:
+        sds = [0.0 if math.isnan(s) else s for s in line.sd] or [0.0] * len(line.y)
+        ends = [end for y, s in zip(line.y, sds, strict=True) for end in (y - s, y + s)]
+        if percent:
+            ends = [min(max(end, 0.0), 1.0) for end in ends]
+        every += ends if whole else line.y
+        settled += ends[0 if whole else 2 * (len(line.y) // 2) :]
+    few = 0 if whole or percent else len(settled) // 40  # outliers that may be cut off
+    low, high = sorted(settled)[few], sorted(settled)[-1 - few]
+    room = (high - low) or 0.1 * abs(high) or 0.1
+    low = min(low, max(min(every), low - around * room))
+    high = max(high, min(max(every), high + around * room))
+    return low - 0.08 * room, high + 0.08 * room

@@ -1,0 +1,40 @@
+"""A plugin file adds a method, a network, a data set and an augmentation to every command."""
+
+import json
+from pathlib import Path
+
+import torch
+import yaml
+from safetensors.torch import load_file
+
+FIT = (
+    *("fit", "--dataset", "lamps", "--bag-size", 4, "--data-option", "rows=80"),
+    *("--method", "ema-teacher", "--method-option", "decay=0.8", "--network", "flat"),
+    *("--augment", "speckle", "--strong-augment", "speckle", "--held-out", 0.2),
+    *("--test-fraction", 0.2, "--epochs", 10, "--lr", 0.05, "--quiet"),
+)
+
+
+def test_a_plugin_trains_from_the_command_line(llpkit, own_parts):
+    plugin = ("--plugin", own_parts)
+    refused = llpkit(*FIT, "--out", "run")
+    assert refused.code == 2
+    for part in ("--dataset = 'lamps'", "--method = 'ema-teacher'", "--network = 'flat'"):
+        assert part in refused.err
+    for listed, name in (("methods", "ema-teacher"), ("networks", "flat"), ("datasets", "lamps")):
+        assert name in llpkit(*plugin, listed).out
+
+    done = llpkit(*plugin, *FIT, "--out", "run")
+    assert done.code == 0, done.err
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    assert (config["network"], config["augment"]) == ("flat", "speckle")
+    assert llpkit(*plugin, "fit", "run/config.yaml", "--out", "again", "--quiet").code == 0
+    a, b = (load_file(Path(run, "weights.safetensors")) for run in ("run", "again"))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+    done = llpkit(*plugin, "evaluate", "run", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["parts"]["test"]["instances"]["accuracy"] > 0.8
+    assert llpkit(*plugin, "predict", "run", "--out", "p.csv", "--quiet").code == 0
+    assert len(Path("p.csv").read_text().splitlines()) == 81
+    assert "ema-teacher on lamps" in Path("run/report.html").read_text()

@@ -1,0 +1,104 @@
+"""A method of one's own with a teacher and two views: the teacher is the model throughout."""
+
+import copy
+
+import pytest
+import torch
+
+import llpkit
+from llpkit import datasets, methods, plugins
+from llpkit.evaluation import bag_log_likelihood
+from llpkit.training import Callback, fitting
+
+
+@pytest.fixture(autouse=True)
+def _loaded(own_parts):
+    plugins.load([str(own_parts)])
+
+
+def train(method="ema-teacher", **options):
+    data = datasets.load("lamps", bag_size=4)
+    how = {"epochs": 6, "batch_size": 32, "lr": 0.02, "device": "cpu", "progress": False}
+    return data, llpkit.fit("flat", data.bags, data.inputs, method, **how | options)
+
+
+def same(one, other):
+    a, b = (model.network.state_dict() for model in (one, other))
+    return all(torch.equal(a[key], b[key]) for key in a)
+
+
+class Watch(Callback):
+    """Keeps both networks as they were after every epoch."""
+
+    def __init__(self, stop_after=None):
+        self.students, self.teachers, self.stop_after = [], [], stop_after
+
+    def on_epoch(self, session, row):
+        self.students.append(copy.deepcopy(session.network).state_dict())
+        self.teachers.append(copy.deepcopy(session.model).state_dict())
+        if row["epoch"] == self.stop_after:
+            raise KeyboardInterrupt
+
+
+def test_it_learns_and_the_teacher_predicts(tmp_path):
+    method, watch = methods.make("ema-teacher"), Watch()
+    data, model = train(method, epochs=30, callbacks=watch)
+    assert model.network is method.model
+    for name, value in model.network.state_dict().items():
+        assert torch.equal(value, watch.teachers[-1][name])
+        student = watch.students[-1][next(key for key in watch.students[-1] if key.endswith(name))]
+        assert not torch.equal(value, student)
+    assert (model.predict(data.inputs) == data.truth).float().mean() > 0.95
+    again = llpkit.load(model.save(tmp_path))
+    assert torch.equal(again.predict_proba(data.inputs), model.predict_proba(data.inputs))
+
+
+def test_the_teacher_is_what_held_out_bags_select():
+    watch = Watch()
+    held_out = datasets.load("lamps", bag_size=4).bags[:8]
+    data = datasets.load("lamps", bag_size=4)
+    model = llpkit.fit(
+        "flat", data.bags[8:], data.inputs, "ema-teacher", held_out=held_out, epochs=8, lr=0.3,
+        schedule="constant", callbacks=watch, device="cpu", progress=False,
+    )  # fmt: skip
+    found = []
+    for weights in watch.teachers:
+        model.network.load_state_dict(weights)
+        logits = model.logits(data.inputs)[held_out.rows]
+        found.append(float(bag_log_likelihood(logits, held_out).mean()))
+    history = [row["held_out_log_likelihood"] for row in model.history]
+    assert history == pytest.approx(found, rel=1e-5)
+    assert model.chosen_epoch == 1 + found.index(max(found))
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_it_resumes_bit_for_bit_whatever_the_shape_of_batches(tmp_path, monkeypatch, pad):
+    monkeypatch.setattr(fitting, "_paddable", lambda *_: pad)
+    options = {"held_out": 0.2, "augment": "speckle"}
+    _, whole = train(**options)
+    with pytest.raises(KeyboardInterrupt):
+        train(run_dir=tmp_path, callbacks=Watch(stop_after=3), **options)
+    _, resumed = train(run_dir=tmp_path, resume=True, **options)
+    assert same(whole, resumed)
+    assert whole.chosen_epoch == resumed.chosen_epoch
+    assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
+
+
+def test_padding_changes_nothing(monkeypatch):
+    """Where the strong view is not random, that is: noise is drawn for the padding too."""
+    models = []
+    for pad in (False, True):
+        monkeypatch.setattr(fitting, "_paddable", lambda *_, pad=pad: pad)
+        data, model = train(batch_size=50, strong_augment=torch.sqrt)
+        models.append(model.predict_proba(data.inputs))
+    torch.testing.assert_close(*models)
+
+
+def test_the_strong_view_is_the_method_s_own_or_the_user_s():
+    _, own = train()
+    _, same_by_name = train(strong_augment="speckle")
+    _, other = train(strong_augment="none")
+    assert same(own, same_by_name)
+    assert not same(own, other)
+    with pytest.raises(llpkit.LLPError, match='"mle" has one view; leave strong_augment out'):
+        train("mle", strong_augment="speckle")

@@ -147,6 +147,13 @@ def methods() -> Rows:
     ]
 
 
+@table
+def demo() -> Rows:
+    """What ``llpkit demo`` prints."""
+    rows = [["method", "accuracy, %"]]
+    return [*rows, *([code(a.method), f"{a.accuracy:.1f}"] for a in accuracies(runs("digits")))]
+
+
 def mean(found: Spread | None) -> float:
     """Of something that is known."""
     assert found is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.conftest import small
+from experiments.conftest import record, small
 from llpkit._files import locked
 from llpkit.errors import Diverged, LLPError
 from llpkit.experiments import Results, reproduce
@@ -18,6 +18,7 @@ from llpkit.experiments import run as run_module
 from llpkit.experiments.check import check
 from llpkit.experiments.plan import plan
 from llpkit.experiments.protocol_file import write
+from llpkit.experiments.records import write_run
 from llpkit.experiments.results import begin
 
 EVERYTHING = small(
@@ -139,6 +140,16 @@ def test_a_protocol_that_cannot_run_is_an_error_before_any_run(worker):
     with pytest.raises(LLPError, match="digits has 1 bags, too few for 2 folds"):
         reproduce(replace(worker, protocol=small(bag_size=1797)), ["convergence"])
     assert not list(worker.folder.glob("*.parquet"))
+
+
+def test_epoch_times_are_of_one_machine(worker):
+    worker = replace(worker, protocol=EVERYTHING)
+    begin(worker.folder, EVERYTHING)
+    elsewhere = record("mle", 0, [0.5] * 3, EVERYTHING, "epoch-time")
+    write_run(worker.folder, elsewhere)
+    with pytest.raises(LLPError, match="has epoch times of a processor, threads: 1, and this is"):
+        reproduce(worker, ["epoch-time"])
+    assert list(Results.read(worker.folder).by_method("epoch-time")) == ["mle"]
 
 
 def test_a_folder_in_use_is_refused(worker):

@@ -6,9 +6,11 @@ import pytest
 
 from experiments.conftest import small
 from llpkit.cli.reproduce import parse_folds
+from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments import Results
 from llpkit.experiments.protocol_file import read, write
+from llpkit.methods import METHODS
 
 PLUGIN = """
 from llpkit import datasets
@@ -38,6 +40,7 @@ def test_a_call_runs_what_is_missing_and_draws_a_page(llpkit, protocol):
     listed = llpkit("reproduce", protocol, "convergence", "--dry-run", "--out", "r")
     assert listed[0] == 0
     assert listed[1].splitlines()[0] == "convergence: 4 runs, 0 done"
+    assert not Path("r").exists()
     some = llpkit("reproduce", protocol, "convergence", "--folds", "0-0", "--out", "r")
     assert some[:2] == (0, "convergence: 2 runs done\n")
     assert "1/2 mle, fold 0: accuracy" in some[2]
@@ -87,7 +90,9 @@ def test_a_failure_ends_with_status_1(llpkit, protocol, monkeypatch):
     assert "failed: mle, fold 0: ZeroDivisionError" in err
 
 
-def test_plugins_add_methods_and_data_sets(llpkit):
+def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch):
+    for registry in (METHODS, DATASETS):  # as they were, for the tests after this one
+        monkeypatch.setattr(registry, "_entries", dict(registry))
     Path("mine.py").write_text(PLUGIN)
     write(small(dataset="my-digits", methods={"mine": {}, "dllp": {}}), Path("p.yaml"))
     done = llpkit("--plugin", "mine.py", "reproduce", "p.yaml", "convergence", "--out", "r", "-q")

@@ -39,7 +39,8 @@ def demo(
 
     protocol = load("digits").quick() if quick else load("digits")
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
-    worker = Worker(out, protocol, device="cpu", jobs=min(os.cpu_count() or 1, 4))
+    jobs = 1 if quick else min(os.cpu_count() or 1, 4)  # quick runs end before workers start
+    worker = Worker(out, protocol, device="cpu", jobs=jobs)
     reproduce(worker, ["convergence"], display=display_of(quiet))
     page = write_report([out])
     if not quiet:

@@ -140,7 +140,8 @@ def reproduce(
         out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded
     )
     if dry_run:
-        _list(begin(out, plan), experiments, _listed(methods), chosen)
+        known = begin(out, plan) if out.exists() else Results.of(out, plan)
+        _list(known, experiments, _listed(methods), chosen)
         return
     try:
         outcomes = reproduce(

@@ -18,9 +18,9 @@ from llpkit._validation import number, one_of, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, run_parallel
 from llpkit.experiments.plan import check_experiments, methods_of, plan
-from llpkit.experiments.records import RUNS, Record, read_run
+from llpkit.experiments.records import RUNS, Record, machine, read_run
 from llpkit.experiments.results import Results, begin, pack
-from llpkit.experiments.run import Run, Worker, carry_out, load
+from llpkit.experiments.run import Run, Worker, carry_out, circumstances, load
 from llpkit.experiments.search import known_runs, search
 
 _POLL = 0.5
@@ -103,6 +103,7 @@ def reproduce(
                         break
                 else:
                     runs = plan(results, experiment, methods, folds)
+                    _check_machine(results, worker, experiment)
                     found[experiment] = _execute(runs, results.ids, worker, backend, display)[0]
         finally:
             pack(worker.folder)
@@ -170,6 +171,18 @@ def _execute(
     return Outcome(before, len(records) - len(failed), failed, left), records
 
 
+def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
+    """An error where this machine is not the one that the folder's epoch times are from."""
+    if experiment != "epoch-time" or not results.records[experiment]:
+        return
+    there = results.records[experiment][0].machine
+    if (here := machine(circumstances(replace(worker, jobs=1)))) != there:
+        raise LLPError(
+            f"{results.folder} has epoch times of {there}, and this is {here}; choose another "
+            "folder"
+        )
+
+
 def _check_data(runs: Sequence[Run], worker: Worker) -> None:
     """An error before any run where the data are missing or have too few bags."""
     for size in dict.fromkeys(run.bag_size for run in runs):
@@ -190,8 +203,6 @@ class _Watcher:
     ) -> None:
         self.waiting = {run.id: run for run in runs}
         self.folder, self.status = worker.folder / RUNS, worker.status
-        # A failure that another call left counts only once it has been written anew.
-        self.old = {path: path.stat().st_mtime_ns for path in self.folder.glob("*.json")}
         self.runs, self.before, self.display = runs, before, display
         self.records: list[Record] = []
         self.lock = threading.Lock()
@@ -225,7 +236,7 @@ class _Watcher:
         with self.lock:
             for run in list(self.waiting.values()):
                 path = self.folder / f"{run.id}.json"
-                if path.exists() and path.stat().st_mtime_ns != self.old.get(path):
+                if path.exists():
                     record = read_run(path)
                     self.records.append(record)
                     del self.waiting[run.id]

@@ -88,12 +88,17 @@ class Record:
 
     @property
     def machine(self) -> str:
-        """What did the work: the card, or the processor and its threads; and if compiled."""
-        about = self.environment.get("hardware", {})
-        name = f"{about.get('processor')}, threads: {about.get('threads')}"
-        if self.environment.get("device") == "cuda":
-            name = str(about.get("gpu", "cuda"))
-        return f"{name}, compiled" if self.environment.get("compiled") else name
+        """What did the work."""
+        return machine(self.environment)
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """The card, or the processor and its threads; and whether networks were compiled."""
+    about = environment.get("hardware", {})
+    name = f"{about.get('processor')}, threads: {about.get('threads')}"
+    if environment.get("device") == "cuda":
+        name = str(about.get("gpu", "cuda"))
+    return f"{name}, compiled" if environment.get("compiled") else name
 
 
 def run_id(experiment: str, recipe: Mapping[str, Any], fold: int, bag_size: int | None) -> str:

@@ -7,7 +7,7 @@ row that is in both counts once, so that a call may be killed at any moment. Rea
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,16 @@ class Results:
             raise LLPError(
                 f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce"
             )
-        return cls._of(folder, protocol_file.read(path), _rows(folder))
-
-    @classmethod
-    def _of(cls, folder: Path, protocol: Protocol, rows: Iterable[Record]) -> "Results":
-        found: dict[str, list[Record]] = {name: [] for name in EXPERIMENTS}
-        failures = []
-        for record in rows:
-            if record.error:
-                failures.append(record)
-            else:
-                found[record.experiment].append(record)
-        for records in found.values():
-            records.sort(key=lambda record: _order(protocol, record))
-        results = cls(folder, protocol, found, failures)
+        results = cls.of(folder, protocol_file.read(path), _rows(folder))
         results._check()
         return results
+
+    @classmethod
+    def of(cls, folder: Path, protocol: Protocol, records: Sequence[Record] = ()) -> "Results":
+        """Results from records in any order, not checked."""
+        done = sorted((r for r in records if not r.error), key=lambda r: _order(protocol, r))
+        found = {name: [r for r in done if r.experiment == name] for name in EXPERIMENTS}
+        return cls(folder, protocol, found, [r for r in records if r.error])
 
     def by_method(self, experiment: str) -> dict[str, list[Record]]:
         """The finished runs of an experiment by method, in the protocol's order."""
@@ -100,7 +94,8 @@ class Results:
             if record.data is not None:
                 same("the checksum of the data", (record.bag_size,), record.data.sha256, record)
             if record.experiment != "grid":
-                same("the recipe", (record.experiment, record.method), record.recipe, record)
+                for key, value in record.recipe.items():
+                    same(f"{key} of {record.method}", (record.experiment,), value, record)
             if record.experiment == "epoch-time":
                 same("the machine", (), record.machine, record)
 

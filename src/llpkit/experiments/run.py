@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from llpkit import datasets, plugins
+from llpkit._device import device_of
 from llpkit._files import write_text
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
@@ -154,10 +155,7 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
             callbacks=[*callbacks] if blind else [watch, *callbacks],
             progress=False,
         )
-        about = environment()
-    about |= {"started": started, "command": worker.command, "jobs": worker.jobs}
-    about |= {"compiled": worker.compile}
-    about["device"] = next(model.network.parameters()).device.type
+    about = {**circumstances(worker), "started": started}
     about["parameters"] = sum(p.numel() for p in model.network.parameters())
     selected = None
     if recipe.held_out is not None:
@@ -183,6 +181,14 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment=about,
     )
+
+
+def circumstances(worker: Worker) -> dict[str, Any]:
+    """Versions, hardware and how the worker uses it, for the record."""
+    with _threads(worker):
+        found = environment()
+    found |= {"device": device_of(worker.device).type, "compiled": worker.compile}
+    return found | {"jobs": worker.jobs, "command": worker.command}
 
 
 def load(

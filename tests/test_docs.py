@@ -12,8 +12,8 @@ from run_page import blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = ("command-line.md", "reproduce.md")
-"""Pages of many commands, each of which imports torch anew; the README has some of them too."""
+SLOW = ("command-line.md", "extending.md", "reproduce.md")
+"""Pages of several commands, each of which imports torch anew; the README has three."""
 RUNNER = ROOT / "tests" / "run_page.py"
 
 
@@ -36,7 +36,7 @@ def pages_with_code():
             yield pytest.param(page, id=page.name, marks=slow)
 
 
-@pytest.mark.parametrize("page", pages_with_code())
+@pytest.mark.parametrize("page", [*pages_with_code()])
 def test_code_blocks_run(page: Path, tmp_path: Path):
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stderr

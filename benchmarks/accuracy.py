@@ -56,13 +56,13 @@ def data(name: str) -> DataSet:
 @contextmanager
 def shapes(ragged: bool) -> Iterator[None]:
     """Batches as they come, where that is wanted."""
-    usual: Callable[..., bool] = fitting._paddable
+    usual: Callable[..., bool] = fitting.paddable
     if ragged:
-        fitting._paddable = lambda *_: False  # type: ignore[assignment]
+        fitting.paddable = lambda *_: False  # type: ignore[assignment]
     try:
         yield
     finally:
-        fitting._paddable = usual  # type: ignore[assignment]
+        fitting.paddable = usual  # type: ignore[assignment]
 
 
 def one(key: dict[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def test_import_loads_torch_and_numpy_only():
 
 
 def test_the_import_check_can_fail():
-    for package in ("matplotlib", "numba"):
-        assert packages_loaded(f"import llpkit, {package}") >= {"llpkit", package}
+    loaded = packages_loaded("import llpkit, matplotlib, numba")
+    assert loaded >= {"llpkit", "matplotlib", "numba"}
 
 
 def test_import_adds_little_to_that_of_torch():
@@ -49,8 +49,8 @@ middle = time.process_time()
 import llpkit, llpkit.likelihood
 print((time.process_time() - middle) / (middle - start))
 """
-    ratios = [float(run(code)) for _ in range(3)]
-    assert min(ratios) < 0.3, f"import llpkit takes {min(ratios):.2f} of what import torch takes"
+    # A busy machine may spoil one measurement.
+    assert any(float(run(code)) < 0.3 for _ in range(3))
 
 
 def test_api_page_names_every_public_name():

@@ -321,6 +321,7 @@ def test_a_run_dir_that_is_in_use_is_refused(tmp_path):
 # Kills
 
 
+@pytest.mark.slow
 def test_killed_at_any_operation_and_beside_each_other():
     """Some kills spread over file operations and time, and every two modes in two processes."""
     command = [sys.executable, str(KILLS), "--fits", "10", "--reproduces", "0"]

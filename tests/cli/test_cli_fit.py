@@ -2,8 +2,6 @@
 
 import csv
 import json
-import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -145,13 +143,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=_hear_interrupts,
     )
-
-
-def _hear_interrupts() -> None:
-    """A shell's background job ignores Ctrl-C, and so would its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_epochs(process: subprocess.Popen[str], checkpoint: Path, epochs: int) -> None:
@@ -196,17 +188,6 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
 
     done = llpkit("fit", "--resume", "--out", "killed")
     assert done == (0, "killed is finished; there is nothing to resume\n", "")
-
-
-def test_interrupted_it_says_how_to_go_on():
-    arguments = (*SYNTHETIC, "--epochs", "100000", "--out", "run")
-    process = start(*arguments)
-    wait_for_epochs(process, Path(".run.llpkit/work/checkpoint.pt"), 2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"stopped; continue with: llpkit {shlex.join(arguments)} --resume" in err
-    assert "Traceback" not in err
 
 
 def test_data_that_changed_is_not_resumed(survey, fit_survey, monkeypatch):
@@ -405,18 +386,12 @@ def test_an_error_is_one_line_of_red(llpkit, monkeypatch):
     assert "\x1b[31m" in done.err
 
 
-def test_a_bad_configuration_from_outside():
+def test_everything_wrong_with_a_configuration_is_listed(llpkit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     Path("c.yaml").write_text("data: {dataset: digits}\nepoch: 3\nmethode: mle\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "llpkit.cli", "fit", "c.yaml"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "60"},
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines() == [
+    done = llpkit("fit", "c.yaml")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
         "2 settings are wrong:",
         "  epoch is unknown; did you mean 'epochs'?",
         "  methode is unknown; did you mean 'method'?",

@@ -65,7 +65,7 @@ def tables(draw) -> bytes:
     return content[: draw(st.integers(0, len(content)))] if draw(st.booleans()) else content
 
 
-@settings(max_examples=60, suppress_health_check=ENDLESS)
+@settings(max_examples=40, suppress_health_check=ENDLESS)
 @given(tables())
 @example(b"")
 @example(b"b,y\n")
@@ -77,16 +77,17 @@ def test_a_fuzzed_table_never_ends_in_a_traceback(content):
     fit(content)
 
 
-@settings(max_examples=25, suppress_health_check=ENDLESS)
+@settings(max_examples=20, suppress_health_check=ENDLESS)
 @given(tables())
 def test_a_fuzzed_table_is_predicted_or_refused(content):
-    assert fit(GOOD.encode(), "good.csv") == 0
+    if not Path("run").exists():  # made by the first example
+        assert fit(GOOD.encode(), "good.csv") == 0
     Path("t.csv").write_bytes(content)
     ends_well("predict", "run", "t.csv", "--out", "p.csv", "--quiet")
     ends_well("evaluate", "run", "t.csv")
 
 
-@settings(max_examples=25, suppress_health_check=ENDLESS)
+@settings(max_examples=20, suppress_health_check=ENDLESS)
 @given(st.binary(max_size=80))
 def test_bytes_that_are_no_table(content):
     for name in ("t.csv", "t.parquet", "t.csv.gz", "t.yaml"):

@@ -149,7 +149,8 @@ def test_a_second_table_of_counts(llpkit, survey):
     [
         (["none", "survey.csv", "--out", "p.csv"], "none is not a run directory"),
         (["run", "none.csv", "--out", "p.csv"], "none.csv does not exist"),
-        (["run", "digit", "--out", "p.csv"], "did you mean 'digits'?"),
+        (["run", "digit", "--out", "p.csv"], "data set = 'digit'; did you mean 'digits'?"),
+        (["run", "digits", "--out", "p.csv", "--bag-size", "0"], "--bag-size = '0'; give a number"),
         (["run", "survey.csv", "--out", "p.txt"], "p.txt is neither .csv nor .parquet"),
         (["run", "survey.csv", "--out", "no/p.csv"], "there is no folder no to write p.csv to"),
         (["run", "survey.csv", "--out", "survey.csv"], "survey.csv would overwrite "),

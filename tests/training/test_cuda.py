@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import llpkit
+from llpkit import plugins
 from llpkit.datasets import load
 from llpkit.errors import BaselineWarning
 from llpkit.methods import BagMethod
@@ -84,6 +85,14 @@ class Listen(Callback):
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_waits_inside_an_epoch(method):
     train(method, epochs=5, callbacks=[Listen(), Recorded()], augment="geometric")
+
+
+def test_a_teacher_is_recorded(own_parts):
+    plugins.load([str(own_parts)])
+    data, usual = train("ema-teacher", "flat", cuda_graph=False, strong_augment="none")
+    _, replayed = train("ema-teacher", "flat", callbacks=[Recorded()], strong_augment="none")
+    a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, replayed))
+    torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
 
 
 def test_a_recorded_step_follows_the_schedule():

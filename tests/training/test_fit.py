@@ -324,6 +324,7 @@ model.save(sys.argv[1])
 """
 
 
+@pytest.mark.slow  # benchmarks/kills.py and a test of the command line do the same
 def test_a_run_killed_at_any_moment_ends_with_the_same_weights(tmp_path):
     def start(folder):
         return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)])

@@ -57,7 +57,7 @@ def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
 
 @pytest.mark.parametrize(("key", "least"), [("mle", 0.9), ("direct", 0.9)])
 def test_the_approximation_learns_a_separable_toy(key, least):
-    x, _, bags = toy(3000)
+    x, _, bags = toy(1800)
     unseen, truth, _ = toy(seed=1)
     with pytest.warns(ApproximationWarning):
         model = llpkit.fit(
@@ -65,8 +65,8 @@ def test_the_approximation_learns_a_separable_toy(key, least):
             bags,
             x,
             key,
-            epochs=30,
-            lr=0.03,
+            epochs=20,
+            lr=0.1,
             method_options=APPROXIMATELY[key],
             progress=False,
         )

@@ -51,7 +51,10 @@ def reproduce(
     folds: Annotated[
         str | None,
         _option(
-            "A count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (the protocol's).", WHICH, "FOLDS"
+            "A count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (the protocol's).",
+            WHICH,
+            "FOLDS",
+            "--folds",  # typer up to 0.27 makes no option of a name that is its metavar
         ),
     ] = None,
     quick: Annotated[

@@ -14,6 +14,7 @@ from llpkit import datasets, evaluation
 from llpkit import training as train
 from llpkit._device import device_of
 from llpkit._files import CHECKSUMS, Checksums, check_apart
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Values, check, merge, read
 from llpkit.datasets import DataSet, ImageFiles, Inputs
@@ -96,7 +97,9 @@ def data_of(run: Run, source: str | None, options: Values) -> Data:
         settings.pop("counts_table", None)
     elif source is not None and source != own.dataset:
         settings = {"dataset": source}
-    return check(merge({"data": settings}, options)).data
+    names = {path: option(path.removeprefix("data.")) for path in options}
+    names["data.dataset"] = "data set"  # an argument, not an option
+    return check(merge({"data": settings}, options), options=names).data
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def plan_bags(
     batches = bag_batches(bags.sizes, size, not pad, generator)
     # A last batch may have one instance more than fits, see bag_batches.
     most = size if pad else size + 1
-    large = [split and int(bags.sizes[b].sum()) > most for b in batches]
+    lengths = bags.sizes.tolist()
+    large = [split and sum(lengths[i] for i in b.tolist()) > most for b in batches]
     padded: Iterator[Step] = iter(())
     if pad:
         small = [b for b, alone in zip(batches, large, strict=True) if not alone]

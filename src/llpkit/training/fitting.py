@@ -2,25 +2,21 @@
 
 import functools
 import inspect
-import logging
-import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from llpkit import augment, methods, networks
+from llpkit import methods
 from llpkit._device import device_of
 from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
-from llpkit.augment import Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.evaluation import (
@@ -32,9 +28,22 @@ from llpkit.evaluation import (
     warn_of_approximation,
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
-from llpkit.methods import BagMethod, Learner, Method, Task
+from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import epoch_seed
+from llpkit.training.building import (
+    augmentations,
+    compiled,
+    make_fabric,
+    make_network,
+    make_optimizer,
+    make_preprocess,
+    make_scheduler,
+    paddable,
+    precision_on,
+    quiet,
+    recordable,
+)
 from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import (
     check_finite,
@@ -45,13 +54,12 @@ from llpkit.training.check import (
 )
 from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
-from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs, to_float
+from llpkit.training.inputs import Feed, Inputs, Pipeline, as_inputs, to_float
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
 
 CHECKPOINT = "checkpoint.pt"
-_SAMPLE = 4096
 _FEW = 8
 _COST_OF_A_PASS = 2**8
 """States of the recursion that cost as much as one instance's forward pass: at the end of a run
@@ -184,28 +192,28 @@ def fit(
     check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
     where = device_of(execution.device)
     task = _task(bags, data, how, labels, recipe, where)
-    precision = _precision(recipe.precision, where)
-    fabric = _fabric(where, precision)
+    precision = precision_on(recipe.precision, where)
+    fabric = make_fabric(where, precision)
 
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(recipe.seed, 0))
-        plain, name = _network(recipe.network if network is None else network, how, task)
+        plain, name = make_network(recipe.network if network is None else network, how, task)
         feed = Feed(data, where, execution.resident, execution.workers)
-        preprocess = _preprocess(feed, bags, how, where)
+        preprocess = make_preprocess(feed, bags, how, where)
         plain = plain.to(where)
         if where.type == "cuda" and len(task.input_shape) == 3:
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         how.prepare(task, plain)
     _check_measures(bags, apart)
-    optimizer = _optimizer(recipe, plain, task.lr, how, where)
-    pad = _paddable(how, task)
-    with _quiet():
+    optimizer = make_optimizer(recipe, plain, task.lr, how, where)
+    pad = paddable(how, task)
+    with quiet():
         wrapped, optimizer = fabric.setup(plain, optimizer)
-        trained = fabric.setup_module(_compiled(plain)) if execution.compile else wrapped
+        trained = fabric.setup_module(compiled(plain)) if execution.compile else wrapped
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
-    weak, strong = _augmentations(recipe, how)
+    weak, strong = augmentations(recipe, how)
     described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
         "method": how.key,
@@ -226,7 +234,7 @@ def fit(
         recipe,
         wrapped,
         Learner(trained, optimizer, fabric.backward, fabric.autocast),
-        _scheduler(recipe, optimizer),
+        make_scheduler(recipe, optimizer),
         how,
         task,
         Pipeline(feed, preprocess, weak, strong),
@@ -234,7 +242,7 @@ def fit(
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
         pad=pad,
-        cuda_graph=pad and execution.cuda_graph and _recordable(optimizer, precision),
+        cuda_graph=pad and execution.cuda_graph and recordable(optimizer, precision),
     )
     if resume:
         session.resume()
@@ -279,19 +287,6 @@ def _settings(
         given["held_out"] = held_out
     execution = Execution(**{k: v for k, v in settings.items() if k in of_machine})
     return (recipe or Recipe()).replace(**given), execution
-
-
-def _augmentations(
-    recipe: Recipe, method: Method
-) -> tuple[Augmentation | None, Augmentation | None]:
-    """The weak and the strong augmentation."""
-    given = (recipe.augment, recipe.strong_augment or method.strong_augment)
-    weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
-    if method.views == 1:
-        if recipe.strong_augment is not None:
-            raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
-        return weak, None
-    return weak, strong or (lambda x: x)
 
 
 def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, Any]:
@@ -362,61 +357,6 @@ def _check_measures(bags: Bags, held_out: Bags | None) -> None:
     warn_of_approximation(*parts, stacklevel=5)
 
 
-def _fabric(device: torch.device, precision: Any) -> Fabric:
-    devices: Any = 1 if device.index is None else [device.index]
-    try:
-        with _quiet():
-            return Fabric(accelerator=device.type, devices=devices, precision=precision)
-    except ValueError as error:
-        raise LLPError(
-            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
-        ) from error
-
-
-def _precision(precision: Any, device: torch.device) -> Any:
-    if precision != "auto":
-        return precision
-    on_card = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16-mixed" if on_card else "32-true"
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Fabric's log messages below warnings."""
-    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
-    level = log.level
-    log.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _compiled(network: nn.Module) -> nn.Module:
-    """With the network's own parameters; only its training steps run through it."""
-    compiled: nn.Module = torch.compile(network)  # type: ignore[assignment]
-    return compiled
-
-
-def _paddable(method: Method, task: Task) -> bool:
-    """Whether to pad all batches to one shape: it pays where steps can be recorded."""
-    # A subclass may break what its parent promised, so it must promise anew.
-    promised = vars(type(method)).get("replayable", False) and method.replayable
-    if task.device.type != "cuda" or not promised:
-        return False
-    if method.batches == "instances":
-        return True
-    large = int(task.bags.sizes.max()) > task.batch_size
-    return task.bags.evidence.is_exact and (isinstance(method, BagMethod) or not large)
-
-
-def _recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
-    """Whether the learning rate can be scheduled in a recorded step, and no scaler waits."""
-    rates = [group["lr"] for group in optimizer.param_groups]
-    scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
-    return scheduled and not str(precision).startswith("16")
-
-
 def _task(
     bags: Bags,
     inputs: Inputs,
@@ -435,58 +375,6 @@ def _task(
         device,
         float(method.lr if recipe.lr is None else recipe.lr),
     )
-
-
-def _network(
-    network: str | nn.Module | None, method: Method, task: Task
-) -> tuple[nn.Module, str | None]:
-    if isinstance(network, nn.Module):
-        return network, None
-    if network is None:
-        network = method.network_name or ("small-cnn" if len(task.input_shape) == 3 else "mlp")
-    outputs = task.num_classes or 1
-    return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
-
-
-def _preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
-    """Fitted to the training rows alone, or an even sample of them."""
-    rows = bags.rows
-    if len(rows) > _SAMPLE:
-        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
-    raw = next(feed.stream([rows.to(device)]))
-    return Preprocess.of(raw, method.symmetric_inputs).to(device)
-
-
-def _optimizer(
-    recipe: Recipe, network: nn.Module, lr: float, method: Method, device: torch.device
-) -> torch.optim.Optimizer:
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    if not parameters:
-        raise LLPError("the network has no parameters to train")
-    if callable(recipe.optimizer):
-        made: torch.optim.Optimizer = recipe.optimizer(parameters)
-        return made
-    on_card = device.type == "cuda"
-    # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
-    rate: Any = torch.tensor(lr, device=device) if on_card else lr
-    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
-    if recipe.optimizer == "adam":
-        return torch.optim.AdamW(parameters, betas=method.betas, capturable=on_card, **common)
-    return torch.optim.SGD(parameters, momentum=0.9, nesterov=True, **common)
-
-
-def _scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
-    if callable(recipe.schedule):
-        return recipe.schedule(optimizer)
-    epochs = recipe.epochs
-    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[recipe.schedule]
-
-    def factor(epoch: int) -> float:
-        if epoch < start:
-            return 1.0
-        return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def _checksums(

@@ -1,0 +1,147 @@
+"""The parts of a training run, made from its recipe: network, optimiser, precision, batches."""
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from llpkit import augment, networks
+from llpkit.augment import Augmentation
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.methods import BagMethod, Method, Task
+from llpkit.recipe import Recipe
+from llpkit.training.inputs import Feed, Preprocess
+
+_SAMPLE = 4096
+"""Rows that the preprocessing is fitted to."""
+
+
+def make_fabric(device: torch.device, precision: Any) -> Fabric:
+    """Fabric on one device."""
+    devices: Any = 1 if device.index is None else [device.index]
+    try:
+        with quiet():
+            return Fabric(accelerator=device.type, devices=devices, precision=precision)
+    except ValueError as error:
+        raise LLPError(
+            f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
+        ) from error
+
+
+def precision_on(precision: Any, device: torch.device) -> Any:
+    """The precision, where ``"auto"`` depends on the device."""
+    if precision != "auto":
+        return precision
+    on_card = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16-mixed" if on_card else "32-true"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Fabric's log messages below warnings."""
+    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def compiled(network: nn.Module) -> nn.Module:
+    """With the network's own parameters; only its training steps run through it."""
+    compiled: nn.Module = torch.compile(network)  # type: ignore[assignment]
+    return compiled
+
+
+def paddable(method: Method, task: Task) -> bool:
+    """Whether to pad all batches to one shape: it pays where steps can be recorded."""
+    # A subclass may break what its parent promised, so it must promise anew.
+    promised = vars(type(method)).get("replayable", False) and method.replayable
+    if task.device.type != "cuda" or not promised:
+        return False
+    if method.batches == "instances":
+        return True
+    large = int(task.bags.sizes.max()) > task.batch_size
+    return task.bags.evidence.is_exact and (isinstance(method, BagMethod) or not large)
+
+
+def recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
+    """Whether the learning rate can be scheduled in a recorded step, and no scaler waits."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
+    return scheduled and not str(precision).startswith("16")
+
+
+def make_network(
+    network: str | nn.Module | None, method: Method, task: Task
+) -> tuple[nn.Module, str | None]:
+    """The network and its name; ``None`` stands for the default, and a module has no name."""
+    if isinstance(network, nn.Module):
+        return network, None
+    if network is None:
+        network = method.network_name or ("small-cnn" if len(task.input_shape) == 3 else "mlp")
+    outputs = task.num_classes or 1
+    return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
+
+
+def make_preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
+    """Fitted to the training rows alone, or an even sample of them."""
+    rows = bags.rows
+    if len(rows) > _SAMPLE:
+        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+    raw = next(feed.stream([rows.to(device)]))
+    return Preprocess.of(raw, method.symmetric_inputs).to(device)
+
+
+def make_optimizer(
+    recipe: Recipe, network: nn.Module, lr: float, method: Method, device: torch.device
+) -> torch.optim.Optimizer:
+    """The optimiser of all parameters that are trained."""
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    if not parameters:
+        raise LLPError("the network has no parameters to train")
+    if callable(recipe.optimizer):
+        made: torch.optim.Optimizer = recipe.optimizer(parameters)
+        return made
+    on_card = device.type == "cuda"
+    # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
+    rate: Any = torch.tensor(lr, device=device) if on_card else lr
+    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
+    if recipe.optimizer == "adam":
+        return torch.optim.AdamW(parameters, betas=method.betas, capturable=on_card, **common)
+    return torch.optim.SGD(parameters, momentum=0.9, nesterov=True, **common)
+
+
+def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
+    """The scheduler of the learning rate, stepped after every epoch."""
+    if callable(recipe.schedule):
+        return recipe.schedule(optimizer)
+    epochs = recipe.epochs
+    start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[recipe.schedule]
+
+    def factor(epoch: int) -> float:
+        if epoch < start:
+            return 1.0
+        return 0.5 + 0.5 * math.cos(math.pi * (epoch - start) / max(1, epochs - start))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def augmentations(
+    recipe: Recipe, method: Method
+) -> tuple[Augmentation | None, Augmentation | None]:
+    """The weak and the strong augmentation."""
+    given = (recipe.augment, recipe.strong_augment or method.strong_augment)
+    weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
+    if method.views == 1:
+        if recipe.strong_augment is not None:
+            raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
+        return weak, None
+    return weak, strong or (lambda x: x)

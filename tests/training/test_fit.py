@@ -351,7 +351,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_weights(tmp_path):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     quick(run_dir=tmp_path)
-    with pytest.raises(LLPError, match=r"seed = 0, this one has 7; use another run directory"):
+    with pytest.raises(LLPError, match=r"seed = 0, but this run has 7; use another run directory"):
         quick(run_dir=tmp_path, resume=True, seed=7)
 
 
@@ -370,12 +370,12 @@ def other_schedule(optimizer):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": "cosine"}, "schedule = 'tail', this one has 'cosine'"),
-        ({"schedule": other_schedule}, r"schedule = 'tail', this one has '.*\.other_schedule'"),
-        ({"optimizer": "sgd"}, "optimizer = 'adam', this one has 'sgd'"),
-        ({"weight_decay": 0.1}, r"weight_decay = 0\.0, this one has 0\.1"),
-        ({"augment": abs}, r"augment = None, this one has 'builtins\.abs'"),
-        ({"held_out": 0.3}, r"held_out = 0\.2, this one has 0\.3"),
+        ({"schedule": "cosine"}, "schedule = 'tail', but this run has 'cosine'"),
+        ({"schedule": other_schedule}, r"schedule = 'tail', but this run has '.*\.other_schedule'"),
+        ({"optimizer": "sgd"}, "optimizer = 'adam', but this run has 'sgd'"),
+        ({"weight_decay": 0.1}, r"weight_decay = 0\.0, but this run has 0\.1"),
+        ({"augment": abs}, r"augment = None, but this run has 'builtins\.abs'"),
+        ({"held_out": 0.3}, r"held_out = 0\.2, but this run has 0\.3"),
     ],
 )
 def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
@@ -539,7 +539,7 @@ def test_a_network_of_ones_own_is_loaded_by_passing_it(tmp_path):
     x, _, bags = toy()
     model = llpkit.fit(nn.Linear(3, 1), bags, x, epochs=1, progress=False)
     model.save(tmp_path)
-    with pytest.raises(LLPError, match=r"network of your own \(Linear\)"):
+    with pytest.raises(LLPError, match=r"custom network \(Linear\)"):
         llpkit.load(tmp_path)
     again = llpkit.load(tmp_path, nn.Linear(3, 1))
     assert torch.equal(again.predict_proba(x), model.predict_proba(x))

@@ -1,4 +1,4 @@
-"""Many classes in large bags, where the exact likelihood is out of reach."""
+"""Many classes in large bags, where the exact likelihood is intractable."""
 
 import pickle
 import warnings

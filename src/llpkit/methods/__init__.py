@@ -1,4 +1,4 @@
-"""The methods, one file each, behind one protocol."""
+"""Training methods, one file each, behind one protocol."""
 
 import inspect
 from typing import Any

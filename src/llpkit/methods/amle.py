@@ -13,8 +13,8 @@ class AMLE(BagMethod):
     """Maximise the normal density of the counts.
 
     Args:
-        floor: Added to the variance of every count. The default is the variance of dequantising a
-            whole number, 1/12; ``amle-paper`` has the paper's bare variance.
+        floor: Added to the variance of every count. The default is 1/12, the variance of
+            dequantising a whole number; ``amle-paper`` has the variance of the paper.
     """
 
     key = "amle"
@@ -33,7 +33,7 @@ class AMLEPaper(AMLE):
     """AMLE with the paper's variance, which is zero where a prediction is certain.
 
     Args:
-        floor: Keeps the variance above zero, without which training ends in NaN.
+        floor: Keeps the variance above zero; without it training ends in NaN.
     """
 
     key = "amle-paper"

@@ -1,4 +1,4 @@
-"""What a method is: which batches it wants, its loss, and what it does after an epoch."""
+"""The protocol of methods: their batches, their loss, and what they do after an epoch."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -15,21 +15,21 @@ from llpkit.evidence import Evidence
 
 @dataclass(frozen=True)
 class Task:
-    """What there is to learn, on the training device and in engine order."""
+    """The training data of a method, on the training device and in engine order."""
 
     bags: Bags
     num_classes: int | None
     """``None`` for binary labels, else K."""
     input_shape: tuple[int, ...]
     labels: Tensor | None
-    """True labels ``(N,)``, for methods that ask for them; ``None`` for all others."""
+    """True labels ``(N,)`` for methods that need them, else ``None``."""
     batch_size: int
     device: torch.device
     lr: float
 
 
 class Batch(NamedTuple):
-    """Some instances, ready for the network."""
+    """Instances of one step, ready for the network."""
 
     inputs: Tensor
     """``(n, ...)``, augmented and normalised."""
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     offsets: Tensor | None = None
     """For whole bags: ``(m + 1,)`` within the batch."""
     evidence: Evidence | None = None
-    """For whole bags: what is known of their counts."""
+    """For whole bags: what is known about their counts."""
     weights: Tensor | None = None
     """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
     padding has weight zero. ``None`` means uniform weights."""
@@ -50,7 +50,7 @@ class LargeBag(NamedTuple):
     """A bag with more instances than a batch holds."""
 
     chunks: Callable[[], Iterator[Tensor]]
-    """Its inputs, piece by piece; each call draws the augmentation anew."""
+    """Returns its inputs, piece by piece; each call draws a new augmentation."""
     positions: Tensor
     offsets: Tensor
     evidence: Evidence
@@ -62,10 +62,9 @@ class Learner(NamedTuple):
     network: nn.Module
     optimizer: torch.optim.Optimizer
     backward: Callable[..., None]
-    """``backward(tensor, gradient=None, inputs=None)``, through which mixed precision works."""
+    """``backward(tensor, gradient=None, inputs=None)``; handles mixed precision."""
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """The context in which any other network, a teacher for example, computes in the run's
-    precision."""
+    """A context that runs any other network, such as a teacher, in the run's precision."""
 
     def update(self, loss: Tensor) -> None:
         """One optimiser step down the gradient of ``loss``."""
@@ -78,38 +77,38 @@ class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
     The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
-    every epoch with the logits that the instances had during it. :attr:`model` is the network that
-    predicts: it is measured, selected by held-out bags, returned and saved.
+    every epoch with the logits collected during it. :attr:`model` is the network that predicts: it
+    is measured, selected by held-out bags, returned and saved.
     """
 
     key: ClassVar[str]
     summary: ClassVar[str]
     batches: ClassVar[Literal["instances", "bags"]] = "instances"
     views: ClassVar[int] = 1
-    """With 2, batches have a second, strongly augmented view of their instances."""
+    """With 2, batches include a second, strongly augmented view of their instances."""
     strong_augment: ClassVar[str | None] = None
     """The strong augmentation of a method with two views, unless the user names another."""
     needs_labels: ClassVar[bool] = False
     needs_exact_counts: ClassVar[bool] = False
     symmetric_inputs: ClassVar[bool] = False
-    """Whether images are wanted in ``[-1, 1]`` rather than standardised."""
+    """Whether images are scaled to ``[-1, 1]`` instead of standardised."""
     lr: ClassVar[float] = 1e-3
     betas: ClassVar[tuple[float, float]] = (0.9, 0.999)
     network_name: ClassVar[str | None] = None
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
-    """Whether :meth:`end_epoch` wants logits from a fresh pass over the training data."""
+    """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
     replayable: bool = False
-    """Whether a CUDA device may record one step as a graph and replay it for all others. Then
-    :meth:`loss` must respect ``batch.weights`` (that of :class:`BagMethod` does) and a step must
-    never wait for the device. Not inherited: a subclass that still qualifies sets it again."""
+    """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
+    :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
+    for the device. Not inherited: a subclass that still qualifies sets it again."""
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
-        """Take the task and the network, on its device; called once before training."""
+        """Called once before training with the task and the network, already on its device."""
         if self.needs_labels and task.labels is None:
             raise LLPError(f'method "{self.key}" learns from instance labels; pass labels=')
         if self.needs_exact_counts and not task.bags.evidence.is_exact:
@@ -125,7 +124,7 @@ class Method:
     def step(
         self, batch: Batch, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
-        """One optimiser step; the detached loss and logits."""
+        """Take one optimiser step and return the detached loss and logits."""
         logits = as_logits(learner.network(batch.inputs), num_classes)
         loss = self.loss(logits, batch)
         self._check_shape("loss", loss, (), "a scalar, the mean over the batch")
@@ -138,19 +137,19 @@ class Method:
             raise LLPError(f"{name} of {type(self).__name__} gave {got}; return {words}")
 
     def end_epoch(self, logits: Tensor) -> Tensor | None:  # noqa: ARG002
-        """After an epoch: the training logits ``(N,)`` or ``(N, K)`` in engine order.
+        """Called after an epoch with the training logits ``(N,)`` or ``(N, K)`` in engine order.
 
-        A method that computes the exact log-likelihood ``(B,)`` of all bags here may return it, so
-        that it is not measured again.
+        A method that computes the exact log-likelihood ``(B,)`` of all bags here should return it,
+        so that it is not computed again.
         """
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside the network, its optimiser and :attr:`model`."""
+        """State for the checkpoint besides the network, its optimiser and :attr:`model`."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the state of a checkpoint; called after :meth:`prepare`."""
+        """Restore the state from a checkpoint; called after :meth:`prepare`."""
 
 
 class BagMethod(Method):
@@ -176,17 +175,19 @@ class BagMethod(Method):
     def large_step(
         self, bag: LargeBag, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
-        """The exact gradient of one bag's loss at the memory of one batch.
+        """The exact gradient of one bag's loss in the memory of one batch.
 
-        A first pass without gradient gives the bag's logits, from which the loss and its gradient
-        with respect to the logits; a second pass sends that gradient back piece by piece. Both
-        passes draw the same random numbers, and only the second moves the running statistics.
+        A first pass without gradients collects the bag's logits; they give the loss and its
+        gradient with respect to the logits. A second pass back-propagates that gradient piece by
+        piece. Both passes draw the same random numbers, and only the second updates the running
+        statistics of batch norm.
         """
         kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
         states, parts = [], []
         with torch.no_grad():
             stream = bag.chunks()
             while True:
+                # The state before a piece is drawn: its augmentation has to repeat, too.
                 states.append(_random_state(bag.positions.device))
                 piece = next(stream, None)
                 if piece is None:
@@ -200,7 +201,7 @@ class BagMethod(Method):
 
         learner.optimizer.zero_grad(set_to_none=True)
         stream, start = bag.chunks(), 0
-        for state in states[:-1]:
+        for state in states[:-1]:  # the last state was taken before the stream ended
             _set_random_state(bag.positions.device, state)
             part = as_logits(learner.network(next(stream)), num_classes)
             learner.backward(part, gradient=gradient[start : start + len(part)].to(part.dtype))
@@ -212,7 +213,7 @@ class BagMethod(Method):
 def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     """The mean of ``(n,)`` values under weights that sum to one, or the plain mean.
 
-    Values of weight zero may be anything: the loss of an empty bag of padding may be NaN.
+    Values with weight zero are ignored even if NaN, as the loss of an empty padding bag may be.
     """
     if weights is None:
         return values.mean()
@@ -220,7 +221,7 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:
-    """A network's output as ``(n,)`` binary logits (two logits make one) or ``(n, K)``."""
+    """A network's output as ``(n,)`` binary logits (two logits become one) or ``(n, K)``."""
     if num_classes is None:
         if output.dim() == 2 and output.shape[1] == 2:
             return output[:, 1] - output[:, 0]

@@ -1,4 +1,4 @@
-"""The exact count likelihood by gradient: no targets, no E-step."""
+"""Gradient ascent on the exact count likelihood: no targets, no E-step."""
 
 from torch import Tensor, nn
 
@@ -13,8 +13,8 @@ class Direct(BagMethod):
     r"""Maximise :math:`\log P(y_b)` itself; its gradient is posterior minus prior.
 
     Args:
-        approximation: ``None``: exact. ``"sinkhorn"``, for many classes in bags too large for that:
-            an upper bound is maximised.
+        approximation: ``None`` is exact. ``"sinkhorn"`` maximises an upper bound instead, for many
+            classes in bags too large for the exact likelihood.
     """
 
     key = "direct"
@@ -28,7 +28,7 @@ class Direct(BagMethod):
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
         check_tractable(self.approximation, task)
-        # The recursion over the counts of K classes looks at their number on the host.
+        # The recursion for K classes reads the counts on the host, which a CUDA graph forbids.
         self.replayable = task.num_classes is None
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:

@@ -28,10 +28,10 @@ from llpkit.ragged import bag_index
 
 
 class LLPGAN(Method):
-    """Adversarial learning from proportions; needs a network that shows its features.
+    """Adversarial learning from proportions; needs a network that returns its features.
 
     Args:
-        weight: How much the proportions count, the paper's lambda.
+        weight: Weight of the proportion loss, the paper's lambda.
     """
 
     key = "llp-gan"
@@ -69,7 +69,7 @@ class LLPGAN(Method):
                 f'method "{self.key}" needs a network with forward_features(x) -> (logits, '
                 f'features); use network="{self.network_name}"'
             )
-        if hasattr(network, "mark_forward_method"):
+        if hasattr(network, "mark_forward_method"):  # Fabric applies its precision only to these
             network.mark_forward_method("forward_features")
         assert batch.evidence is not None
         assert batch.offsets is not None
@@ -93,7 +93,7 @@ class LLPGAN(Method):
         with torch.no_grad():
             _, wanted = network.forward_features(x)
         _, features = network.forward_features(self.generator.draw(len(x)))
-        # The generator's learning rate is the network's own, which may be scheduled.
+        # The generator follows the network's learning rate, which may be scheduled.
         for group in self.optimizer.param_groups:
             group["lr"] = learner.optimizer.param_groups[0]["lr"]
         mean = wanted.float().mean(0) if weights is None else weights @ wanted.float()
@@ -115,7 +115,7 @@ class LLPGAN(Method):
 
 
 def _of_instances(batch: Batch) -> Tensor | None:
-    """Equal weights of the instances, zero for padding."""
+    """Equal weights for all instances but padding, which has weight zero."""
     if batch.weights is None:
         return None
     assert batch.offsets is not None

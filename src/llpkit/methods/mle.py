@@ -1,7 +1,7 @@
 r"""Expectation-maximisation of the exact count likelihood: the paper's method.
 
 E-step: the posterior :math:`\varphi_i = P(h_i = 1 \mid y)` of every label given its bag's count.
-M-step: ordinary training with these as soft targets, in instance batches whatever the bags.
+M-step: ordinary training with these as soft targets, in batches of instances rather than bags.
 
 Baručić & Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
 """
@@ -20,17 +20,17 @@ from llpkit.methods.tractability import check_tractable
 
 
 class MLE(Method):
-    r"""Soft targets, renewed after every epoch from the logits of the epoch itself.
+    r"""EM with soft targets, renewed after every epoch from the logits collected during it.
 
-    Taking the logits as the instances go by costs nothing. The paper runs a separate forward pass
+    Collecting the logits while training costs nothing. The paper runs a separate forward pass
     instead, see :class:`MLEPass`.
 
     Args:
-        step: How far the targets go from the prediction :math:`p_i` towards the posterior and
-            beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two is
-            over-relaxed EM, which has the same fixed points and needs fewer epochs to come near.
-        approximation: ``None`` is exact. ``"sinkhorn"`` is for many classes in bags too large for
-            that: the posteriors are approximate.
+        step: Step size :math:`s` of the targets from the prediction :math:`p_i` towards the
+            posterior and beyond, :math:`p_i + s\,(\varphi_i - p_i)`. One is EM; between one and two
+            is over-relaxed EM, which has the same fixed points and converges in fewer epochs.
+        approximation: ``None`` is exact. ``"sinkhorn"`` gives approximate posteriors, for many
+            classes in bags too large for exact ones.
     """
 
     key = "mle"
@@ -46,7 +46,7 @@ class MLE(Method):
         super().prepare(task, network)
         check_tractable(self.approximation, task)
         self.bags = task.bags
-        # With nothing learned all logits are equal: the posterior of an exact count is y / n.
+        # Before training all logits are zero, so the posterior given an exact count is y / n.
         nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
         self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
 
@@ -63,7 +63,7 @@ class MLE(Method):
         if self.stride != 1:
             p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
             phi = torch.lerp(p.to(phi.dtype), phi, self.stride)
-        self.targets.copy_(phi)
+        self.targets.copy_(phi)  # in place: a CUDA graph reads this address
         return log_p if self.approximation is None else None
 
     def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,8 +85,8 @@ class MLE(Method):
 class MLEPass(MLE):
     """EM as in the paper: a forward pass after every epoch gives the logits of the E-step.
 
-    The targets are fresher, which can help with few epochs; it overfits sooner, and in bags of 16
-    it may collapse.
+    The targets are more recent, which can help with few epochs; but it overfits sooner, and in bags
+    of 16 it may collapse.
     """
 
     key = "mle-pass"

@@ -1,4 +1,4 @@
-"""Training on true labels: the upper bound that the other methods are held against."""
+"""Training on true labels: the upper bound for all other methods."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

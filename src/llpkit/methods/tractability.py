@@ -1,4 +1,4 @@
-"""The option of methods that maximise the likelihood: exact, or approximate for many classes."""
+"""Whether the likelihood of a task is tractable: exactly, or with an approximation."""
 
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.likelihood.checks import Approximation
@@ -9,7 +9,7 @@ OPTION = "approximation"
 
 
 def check_tractable(approximation: Approximation, task: Task) -> None:
-    """Refuse, before any training, bags whose likelihood cannot be had in this way."""
+    """Refuse, before any training, bags whose likelihood is intractable with this option."""
     bags, classes = task.bags, task.num_classes
     if approximation is None:
         if classes is not None and classes > 2:

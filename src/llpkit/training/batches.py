@@ -1,13 +1,13 @@
 """Which instances go into which training step.
 
-An epoch is planned as a whole, on the host, and goes to the device in a few copies. Instances are
-shuffled; whole bags are shuffled and packed until a batch is full, and a bag larger than a batch is
-a step of its own.
+A whole epoch is planned on the host and sent to the device in a few copies. Instances are shuffled;
+whole bags are shuffled and packed until a batch is full, and a bag larger than a batch gets its own
+step.
 
-With ``pad``, all steps have one shape, so that a CUDA graph of one step can be replayed for all:
-a batch that is not full gets other training instances, drawn at random, with weight zero in the
-loss, so that batch norm sees real inputs only. In batches of whole bags, each padding instance is a
-bag of its own, and empty bags make up the rest.
+With ``pad``, all steps have one shape, so that the CUDA graph of one step can be replayed for all.
+Batches are padded with other training instances, drawn at random, so that batch norm sees only real
+inputs; their weight in the loss is zero. In batches of whole bags, each padding instance forms its
+own bag, and empty bags make up the rest.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     positions: Tensor
     """int64 ``(n,)``: positions of the instances in engine order."""
     into: Tensor
-    """The same, but with the total number of instances in place of padding."""
+    """Row of the logit buffer for each instance; padding goes to the extra last row."""
     share: Tensor | float
     """The step's share of all instances."""
     weights: Tensor | None = None
@@ -39,18 +39,18 @@ class Step(NamedTuple):
     offsets: Tensor | None = None
     """For whole bags: int64 ``(m + 1,)``."""
     counts: Tensor | None = None
-    """For whole bags that are padded: int64 ``(m,)`` or ``(m, K)``."""
+    """For padded whole bags: int64 ``(m,)`` or ``(m, K)``."""
     bags: Tensor | None = None
-    """For whole bags that are not padded: which bags."""
+    """For whole bags without padding: the bag numbers."""
     large: bool = False
     """Whether this is one bag that is larger than a batch."""
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Step":
-        """The step with a function applied to all its tensors."""
+        """Apply a function to every tensor of the step."""
         return Step._make(change(v) if isinstance(v, Tensor) else v for v in self)
 
     def batch(self, evidence: Evidence, inputs: Tensor, strong: Tensor | None = None) -> Batch:
-        """What the method sees of the step; ``evidence`` is that of all bags."""
+        """The batch that the method sees; ``evidence`` covers all bags."""
         known = None
         if self.counts is not None:
             known = Evidence.unchecked(self.counts)
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 def send(value: Tensor, device: torch.device) -> Tensor:
-    """Copy to the training device without waiting for it."""
+    """Copy to the training device without blocking the host."""
     if device.type == "cuda":
         return value.pin_memory().to(device, non_blocking=True)
     return value.to(device)
@@ -85,8 +85,8 @@ def plan_instances(
     order, steps = torch.randperm(num_instances, generator=generator), -(-num_instances // size)
     padding = torch.randint(num_instances, (steps * size - num_instances,), generator=generator)
     into = torch.cat([order, torch.full_like(padding, num_instances)]).view(steps, size)
-    real = into < num_instances
-    number = real.sum(1)
+    real = into < num_instances  # (steps, size)
+    number = real.sum(1)  # (steps,)
     positions = torch.cat([order, padding]).view(steps, size)
     return _steps(Step(positions, into, number / num_instances, real / number[:, None]), device)
 
@@ -104,10 +104,10 @@ def plan_bags(
     Args:
         bags: On the CPU; with exact counts if ``pad``.
         size: Instances per step.
-        pad: See the module.
-        split: Whether a bag larger than a batch is marked as large, so that the method can take it
-            in pieces.
-        device: Where the steps are wanted.
+        pad: Whether all steps have one shape, see above.
+        split: Whether a bag larger than a batch is marked as large, so that the method can process
+            it in pieces.
+        device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
     """
     size = min(size, bags.num_instances)
@@ -116,6 +116,7 @@ def plan_bags(
     most = size if pad else size + 1
     lengths = bags.sizes.tolist()
     large = [split and sum(lengths[i] for i in b.tolist()) > most for b in batches]
+    # Padded steps are built together, in a few copies; they are then dealt out in batch order.
     padded: Iterator[Step] = iter(())
     if pad:
         small = [b for b, alone in zip(batches, large, strict=True) if not alone]
@@ -134,7 +135,7 @@ def plan_bags(
 
 
 def _steps(stacked: Step, device: torch.device) -> list[Step]:
-    """Steps of one shape from tensors that are stacked ``(steps, ...)``, in a few copies."""
+    """Split tensors stacked as ``(steps, ...)`` into steps, after one copy per tensor."""
     fields = [send(f, device).unbind() if isinstance(f, Tensor) else None for f in stacked[:6]]
     number = len(stacked.positions)
     columns = [f if f is not None else (None,) * number for f in fields]
@@ -157,6 +158,7 @@ def _padded(
     real = column < filled[:, None]  # (steps, S)
     positions = torch.randint(total, (steps, size), generator=generator).numpy()
     starts = bags.offsets.numpy()[chosen]
+    # starts - (n.cumsum() - n) shifts the running count of instances to each bag's first position.
     positions[real] = np.repeat(starts - n.cumsum() + n, n) + np.arange(n.sum())
     into = np.where(real, positions, total)
 
@@ -170,7 +172,7 @@ def _padded(
     if known.ndim == 2:
         counts[..., 0] = lengths  # padding counts as the first class; its weight is zero
     counts[own] = known[chosen]
-    weights = (own / number[:, None]).astype(np.float32)
+    weights = (own / number[:, None]).astype(np.float32)  # (steps, S): only real bags count
     share = (filled / total).astype(np.float32)
     stacked = map(torch.from_numpy, (positions, into, share, weights, offsets, counts))
     return Step._make((*stacked, None, False))
@@ -197,8 +199,8 @@ def bag_batches(
 ) -> list[Tensor]:
     """Bags in random order, packed so that a batch has about ``batch_size`` instances.
 
-    A batch is closed when the next bag would overfill it. A larger bag is a batch of its own; empty
-    bags are left out. With ``join``, a last batch of a single instance joins the one before.
+    A batch is closed when the next bag would overfill it. A bag larger than a batch gets its own
+    batch; empty bags are left out. With ``join``, a last batch of one instance joins the previous.
 
     >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
     [2, 2]
@@ -225,5 +227,6 @@ def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def epoch_seed(seed: int, epoch: int, *stream: int) -> int:
-    """The seed of one epoch of a run: any epoch can be drawn without those before it."""
+    """The seed of one epoch; it does not depend on the epochs before it."""
+    # torch takes signed 64-bit seeds, hence the shift.
     return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> 1)

@@ -35,7 +35,7 @@ def make_fabric(device: torch.device, precision: Any) -> Fabric:
 
 
 def precision_on(precision: Any, device: torch.device) -> Any:
-    """The precision, where ``"auto"`` depends on the device."""
+    """The precision to use; ``"auto"`` depends on the device."""
     if precision != "auto":
         return precision
     on_card = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -55,14 +55,14 @@ def quiet() -> Iterator[None]:
 
 
 def compiled(network: nn.Module) -> nn.Module:
-    """With the network's own parameters; only its training steps run through it."""
+    """A compiled view that shares the network's parameters; used for training steps only."""
     compiled: nn.Module = torch.compile(network)  # type: ignore[assignment]
     return compiled
 
 
 def paddable(method: Method, task: Task) -> bool:
     """Whether to pad all batches to one shape: it pays where steps can be recorded."""
-    # A subclass may break what its parent promised, so it must promise anew.
+    # A subclass may break its parent's promise, so it has to set the attribute itself.
     promised = vars(type(method)).get("replayable", False) and method.replayable
     if task.device.type != "cuda" or not promised:
         return False
@@ -73,7 +73,8 @@ def paddable(method: Method, task: Task) -> bool:
 
 
 def recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
-    """Whether the learning rate can be scheduled in a recorded step, and no scaler waits."""
+    """Whether the learning rate can be scheduled in a recorded step, without a gradient scaler."""
+    # A 16-bit gradient scaler reads its overflow flag on the host, which capture forbids.
     rates = [group["lr"] for group in optimizer.param_groups]
     scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
     return scheduled and not str(precision).startswith("16")
@@ -82,7 +83,7 @@ def recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
 def make_network(
     network: str | nn.Module | None, method: Method, task: Task
 ) -> tuple[nn.Module, str | None]:
-    """The network and its name; ``None`` stands for the default, and a module has no name."""
+    """The network and its name; ``None`` is the default network, and a module has no name."""
     if isinstance(network, nn.Module):
         return network, None
     if network is None:
@@ -92,7 +93,7 @@ def make_network(
 
 
 def make_preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
-    """Fitted to the training rows alone, or an even sample of them."""
+    """Fit the preprocessing to the training rows only, or to an even sample of them."""
     rows = bags.rows
     if len(rows) > _SAMPLE:
         rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
@@ -103,7 +104,7 @@ def make_preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device
 def make_optimizer(
     recipe: Recipe, network: nn.Module, lr: float, method: Method, device: torch.device
 ) -> torch.optim.Optimizer:
-    """The optimiser of all parameters that are trained."""
+    """The optimiser over all trainable parameters."""
     parameters = [p for p in network.parameters() if p.requires_grad]
     if not parameters:
         raise LLPError("the network has no parameters to train")
@@ -111,7 +112,7 @@ def make_optimizer(
         made: torch.optim.Optimizer = recipe.optimizer(parameters)
         return made
     on_card = device.type == "cuda"
-    # A number would be fixed in a recorded step; a tensor on the device can still be scheduled.
+    # A graph would freeze a plain number; a tensor on the device can still be scheduled.
     rate: Any = torch.tensor(lr, device=device) if on_card else lr
     common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
     if recipe.optimizer == "adam":
@@ -120,7 +121,7 @@ def make_optimizer(
 
 
 def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
-    """The scheduler of the learning rate, stepped after every epoch."""
+    """The learning-rate scheduler, stepped after every epoch."""
     if callable(recipe.schedule):
         return recipe.schedule(optimizer)
     epochs = recipe.epochs

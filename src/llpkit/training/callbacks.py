@@ -1,4 +1,4 @@
-"""What may look on while a network is trained."""
+"""Callbacks: code that runs during training without changing it."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def plain_row(row: Row) -> Row:
-    """A row that can be written: tensors and NumPy numbers of one value as Python's numbers."""
+    """A row that can be saved as JSON: scalar tensors and NumPy values become Python numbers."""
     kinds = (Tensor, np.ndarray, np.generic)
     plain = {k: v.item() if isinstance(v, kinds) and v.ndim == 0 else v for k, v in row.items()}
     for key, value in plain.items():
@@ -37,26 +37,26 @@ class Callback:
         """Before the first epoch. ``session`` has ``epochs``, ``first_epoch``, ``history``."""
 
     def on_epoch(self, session: Any, row: Row) -> None:
-        """After an epoch: ``row`` is its line of the history, to which metrics may be added.
+        """After an epoch: ``row`` is its entry in the history; add metrics to it as you like.
 
         ``session.predict(inputs)`` gives probabilities, ``session.logits(inputs)`` logits;
         ``session.stop = True`` ends the run.
         """
 
     def on_end(self, session: Any) -> None:
-        """After the last epoch, however it came to be the last."""
+        """After the last epoch, also when training stops early or fails."""
 
 
 class TestMetrics(Callback):
-    """Metrics of labelled instances at the end of epochs, for curves: never used to select.
+    """Test metrics of labelled instances for learning curves; never used for model selection.
 
     Args:
         inputs: Test instances.
         truth: Their true labels.
-        every: Evaluate every so many epochs, and at the last.
+        every: Evaluate every this many epochs, and after the last.
     """
 
-    __test__ = False  # not a test class, whatever its name
+    __test__ = False  # keeps pytest from collecting it because of its name
 
     def __init__(self, inputs: Any, truth: Any, every: int = 1) -> None:
         self.inputs, self.every = inputs, whole("every", every)
@@ -78,7 +78,7 @@ class TestMetrics(Callback):
 
 
 class Progress(Callback):
-    """A bar with epoch, bag likelihood, proportion error, time left; without a tty, lines."""
+    """A progress bar with epoch, likelihood, proportion error and time left; lines off a tty."""
 
     def __init__(self, title: str, lines: int = 5) -> None:
         self.title, self.lines = title, lines
@@ -125,7 +125,7 @@ class Progress(Callback):
 
 
 def _figures(row: Row, last: bool = False) -> str:
-    """The measures of an epoch, each log-likelihood beside that of a constant rate."""
+    """The measures of an epoch; each log-likelihood is followed by that of a constant rate."""
     parts = []
     for prefix, name in (("", "bag log-lik"), ("held_out_", "held out")):
         if f"{prefix}log_likelihood" in row:
@@ -136,7 +136,7 @@ def _figures(row: Row, last: bool = False) -> str:
     if not parts:
         parts.append(f"loss {row['loss']:.3f}")
     if last and "held_out_log_likelihood" not in row:
-        parts.append("whether it learned cannot be known without held_out bags")
+        parts.append("no held_out bags to check whether it learned")
     spent = row["measure_seconds"]
     if spent > 0.1 and spent > 0.5 * row["seconds"]:
         parts.append(f"measuring takes {spent / (spent + row['seconds']):.0%} of an epoch")

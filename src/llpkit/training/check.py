@@ -1,4 +1,4 @@
-"""What users pass to training, checked against each other before the first step."""
+"""Checks of bags, inputs, labels and network against each other before the first step."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
 
 
 def divide(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags, Bags | None]:
-    """Bags to train on and held-out bags, which share no row."""
+    """Training bags and held-out bags, which share no row."""
     if held_out is None:
         return bags, None
     if isinstance(held_out, Bags):
@@ -57,7 +57,7 @@ def _check_apart(bags: Bags, held_out: Bags) -> None:
 
 
 def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
-    """True labels of the instances of bags, int64 ``(N,)``, from those of all rows."""
+    """True labels of the bags' instances, int64 ``(N,)``, picked from the labels of all rows."""
     given = numbers(labels, "labels")
     if given.shape != (bags.num_rows,):
         raise LLPError(f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows")
@@ -75,13 +75,13 @@ _BOUNDED = {"Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Softmax": "softma
 
 
 def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
-    """That a network returns logits: a last sigmoid or softmax would be applied twice.
+    """Refuse a network that ends in a sigmoid or softmax, which would be applied twice.
 
-    The network sees a few inputs, and is left as it was: its modes, its buffers, and torch's random
-    numbers.
+    The network is run on a few inputs. Its modes and buffers and torch's random numbers are
+    restored.
     """
     if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
-        return  # it has no shape yet, and the first step is to give it one
+        return  # the first step gives it its shapes; running it here would draw its weights
     modes = [(module, module.training) for module in network.modules()]
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [inputs.device] if inputs.is_cuda else []
@@ -105,16 +105,18 @@ def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
 
 
 def _last_function(output: Tensor) -> str | None:
-    """What makes an output probabilities, if anything does."""
+    """The function that turns the output into probabilities, if there is one."""
+    # Follow the autograd graph back through operations that only move or copy values.
     node = output.grad_fn
     while node is not None:
         kind = node.name().split("Backward")[0]
         if kind in _BOUNDED:
             return _BOUNDED[kind]
         node = node.next_functions[0][0] if kind in _VIEWS and node.next_functions else None
+    # A softmax written by hand leaves no such node, but its rows still sum to one.
     values = output.detach().double()
     if values.dim() != 2 or values.shape[1] == 1 or bool((values == values[:1]).all()):
-        return None  # a last layer of zeros gives its bias, whose sum says nothing
+        return None  # a last layer of zeros returns its bias, whose sum proves nothing
     if bool((values >= 0).all()):
         exact = output.dtype in (torch.float32, torch.float64)
         ones = (values.sum(1) - 1).abs() < (1e-5 if exact else 1e-2)  # half precision rounds
@@ -123,10 +125,11 @@ def _last_function(output: Tensor) -> str | None:
 
 
 def check_finite(inputs: Inputs, *rows: Tensor) -> None:
-    """That the inputs of these rows, or of all, are numbers; files hold nothing else."""
+    """Refuse NaN and infinity in the inputs of these rows, or of all; files cannot hold them."""
     if not isinstance(inputs, Tensor) or not inputs.is_floating_point() or inputs.numel() == 0:
         return
-    if all(bool(end.isfinite()) for end in inputs.aminmax()):  # NaN is the least and the largest
+    # aminmax propagates NaN, so two numbers decide the usual case without a mask of all inputs.
+    if all(bool(end.isfinite()) for end in inputs.aminmax()):
         return
     fine = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
     bad = ~torch.cat(fine).cpu()

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, checked, and without code."""
+"""Checkpoints: written atomically, verified by checksum, and free of executable code."""
 
 import hashlib
 import io
@@ -24,8 +24,8 @@ class Checkpoint:
 
     Args:
         path: The file.
-        settings: What determines the result; a run with other settings cannot resume from it.
-        data: Checksums of what is learned from, see :mod:`llpkit.training.fingerprint`.
+        settings: The settings that determine the result; a run with others cannot resume from it.
+        data: Checksums of the training data, see :mod:`llpkit.training.fingerprint`.
     """
 
     path: Path
@@ -33,14 +33,14 @@ class Checkpoint:
     data: dict[str, str]
 
     def save(self, state: dict[str, Any], *, sync: bool = True) -> None:
-        """Write the state of the run after its checksum; ``sync`` waits for the disk."""
+        """Write a checksum and the state of the run; ``sync`` waits until it is on disk."""
         stream = io.BytesIO()
         torch.save({"settings": self.settings, "data": self.data, **state}, stream)
         content = stream.getvalue()
         write_bytes(self.path, _HEAD + _digest(content) + content, sync=sync)
 
     def load(self) -> dict[str, Any] | None:
-        """The state, or ``None`` if there is no file; one of another run is an error."""
+        """The state, or ``None`` without a file; the checkpoint of another run is an error."""
         if not self.path.exists():
             return None
         try:
@@ -54,7 +54,7 @@ class Checkpoint:
         for name, value in self.settings.items():
             if before.get(name) != value:
                 raise LLPError(
-                    f"{self.path} is of a run with {name} = {before.get(name)!r}, this one has "
+                    f"{self.path} is of a run with {name} = {before.get(name)!r}, but this run has "
                     f"{value!r}; use another run directory, or the same settings"
                 )
         for name, checksum in self.data.items():
@@ -84,7 +84,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
-    """Give a network the weights that were read from ``path``."""
+    """Load weights that were read from ``path`` into a network."""
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:

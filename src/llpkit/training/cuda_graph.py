@@ -1,14 +1,14 @@
 """Training steps, run one by one or, on a CUDA device, recorded once and replayed.
 
-A step of a small network is a hundred short kernels, between which a device waits for the host. A
-CUDA graph holds them all: the first steps run as usual, the next is recorded, and from then on a
-step is a few copies into the recorded step's inputs and one launch.
+A step of a small network is a hundred short kernels, and the device waits for the host between
+them. A CUDA graph holds them all: the first steps run as usual, the next is recorded, and from then
+on a step is a few copies into the recorded step's inputs and one launch.
 
-A recording holds addresses and numbers, so it would not notice a tensor that was replaced or a
-number that was changed. Before every epoch the hyper-parameters, the parameters, buffers and plain
-attributes of the network and its submodules, and the attributes of the method (networks and
-optimisers too) are compared with what they were; after a change a step is recorded anew. Objects
-that a network keeps elsewhere are not compared.
+A graph holds addresses and constants, so it does not notice when a tensor is replaced or a number
+changes. Before every epoch these are compared with their recorded values: the hyper-parameters; the
+parameters, buffers and plain attributes of the network and its submodules; the attributes of the
+method, including its networks and optimisers. After a change a new graph is recorded. Objects that
+a network keeps elsewhere are not compared.
 """
 
 import gc
@@ -25,14 +25,14 @@ from llpkit.methods import Batch, Learner, Method
 from llpkit.training.batches import Step
 
 WARM_UP = 3
-"""Steps before the recording, which make what is made once: gradients, the optimiser's state."""
+"""Steps before recording, which allocate gradients, optimiser state and other one-off tensors."""
 
 
 class Steps:
     """Runs the steps of an epoch and gathers their logits and losses.
 
     Args:
-        method: Whose steps.
+        method: The method whose steps are run.
         learner: The network and its optimiser.
         num_instances: ``N``.
         num_classes: ``None`` for binary labels.
@@ -53,7 +53,7 @@ class Steps:
         self.method, self.learner, self.num_classes = method, learner, num_classes
         self.record = record
         last = () if num_classes is None else (num_classes,)
-        # The last row takes the logits of padding.
+        # The extra last row takes the logits of padding.
         self.logits = torch.zeros((num_instances + 1, *last), device=device)
         self.loss = torch.zeros((), device=device)
         self.warm = 0
@@ -62,7 +62,7 @@ class Steps:
         self.recorded: Hashable = None
 
     def begin_epoch(self) -> None:
-        """Drop a recording if anything that it read has changed since."""
+        """Drop the recorded graph if anything that it reads has changed."""
         self.loss.zero_()
         if self.graph is not None and self.recorded != self._read_by_a_step():
             self.graph = None
@@ -74,6 +74,7 @@ class Steps:
         if not self.record:
             self._run(step, step.batch(evidence, inputs, strong))
             return
+        # A graph reads fixed addresses, so every batch is copied into the same tensors.
         if self.slot is None:
             copy = None if strong is None else strong.clone()
             mine = step.map(torch.clone)
@@ -94,19 +95,20 @@ class Steps:
             self._run(mine, batch)
 
     def keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
-        """Take what a step gave."""
+        """Store a step's logits and add its share of the loss."""
+        # index_copy_ and add_ write in place: a replayed graph writes to the same buffers.
         self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
         self.loss.add_(loss * step.share)
 
     def _run_and_listen(self) -> None:
-        """The last step before the recording, which must not wait for the device."""
+        """Run the last warm-up step and check that it never waits for the device."""
         assert self.slot is not None
         before = torch.cuda.get_sync_debug_mode()
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
-                heard.clear()  # it warns that it is a prototype
+                heard.clear()  # the debug mode warns that it is a prototype
                 self._run(*self.slot)
         finally:
             torch.cuda.set_sync_debug_mode(before)
@@ -125,17 +127,18 @@ class Steps:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state, read = generator.get_state(), self._read_by_a_step()
         stream = torch.cuda.current_stream(device)
-        # A recording of an earlier run that is collected now would end this one: destroying a graph
-        # is not allowed while its stream is recorded.
+        # If the garbage collector destroyed an earlier run's graph now, capture would fail:
+        # destroying a graph is not allowed while a stream is being captured.
         gc.collect()
         collecting = gc.isenabled()
         gc.disable()
         try:
-            # Other threads, such as those that pin memory for a loader, go on with their work.
+            # Other threads, such as a loader's that pin memory, must be able to use the device.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._run(*self.slot)
         except RuntimeError as error:
-            # The generator still believes that a recording goes on; give it a state that does not.
+            # The generator still believes that it is being captured: give it a fresh state object,
+            # then the values from before.
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
             generator.set_state(state)
             self._give_up(str(error).strip().splitlines()[0])
@@ -158,7 +161,7 @@ class Steps:
         self.record = False
         warnings.warn(
             f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph ({reason}); '
-            "training goes on without, which is slower. cuda_graph=False says so from the start",
+            "training continues without one, more slowly. Pass cuda_graph=False to skip trying",
             stacklevel=2,
         )
 
@@ -167,7 +170,7 @@ class Steps:
 
 
 def _mark(value: Any) -> Hashable:
-    """What tells whether a value is still what a recording has of it."""
+    """A value that changes when a graph recorded with ``value`` is out of date."""
     if isinstance(value, Tensor):
         return value.data_ptr(), value.requires_grad
     if isinstance(value, tuple | list):
@@ -182,7 +185,7 @@ def _mark(value: Any) -> Hashable:
 
 
 def _mark_module(module: nn.Module) -> Hashable:
-    """A module's own tensors, and the numbers and words that its forward pass may read."""
+    """A module's own tensors, and the plain attributes that its forward pass may read."""
     plain = (bool, int, float, complex, str, tuple, list, NoneType)
     return (
         tuple(_mark(p) for p in module.parameters(recurse=False)),

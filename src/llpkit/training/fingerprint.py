@@ -15,13 +15,13 @@ from llpkit.methods import Method
 from llpkit.training.inputs import Inputs
 
 MOST_BYTES = 2**28
-"""Larger inputs are known by as many evenly spaced rows; some tenths of a second either way."""
+"""Of larger inputs, this many bytes of evenly spaced rows are hashed: a few tenths of a second."""
 MOST_FILES = 4096
-"""Files whose length is looked up; the paths of all are compared."""
+"""Files whose length is checked; the names of all are compared."""
 
 
 def of_tensors(*tensors: Tensor | None) -> str:
-    """One checksum of values, shapes and types.
+    """One checksum over values, shapes and types.
 
     >>> of_tensors(torch.zeros(2)) == of_tensors(torch.zeros(2, 1))
     False
@@ -38,7 +38,7 @@ def of_tensors(*tensors: Tensor | None) -> str:
 
 
 def of_bags(bags: Bags | None) -> str:
-    """Of rows and counts; names of bags do not matter."""
+    """Checksum of rows and counts; the names of bags do not matter."""
     if bags is None:
         return "none"
     known = bags.evidence
@@ -48,7 +48,7 @@ def of_bags(bags: Bags | None) -> str:
 
 
 def of_inputs(inputs: Inputs) -> str:
-    """Of all values where they are few; of files, of the paths and lengths."""
+    """Checksum of the values, or an even sample of them; for files, of names and lengths."""
     if isinstance(inputs, Tensor):
         rows = max(1, MOST_BYTES * len(inputs) // max(1, inputs.nbytes))
         some = inputs if rows >= len(inputs) else inputs[_even(inputs, rows)]
@@ -67,11 +67,11 @@ def of_inputs(inputs: Inputs) -> str:
 
 
 def name_of(value: Any) -> str | float | None:
-    """A setting in words: names and numbers as they are, the rest by its qualified name."""
+    """A setting as plain data: names and numbers unchanged, anything else by qualified name."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Real):
-        return float(f"{float(value):.6g}")  # 0.2 of another type of float is 0.2
+        return float(f"{float(value):.6g}")  # 0.2 as float32 is still 0.2
     if isinstance(value, Augment):
         return repr(value)
     if isinstance(value, partial):
@@ -82,7 +82,7 @@ def name_of(value: Any) -> str | float | None:
 
 
 def options_of(method: Method) -> dict[str, Any]:
-    """The options of a method, whether they were given or not: its own plain values."""
+    """All options of a method, defaults included: its public attributes with plain values."""
     plain = (str, bool, Real, type(None))
     own = {k: v for k, v in vars(method).items() if isinstance(v, plain) and k[0] != "_"}
     return {k: name_of(v) if isinstance(v, Real) else v for k, v in sorted(own.items())}

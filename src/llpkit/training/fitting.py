@@ -62,17 +62,17 @@ from llpkit.training.model import Fitted
 CHECKPOINT = "checkpoint.pt"
 _FEW = 8
 _COST_OF_A_PASS = 2**8
-"""States of the recursion that cost as much as one instance's forward pass: at the end of a run
-some 16,000 instances are measured once more."""
+"""States of the recursion that cost about as much as one instance's forward pass, so that the final
+measurement covers some 16,000 instances."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Fitted])
 
 _training = threading.RLock()
-"""Held by the one :func:`fit` that is under way: all of them draw from torch's global numbers."""
+"""Held while :func:`fit` runs: all calls draw from torch's global random numbers."""
 
 
 def _after_fork() -> None:
-    global _training  # the thread that held it is not in the child
+    global _training  # a fork copies a held lock but not the thread that would release it
     _training = threading.RLock()
 
 
@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _one_at_a_time(function: _Function) -> _Function:
-    """Keep other threads from training, and other processes from the run_dir."""
+    """Let one thread train at a time, and keep other processes out of the run_dir."""
 
     @functools.wraps(function)
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
@@ -128,30 +128,29 @@ def fit(
 ) -> Fitted:
     """Train a per-instance classifier from the counts of bags.
 
-    A seed gives the same weights everywhere. The order of the instances comes from a generator of
-    the run's own. The initial weights of a named network, dropout, augmentation and the noise of
-    ``llp-gan`` come from torch's global random numbers, which the run seeds and restores; so calls
-    in several threads run one after the other, and another thread that draws from them meanwhile
-    (``torch.rand`` without a generator) changes those. Processes run side by side. A network that
-    you build yourself has its weights already: seed torch, and build it, in one thread.
+    A seed determines the weights. The order of the instances comes from a separate generator; the
+    initial weights of a named network, dropout, augmentation and the noise of ``llp-gan`` come from
+    torch's global random numbers, which the run seeds and restores. Calls from several threads
+    therefore run one after the other, and a thread that draws global random numbers meanwhile
+    (``torch.rand`` without a generator) changes the result. Processes can run in parallel. If you
+    build the network yourself, seed torch before you do.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K
             classes; or a key of :data:`llpkit.networks.NETWORKS`; or ``None`` for a default.
-        bags: Which rows form which bag, and what is known of the counts.
+        bags: Which rows form which bag, and what is known about the counts.
         inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
-        method: A key of :data:`llpkit.methods.METHODS`, or a method of your own; ``"mle"`` by
-            default.
+        method: A key of :data:`llpkit.methods.METHODS`, or your own method; ``"mle"`` by default.
         labels: True labels of the rows, for ``method="supervised"`` only.
-        held_out: Other bags of the same table, or the share of ``bags`` to keep from training. The
-            weights of the epoch with their best log-likelihood are returned.
+        held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of
+            the epoch with the best held-out log-likelihood are returned.
         callbacks: See :class:`llpkit.training.Callback`.
-        run_dir: A checkpoint is written here after every epoch. An existing one is never
-            overwritten, unless the run resumes from it, and a directory in use is refused.
+        run_dir: A checkpoint is written here after every epoch. An existing checkpoint is never
+            overwritten unless the run resumes from it, and a directory in use is refused.
         resume: Continue from the checkpoint in ``run_dir``; data and settings must be the same. On
-            a CPU the weights are those of a run that never stopped, bit for bit; on a CUDA device,
-            where sums are added in no fixed order, up to rounding.
+            a CPU the weights equal those of an uninterrupted run bit for bit; on a CUDA device they
+            agree up to rounding, because the order of summation varies.
         progress: Show a progress bar.
         recipe: Settings to start from.
         **settings: Any field of :class:`~llpkit.training.Recipe`, which determine the result
@@ -159,11 +158,11 @@ def fit(
             which do not (``device``, ``compile``, …).
 
     Returns:
-        A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is that of the
-        same bags if every instance had the same probability. A
-        :class:`~llpkit.errors.BaselineWarning` is given if the model is not better in the end, on
-        held-out bags by more than two standard errors. Without ``held_out`` it is given only if the
-        model is no better even on the training bags, which cannot show more than that.
+        A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is the
+        log-likelihood if every instance had the same probability. A
+        :class:`~llpkit.errors.BaselineWarning` is given if the final model does not beat it on
+        held-out bags by more than two standard errors. Without ``held_out`` the warning is given
+        only if the model is no better on the training bags, which is a much weaker check.
 
     >>> import torch, llpkit
     >>> x = torch.randn(200, 2)
@@ -201,7 +200,7 @@ def fit(
         feed = Feed(data, where, execution.resident, execution.workers)
         preprocess = make_preprocess(feed, bags, how, where)
         plain = plain.to(where)
-        if where.type == "cuda" and len(task.input_shape) == 3:
+        if where.type == "cuda" and len(task.input_shape) == 3:  # the layout of tensor cores
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = make_optimizer(recipe, plain, task.lr, how, where)
         with quiet():
@@ -273,7 +272,7 @@ def _settings(
     held_out: Any,
     settings: dict[str, Any],
 ) -> tuple[Recipe, Execution]:
-    """The recipe with all that was passed beside it, and where to compute."""
+    """The recipe with the arguments of this call applied, and the execution settings."""
     of_machine = Execution.settings()
     for name in settings:
         if name not in of_machine and name not in Recipe.settings():
@@ -291,7 +290,7 @@ def _settings(
 
 
 def _baseline(session: Session, bags: Bags, held_out: Bags | None) -> dict[str, Any]:
-    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    """The constant rate and its log-likelihood; warns if the model does not beat it."""
     training = None
     if session.recipe.measure != "off":
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
@@ -348,11 +347,11 @@ def _callbacks(callbacks: Any) -> list[Callback]:
 
 
 def _check_measures(bags: Bags, held_out: Bags | None) -> None:
-    """Say where measures are approximate; refuse to select by what cannot be measured."""
+    """Warn where measures are approximate; refuse held-out bags that cannot be measured."""
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
-            "the likelihood of the held_out bags is out of reach: they are too large for their "
-            "classes, and their counts are not exact; train without held_out"
+            "the likelihood of the held_out bags is intractable: they are too large for this "
+            "number of classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
     warn_of_approximation(*parts, stacklevel=5)
@@ -372,7 +371,7 @@ def _task(
         bags.num_classes,
         tuple(first.shape[1:]),
         None if labels is None else labels_of_rows(labels, bags).to(device),
-        min(recipe.batch_size, bags.num_instances),  # some methods allocate for a whole batch
+        min(recipe.batch_size, bags.num_instances),  # some methods allocate a whole batch
         device,
         float(method.lr if recipe.lr is None else recipe.lr),
     )

@@ -15,7 +15,7 @@ from llpkit.methods import as_logits
 
 
 class Files(Protocol):
-    """Images that are read when they are needed (see ``llpkit.datasets.ImageFiles``)."""
+    """Images that are read on demand (see ``llpkit.datasets.ImageFiles``)."""
 
     @property
     def nbytes(self) -> int: ...
@@ -27,7 +27,7 @@ Inputs = Tensor | Files
 
 
 def as_inputs(inputs: Any) -> Inputs:
-    """Arrays as tensors; files as they are."""
+    """Turn arrays into tensors; files are returned unchanged."""
     if isinstance(inputs, np.ndarray):
         inputs = torch.from_numpy(np.ascontiguousarray(inputs))
     if isinstance(inputs, Tensor):
@@ -51,11 +51,11 @@ class Feed:
     """Gives the inputs of any rows, on the training device.
 
     Args:
-        inputs: What there is.
-        device: Where it is wanted.
-        resident: Keep all of it on the device: ``True``, ``False``, or ``"auto"``, which does so if
-            it takes no more than half of the device's free memory.
-        workers: Processes that read files, where files are not resident.
+        inputs: The inputs of all rows.
+        device: The training device.
+        resident: Keep all inputs on the device: ``True``, ``False``, or ``"auto"``, which does so
+            if they take no more than half of the device's free memory.
+        workers: Processes that read files which are not resident.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Feed:
             shuffle=False,
             num_workers=self.workers if len(batches) > 1 else 0,
             pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # so that it draws nothing from the run's own numbers
+            generator=torch.Generator(),  # the loader must not draw from the run's random numbers
         )
         for raw in loader:
             yield raw.to(self.device, non_blocking=True)
 
 
 class _Reader(Dataset[Tensor]):
-    """Batch ``i`` is read in whichever worker is asked for it."""
+    """Reads batch ``i`` in a worker process."""
 
     def __init__(self, files: Files, batches: list[Tensor]) -> None:
         self.files = files
@@ -129,7 +129,7 @@ def _free_memory(device: torch.device) -> int:
 
 
 class Preprocess(nn.Module):
-    """Raw inputs as the network sees them: floats, centred and scaled channel by channel."""
+    """Centres and scales float inputs, channel by channel."""
 
     mean: Tensor
     scale: Tensor
@@ -141,10 +141,10 @@ class Preprocess(nn.Module):
 
     @classmethod
     def of(cls, sample: Tensor, symmetric: bool = False) -> "Preprocess":
-        """Fitted to some raw inputs; ``symmetric`` puts images into ``[-1, 1]`` instead."""
+        """Fit to raw inputs; with ``symmetric``, scale images to ``[-1, 1]`` instead."""
         x = to_float(sample)
-        axes = [0, *range(2, x.dim())]
-        mean = x.mean(axes, keepdim=True)[0]
+        axes = [0, *range(2, x.dim())]  # all but the channels, or the features
+        mean = x.mean(axes, keepdim=True)[0]  # (C, 1, 1) or (D,)
         scale = x.std(axes, correction=0, keepdim=True)[0]
         if symmetric and x.dim() > 2:
             mean, scale = torch.full_like(mean, 0.5), torch.full_like(scale, 0.5)
@@ -160,7 +160,7 @@ def to_float(raw: Tensor) -> Tensor:
 
 
 AT_ONCE = 2**24
-"""Input values that a CUDA device prepares at once: enough to keep it busy, few enough to hold."""
+"""Input values that a CUDA device prepares at once: enough to keep it busy, 64 MiB as floats."""
 
 Views = tuple[Tensor, Tensor | None]
 """A batch, and the same instances under the strong augmentation where a method asks for it."""
@@ -171,9 +171,9 @@ class Pipeline:
 
     Args:
         feed: The raw inputs.
-        preprocess: Comes last.
+        preprocess: Applied last.
         augment: Applied to float batches.
-        strong: Makes the second view; without it, that view is not augmented.
+        strong: The augmentation of the second view; without it, that view is not augmented.
         num_views: One or two.
     """
 
@@ -203,10 +203,9 @@ class Pipeline:
             yield self.views(raw)
 
     def stream_equal(self, rows: Sequence[Tensor]) -> Iterator[Views]:
-        """The same for batches of one size, of which a CUDA device prepares many at once.
+        """Like :meth:`stream` for batches of one size; a CUDA device prepares many at once.
 
-        A user's own augmentation may do something to a batch as a whole, so it gets its batches one
-        by one.
+        A user's augmentation may treat a batch as a whole, so it gets its batches one by one.
         """
         own = (self.augment, self.strong)
         known = all(augment is None or isinstance(augment, Augment) for augment in own)

@@ -23,8 +23,8 @@ from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
 
 _WORTH_A_SYNC = 0.1
-"""Seconds of training from which a checkpoint waits for the disk, which takes milliseconds: a power
-failure then costs one epoch, and where epochs are shorter a few minutes."""
+"""Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
+power failure costs one epoch. Shorter epochs do not wait and may lose a few minutes."""
 
 
 class Session:
@@ -39,11 +39,11 @@ class Session:
         learner: The same network, perhaps compiled, with its optimiser.
         scheduler: Stepped after every epoch.
         method: Prepared for the task.
-        task: What there is to learn.
+        task: The bags to learn from.
         pipeline: The inputs.
-        held_out: Bags that select the epoch, on the training device.
+        held_out: Bags that select the best epoch, on the training device.
         callbacks: Called after every epoch.
-        checkpoint: Where the state is kept.
+        checkpoint: Where the state is saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
     """
@@ -91,6 +91,8 @@ class Session:
         load_weights(self.network, state["network"], self.checkpoint.path)
         self.learner.optimizer.load_state_dict(state["optimizer"])
         for group in self.learner.optimizer.param_groups:
+            # The checkpoint is read to the CPU, and torch moves the moments but not the rate, which
+            # a CUDA graph must find on its device.
             if isinstance(group["lr"], Tensor):
                 group["lr"] = group["lr"].to(self.task.device)
         if self.scheduler is not None:
@@ -115,6 +117,8 @@ class Session:
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
                     if self.stop:
                         break
+                    # Two streams: the order of the instances must not depend on how many numbers
+                    # dropout and augmentation draw.
                     self._order.manual_seed(epoch_seed(self.recipe.seed, epoch))
                     torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1))
                     self._epoch(epoch)
@@ -123,13 +127,13 @@ class Session:
                     callback.on_end(self)
 
     def _on_device(self) -> AbstractContextManager[Any]:
-        """On a CUDA device: a stream of its own, which a recording needs, and tuned kernels."""
+        """On a CUDA device: a separate stream, which graph capture needs, and tuned kernels."""
         stack = ExitStack()
         if self.task.device.type == "cuda":
             before = torch.cuda.current_stream(self.task.device)
             stream = torch.cuda.Stream(self.task.device)
             stream.wait_stream(before)
-            stack.callback(before.wait_stream, stream)
+            stack.callback(before.wait_stream, stream)  # later work of the caller sees the weights
             stack.enter_context(torch.cuda.stream(stream))
             cudnn = torch.backends.cudnn
             if self.pad and not cudnn.deterministic:
@@ -153,7 +157,7 @@ class Session:
             raise self._diverged(row["loss"], " and some logits are NaN")
         row.update(self.measures.training(logits, log_p))
         measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
-        # Where there is no baseline, the likelihood is out of reach and its NaN means nothing.
+        # A NaN baseline means that the likelihood is intractable, so its own NaN means nothing.
         if not (math.isfinite(row["loss"]) and (math.isfinite(measured) or math.isnan(base))):
             more = f" and the bag log-likelihood {measured}" if "log_likelihood" in row else ""
             raise self._diverged(row["loss"], more)
@@ -172,13 +176,14 @@ class Session:
             self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
 
     def _train(self) -> tuple[Tensor, Tensor]:
-        """One pass over the training data: mean loss, and the logits as they were in each step."""
+        """One pass over the training data: the mean loss, and the logits of every step."""
         self.learner.network.train()
         if self.method.model is not None:
             self.method.model.train(False)
         plan, steps = self._plan(), self._steps
         usual = [step for step in plan if not step.large]
         rows = self._rows([step.positions for step in usual])
+        # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
         steps.begin_epoch()
         try:
@@ -193,6 +198,7 @@ class Session:
             if not math.isfinite(loss):
                 raise self._diverged(loss) from error
             raise
+        # The buffers are overwritten in the next epoch; the last row collects padding.
         return steps.loss.clone(), steps.logits[:-1].clone()
 
     def _plan(self) -> list[Step]:
@@ -203,7 +209,7 @@ class Session:
         return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
 
     def _rows(self, positions: list[Tensor]) -> list[Tensor]:
-        """Rows of the table, in one look-up and not one per step."""
+        """The table rows of every step, in one look-up rather than one per step."""
         if not positions:
             return []
         rows = self.task.bags.rows[torch.cat(positions)]
@@ -225,12 +231,13 @@ class Session:
 
     def bag_logits(self, bags: Bags) -> Tensor:
         """Logits of bags in engine order, without gradient or augmentation."""
+        # No gradients are stored, so batches may be larger than in training.
         rows = list(bags.rows.split(max(self.task.batch_size, 512)))
         with self._precision():
             return self.pipeline.logits(self.model, rows, self.task.num_classes)
 
     def logits(self, inputs: Any) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them, as of now."""
+        """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
         feed = inputs
         if not isinstance(inputs, Feed):
             given = as_inputs(inputs)
@@ -242,15 +249,15 @@ class Session:
             return pipeline.logits(self.model, rows, self.task.num_classes)
 
     def predict(self, inputs: Any) -> Tensor:
-        """Probabilities of some inputs by the network as it is now."""
+        """The current model's probabilities for some inputs."""
         return probabilities(self.logits(inputs))
 
     def _precision(self) -> AbstractContextManager[Any]:
-        """Fabric sees to the precision of the network; that of another model needs a context."""
+        """Fabric sets the precision of the network; another model needs an autocast context."""
         return ExitStack() if self.method.model is None else self.learner.autocast()
 
     def _keep_best(self, row: Row) -> None:
-        """Remember the weights with the best likelihood of held-out bags; stop after patience."""
+        """Keep the weights with the best held-out likelihood; stop when patience runs out."""
         if self.held_out is None:
             return
         value, patience = row["held_out_log_likelihood"], self.recipe.patience
@@ -261,7 +268,7 @@ class Session:
             self.stop = True
 
     def restore_best(self) -> int:
-        """Give the model the weights of the selected epoch; the number of that epoch."""
+        """Load the weights of the selected epoch and return its number."""
         if self.best is None:
             return len(self.history)
         self.model.load_state_dict(self.best["model"])
@@ -275,7 +282,7 @@ class Session:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
             "model": None if self.method.model is None else self.method.model.state_dict(),
-            "history": json.dumps(self.history),  # torch would inspect every number of it
+            "history": json.dumps(self.history),  # as text: torch pickles number by number
             "best": self.best,
             "stop": self.stop,
         }

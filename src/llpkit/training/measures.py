@@ -1,4 +1,4 @@
-"""What is measured after every epoch: bag likelihoods, beside those of a constant rate."""
+"""What is measured after every epoch: bag likelihoods, compared with those of a constant rate."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from llpkit.training.inputs import probabilities
 Row = dict[str, Any]
 
 BUDGET = 2**22
-"""States of the exact recursion that measuring the training bags may cost per epoch: with K
+"""Most states of the exact recursion to spend on measuring the training bags per epoch: with K
 classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
 
 
@@ -39,10 +39,10 @@ class Measures:
         self._sample = self._sampled()
 
     def _sampled(self) -> tuple[Bags, Tensor] | None:
-        """An even sample of the bags and the positions of its instances, if not all are cheap."""
+        """An even sample of the bags and the positions of its instances, or ``None`` for all."""
         host = self._host
         if self.which != "auto" or host.num_classes in (None, 2):
-            return None
+            return None  # two classes are always cheap
         chosen = even_sample(cost(host.evidence, host.sizes), BUDGET)
         if len(chosen) == len(host):
             return None
@@ -50,7 +50,7 @@ class Measures:
         return host[chosen].to(self.bags.device), positions.to(self.bags.device)
 
     def training(self, logits: Tensor, log_p: Tensor | None) -> Row:
-        """Of the training bags, by logits in engine order.
+        """Measure the training bags from logits in engine order.
 
         Args:
             logits: ``(N,)`` or ``(N, K)``.
@@ -66,7 +66,7 @@ class Measures:
         return row | {"measured_bags": len(some)}
 
     def of(self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None) -> Row:
-        """Of some bags; ``prefix`` begins the names of the measures."""
+        """Measure some bags; the names of the measures start with ``prefix``."""
         if prefix not in self._baselines:  # the same in every epoch
             base = baseline_log_likelihood(bags, self.rate)
             self._baselines[prefix] = float(base[measurable(bags).cpu()].mean())

@@ -1,4 +1,4 @@
-"""A fitted model: predictions, and files that hold no code."""
+"""A fitted model: predictions, saving and loading without executable code."""
 
 import json
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 
 @dataclass
 class Fitted:
-    """A trained network with what goes before and after it."""
+    """A trained network with its preprocessing and training history."""
 
     network: nn.Module
     preprocess: Preprocess
@@ -32,14 +32,14 @@ class Fitted:
     history: list[dict[str, Any]] = field(default_factory=list)
     """One row per epoch: loss, bag log-likelihood, proportion error, seconds, …"""
     chosen_epoch: int | None = None
-    """The epoch whose weights these are."""
+    """The epoch that the weights come from."""
     network_name: str | None = None
-    """The name under which :func:`llpkit.networks.make` makes this network, if it has one."""
+    """The name by which :func:`llpkit.networks.make` builds this network, if it has one."""
     details: dict[str, Any] = field(default_factory=dict)
-    """Whatever else should travel with the model: method, settings, class names, …"""
+    """Anything else to save with the model: method, settings, class names, …"""
 
     def logits(self, inputs: Any) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of any inputs of the shape the model was trained on."""
+        """Logits ``(n,)`` or ``(n, K)`` of inputs with the shape the model was trained on."""
         rows = as_inputs(inputs)
         if isinstance(rows, Tensor) and tuple(rows.shape[1:]) != self.input_shape:
             raise LLPError(
@@ -53,19 +53,19 @@ class Fitted:
         return forward(self.network, self.preprocess, feed, batches, self.num_classes).cpu()
 
     def predict_proba(self, inputs: Any) -> Tensor:
-        """Probability of every class, ``(n, 2)`` or ``(n, K)``, as scikit-learn gives it."""
+        """Probability of every class, ``(n, 2)`` or ``(n, K)``, as in scikit-learn."""
         return _per_class(probabilities(self.logits(inputs)))
 
     def predict(self, inputs: Any, threshold: float = 0.5) -> Tensor:
-        """Labels ``(n,)``: positive from the threshold on, or the most probable class."""
+        """Labels ``(n,)``: positive at or above the threshold, or the most probable class."""
         return labels_of(probabilities(self.logits(inputs)), threshold)
 
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
-        """Probability of every class given also the bags' counts, ``(n, 2)`` or ``(n, K)``.
+        """Probability of every class given the bags' counts as well, ``(n, 2)`` or ``(n, K)``.
 
-        ``inputs`` are those of the whole table that the bags are of. Rows in no bag keep the
-        network's own probability. A warning is given where posteriors are approximate because the
-        exact ones of many classes are out of reach.
+        ``inputs`` has one row per row of the bags' table. Rows in no bag keep the network's own
+        probability. A warning is given where exact posteriors of many classes are intractable and
+        approximate ones are returned.
         """
         inputs = as_inputs(inputs)
         check_table(bags, len(inputs))
@@ -97,9 +97,9 @@ class Fitted:
         return "\n".join(lines)
 
     def save(self, directory: str | Path) -> Path:
-        """Write the weights as safetensors and a description as JSON; read by :func:`load`.
+        """Write the weights as safetensors and a description as JSON, for :func:`load`.
 
-        The SHA-256 of both is in ``checksums.json``, and compared when they are read. Files of the
+        The SHA-256 of both is kept in ``checksums.json`` and verified by :func:`load`. Files of the
         same names that llpkit did not write are never overwritten.
         """
         from safetensors.torch import save
@@ -126,19 +126,19 @@ class Fitted:
 
 
 def _per_class(probability: Tensor) -> Tensor:
-    """``(n, 2)`` from the probability of the positive class; ``(n, K)`` as it is."""
+    """``(n, 2)`` from the probability of the positive class; ``(n, K)`` unchanged."""
     if probability.dim() == 2:
         return probability
     return torch.stack([1 - probability, probability], 1)
 
 
 def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
-    """Read a model that :meth:`Fitted.save` wrote. Nothing that is read can run code.
+    """Read a model that :meth:`Fitted.save` wrote. The files cannot run code.
 
     Args:
         directory: Where it was saved.
-        network: A network of the architecture that was trained, for one that llpkit cannot make
-            by name; its weights are replaced.
+        network: A network of the trained architecture, if llpkit cannot build it by name; its
+            weights are replaced.
     """
     from safetensors.torch import load_file
 
@@ -161,10 +161,11 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
     if network is None:
         if name is None:
             raise LLPError(
-                f"the model in {folder} has a network of your own ({kind}); make one and pass it "
-                "as network="
+                f"the model in {folder} has a custom network ({kind}); build one and pass it as "
+                "network="
             )
-        with torch.device("meta"):  # draws no weights from the numbers of a fit in another thread
+        # The meta device draws no weights, so a fit in another thread keeps its random numbers.
+        with torch.device("meta"):
             network = networks.make(name, input_shape=shape, num_outputs=classes or 1)
         network.to_empty(device="cpu")
     prefix = "network."

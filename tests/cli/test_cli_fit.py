@@ -167,13 +167,16 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
 
     refused = llpkit(*options, "--out", "killed")
     assert refused.code == 2
-    assert "killed holds a run that was stopped; go on with --resume" in refused.err
+    assert "killed holds a run that was stopped; continue it with --resume" in refused.err
     other = llpkit(*options, "--out", "killed", "--resume", "--lr", 0.5)
     assert other.code == 2
-    assert "has lr = None, this one 0.5; resume it with its own settings" in other.err
+    assert "has lr = None, but this one has 0.5; resume it with its own settings" in other.err
     early = llpkit("evaluate", "killed")
     assert early.code == 2
-    assert "was stopped before its end; go on: llpkit fit --resume --out killed" in early.err
+    assert (
+        "was stopped before its end; continue it with: llpkit fit --resume --out killed"
+        in early.err
+    )
 
     assert llpkit("fit", "--resume", "--out", "killed", "--quiet").code == 0
     assert llpkit(*options, "--out", "whole").code == 0

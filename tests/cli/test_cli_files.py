@@ -212,7 +212,7 @@ def test_predictions_do_not_overwrite_what_is_read(llpkit, run, survey, link):
             os.link(source, out)
         done = llpkit("predict", run, survey, "--counts-table", counts, "--out", out)
         assert done.code == 2
-        assert "which is read; choose another place" in done.err
+        assert "would overwrite the input" in done.err
         assert source.read_bytes() == before
 
 

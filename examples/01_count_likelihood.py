@@ -1,7 +1,7 @@
-"""The count likelihood: what a count says about the instances of a bag.
+"""The count likelihood: what a count reveals about the instances of a bag.
 
-Three people in a room, and a model that gives each a probability of speaking French. Somebody
-counted: exactly one does. How likely was that count, and who is it?
+A model gives each of three people in a room a probability of speaking French. We learn that exactly
+one of them does. How likely was that count, and who is it?
 """
 
 from itertools import product
@@ -23,8 +23,8 @@ def main() -> dict[str, torch.Tensor]:
         print(f"  {name}: {before:.2f} before the count, {after:.2f} after it")
     print(f"The posteriors sum to the count: {posterior.sum():.3f}")
 
-    # The definition: add up all label combinations with that count. The engine gets there in
-    # O(n) for n instances instead of O(2^n).
+    # The definition: sum over all label combinations with that count. The engine needs O(n) time
+    # for n instances instead of O(2^n).
     total = torch.zeros((), dtype=torch.float64)
     for labels in product([0, 1], repeat=3):
         if sum(labels) == 1:
@@ -32,7 +32,7 @@ def main() -> dict[str, torch.Tensor]:
             total += torch.where(h == 1, p, 1 - p).prod()
     print(f"By enumeration: {total:.3f}")
 
-    # What is known may be less than a count: here, that somebody does.
+    # We may know less than a count: here, that at least one person does.
     some = likelihood.log_prob(logits, Evidence.at_least([1]), offsets)
     print(f"P(at least one) = {some.exp().item():.3f}")
     return {"log_prob": log_p, "posterior": posterior, "enumerated": total.log()}

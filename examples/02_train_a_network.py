@@ -1,7 +1,7 @@
 """Train a network from counts: one call.
 
-Digits lie in bags of 1 to 12; of a bag only the number of odd digits is known. ``llpkit.fit`` takes
-a network, the bags and the images. True labels appear once, at the end, to see how well it went.
+Digits come in bags of 1 to 12, and only the number of odd digits per bag is known. ``llpkit.fit``
+takes a network, the bags and the images. True labels appear once, at the end, to measure accuracy.
 """
 
 import torch
@@ -12,13 +12,13 @@ from llpkit import datasets
 
 
 def main(epochs: int = 15) -> float:
-    """Accuracy on digits of bags that were kept apart."""
+    """Accuracy on the digits of test bags."""
     digits = datasets.load("digits", bag_size=(1, 12), seed=0)
     train, test = digits.bags.split(0.7, generator=0)
     print(train)
     print(f"The first bag: {train[0].count} of {train[0].size} are odd")
 
-    # Any module that returns one logit per instance will do.
+    # Any module that returns one logit per instance works.
     network = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
         nn.BatchNorm2d(32),
@@ -39,7 +39,7 @@ def main(epochs: int = 15) -> float:
     predicted = model.predict(digits.inputs[test.rows])
     truth = digits.truth[test.rows]
     accuracy = (predicted == truth).to(torch.float64).mean().item()
-    print(f"accuracy on {len(truth)} digits of other bags: {100 * accuracy:.1f} %")
+    print(f"accuracy on {len(truth)} digits of test bags: {100 * accuracy:.1f} %")
     return accuracy
 
 

@@ -1,8 +1,8 @@
 """From a table of counts to a table of predictions.
 
-A survey asked whole districts: of each only the number of yes is published, while age, income and
-region are known of every person. The table goes in as CSV and comes back with the probability that
-each person said yes, without and with the district's count in view.
+Of a survey, only the number of yes answers per district is published, but age, income and region of
+every person are known. The CSV table comes back with the probability that each person said yes,
+without and with the district's count.
 """
 
 import random
@@ -15,7 +15,7 @@ from llpkit.tables import Table
 
 
 def write_survey(path: Path, districts: int = 150, seed: int = 0) -> None:
-    """A made-up survey; the answers are counted and thrown away."""
+    """Write a made-up survey; the answers are counted and thrown away."""
     draw = random.Random(seed)
     lines = ["district,n_yes,age,income,region"]
     for district in range(districts):
@@ -43,7 +43,7 @@ def main(epochs: int = 40) -> list[str]:
         )
 
         table = Table.read(survey)
-        inputs = data.encoder.apply(table)  # a later table is encoded in the same way
+        inputs = data.encoder.apply(table)  # encodes any later table in the same way
         columns = {
             "probability": model.predict_proba(inputs)[:, 1].numpy(),
             "label": model.predict(inputs).numpy(),

@@ -1,7 +1,7 @@
-"""Counts that are not exact: bounds, rounded proportions, bags of which nothing is known.
+"""Imprecise counts: bounds, rounded proportions, bags with unknown counts.
 
-``Evidence`` says what is known of each bag. The same call trains on it: the likelihood sums over
-all the counts that are possible.
+``Evidence`` holds what is known about each bag. Training works as before: the likelihood sums over
+all possible counts.
 """
 
 import torch
@@ -11,7 +11,7 @@ from llpkit import Bags, Evidence, datasets
 
 
 def weaker(bags: Bags) -> dict[str, Bags]:
-    """The same bags, with less and less told of them."""
+    """The same bags with less and less information."""
     y, n = bags.counts, bags.sizes
     tenths = (10 * y / n).round() / 10
     groups = bags.bag_index.tolist()
@@ -39,17 +39,17 @@ def _with(bags: Bags, evidence: Evidence) -> Bags:
 
 
 def main(epochs: int = 30) -> dict[str, float]:
-    """Accuracy by what was told of the bags."""
+    """Accuracy by what is known about the bags."""
     data = datasets.load("synthetic", rows=2000, features=2, bag_size=(4, 12), separation=3.0)
     print(*data.notes, sep="\n")
     found = {}
-    for told, bags in weaker(data.bags).items():
+    for known, bags in weaker(data.bags).items():
         model = llpkit.fit(
             "linear", bags, data.inputs, "direct", epochs=epochs, lr=0.03, progress=False
         )
         right = model.predict(data.inputs) == data.truth
-        found[told] = right.to(torch.float64).mean().item()
-        print(f"{told:32} accuracy {100 * found[told]:.1f} %")
+        found[known] = right.to(torch.float64).mean().item()
+        print(f"{known:32} accuracy {100 * found[known]:.1f} %")
     return found
 
 

@@ -1,8 +1,8 @@
-"""A method of your own: one class, then it trains like the others.
+"""A method of your own: one class that trains like the others.
 
-A method of whole bags gives a loss for every bag from the logits of its instances. Here it is the
-squared error of the expected count, over the size of the bag. Registered under its key, it is
-compared with ``mle`` on the same bags, network and seeds.
+A whole-bag method computes one loss per bag from the logits of its instances. This one is the
+squared error of the expected count, divided by the bag size. Once registered, it is compared with
+``mle`` on the same bags, network and seeds.
 """
 
 import torch
@@ -16,7 +16,7 @@ from llpkit.ragged import segment_sum
 
 
 class SquaredError(BagMethod):
-    """Squared distance between the expected count and the known one, over the size."""
+    """Squared error of the expected count, divided by the bag size."""
 
     key = "squared-error"
     summary = "squared error of the expected count"
@@ -30,7 +30,7 @@ class SquaredError(BagMethod):
 
 
 def accuracy(method: str, seed: int, epochs: int) -> float:
-    """Accuracy on digits of bags that were kept apart."""
+    """Accuracy on the digits of test bags."""
     data = datasets.load("digits", bag_size=(1, 12), seed=seed)
     train, test = data.bags.split(0.7, generator=seed)
     model = llpkit.fit(
@@ -52,7 +52,7 @@ def main(epochs: int = 15, seeds: int = 2) -> dict[str, float]:
     """Mean accuracy of the new method and of ``mle``."""
     register(SquaredError)
 
-    # The expected count is not the whole story: these two bags have the same one.
+    # The expected count is not everything: these two bags have the same one.
     sure, unsure = torch.tensor([9.0, -9.0]), torch.tensor([0.0, 0.0])
     for name, z in (("sure", sure), ("unsure", unsure)):
         p = pmf(z, torch.tensor([0, 2])).probability

@@ -1,8 +1,8 @@
-"""Tables the scikit-learn way: any classifier, fitted to counts and chosen by counts.
+"""Tables with scikit-learn: any classifier, fitted to counts and selected by counts.
 
-A survey knows of each household its income, its age and its kind, but of the answers only how many
-in every district were yes. `fit` takes the district of every row as `groups` and the district's
-count as `y`. No answer of a household is used before the end, where the models are looked at.
+A survey has the income, age and kind of each household, but only the number of yes answers per
+district. `fit` takes the district of every row as `groups` and the district's count as `y`. The
+answers of households are used only at the end, to evaluate the models.
 """
 
 import numpy as np
@@ -19,24 +19,24 @@ from llpkit.estimators import LLPClassifier, LLPLogisticRegression
 
 
 def survey(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Households, the district of each, and the answers that nobody may see."""
+    """Households, the district of each, and the answers, which stay hidden."""
     rng = np.random.default_rng(seed)
     age, income = rng.uniform(18, 90, rows), rng.gamma(4.0, 10.0, rows)
     kind = rng.choice(["single", "couple", "family"], rows)
     lean = 2.0 * (np.abs(age - 50) < 15) + 1.5 * (kind == "family") - income / 60 - 1.0
     answers = rng.random(rows) < 1 / (1 + np.exp(-2 * lean))
     table = pd.DataFrame({"age": age, "income": income, "kind": pd.Categorical(kind)})
-    table.loc[rng.random(rows) < 0.1, "income"] = np.nan  # some do not say
+    table.loc[rng.random(rows) < 0.1, "income"] = np.nan  # some are missing
     return table, rng.permutation(rows) // 8, answers.astype(int)
 
 
 def main(rows: int = 4000, trees: int = 60) -> dict[str, float]:
-    """The accuracy of each model on households that it has not seen."""
+    """Accuracy of each model on new households."""
     X, district, answers = survey(rows, seed=0)
-    count = np.bincount(district, answers).astype(int)[district]  # all that is published
+    count = np.bincount(district, answers).astype(int)[district]  # the only published number
     fresh, _, truth = survey(2000, seed=1)
 
-    # Routing lets a search hand the districts on to fit and score.
+    # Routing lets a search pass the districts on to fit and score.
     sklearn.set_config(enable_metadata_routing=True)
     try:
         columns = make_column_transformer(

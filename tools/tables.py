@@ -131,7 +131,7 @@ def methods() -> Rows:
     times = {row.method: row.ratio for row in epoch_times(runs(BIRDS, "epoch-time"))}
     notes = {"mle": ", the default", "mle-pass": ", the paper's algorithm"}
     head = ["method", "group photos", "CIFAR-10, bird and cat"]
-    head += ["the same in bags of 16, 60 epochs", "epoch time, CIFAR-10"]
+    head += ["bird and cat, bags of 16, 60 epochs", "time per epoch, CIFAR-10"]
     return [
         head,
         *(
@@ -242,8 +242,8 @@ def networks() -> Rows:
     """Two folds by two networks."""
     folders = (PHOTOS, f"{PHOTOS}-llp-gan-network", BIRDS, f"{BIRDS}-llp-gan-network")
     rows = [["accuracy on folds 0 and 1"]]
-    rows[0] += ["photos, `conv-large`", "photos, that of `llp-gan`"]
-    rows[0] += ["CIFAR-10, `conv-large`", "CIFAR-10, that of `llp-gan`"]
+    rows[0] += ["photos, `conv-large`", "photos, network of `llp-gan`"]
+    rows[0] += ["CIFAR-10, `conv-large`", "CIFAR-10, network of `llp-gan`"]
     for name in ("supervised", "dllp", "llp-gan"):
         row = [code(name)]
         for folder in folders:
@@ -272,7 +272,7 @@ def bag_sizes() -> Rows:
     found = by_size(BIRDS)
     change = {s.method: between(s.change) for s in slopes(runs(BIRDS, "bag-size"))}
     sizes = sorted({size for _, size in found})
-    rows = [["instances in a bag", *(f"n = {size}" for size in sizes), "points a doubling"]]
+    rows = [["instances per bag", *(f"n = {size}" for size in sizes), "points per doubling"]]
     for name in ("mle", "direct", "amle", "dllp"):
         rows.append([code(name), *(found[name, size] for size in sizes), change[name]])
     return rows
@@ -282,7 +282,7 @@ def bag_sizes() -> Rows:
 def large_batches() -> Rows:
     """Accuracy in large bags and large batches."""
     found = by_size(f"{BIRDS}-large-batches")
-    rows = [["accuracy, 1024 instances a step", "n = 64", "n = 128"]]
+    rows = [["accuracy, 1024 instances per step", "n = 64", "n = 128"]]
     names = ("mle", "direct", "amle", "dllp")
     return [*rows, *([code(n), found[n, 64], found[n, 128]] for n in names)]
 
@@ -303,7 +303,7 @@ def floors_photos() -> Rows:
 def floors(folder: str, title: str, geometric: dict[str, str]) -> Rows:
     """Accuracies beside those of an earlier trial."""
     found = with_folds(folder)
-    rows = [[title, "floor", "augmentation of the paper", "`--augment geometric`"]]
+    rows = [[title, "floor", "the paper's augmentation", "geometric augmentation"]]
     for name, floor in FLOORS[folder].items():
         told = "" if floor is None else f"{floor}"
         rows.append([code(name), told, found[name], geometric.get(name, "–")])
@@ -362,7 +362,7 @@ def bags_of_16_differences() -> Rows:
 @table
 def equal_rates() -> Rows:
     """Likelihoods of EM and the paper's algorithm at equal hyper-parameters."""
-    rows = [["stated defaults, bags of 1 to 12", "training bags, last epoch"]]
+    rows = [["default hyper-parameters, bags of 1 to 12", "training bags, last epoch"]]
     rows[0] += ["test bags, epoch 60", "test bags, last epoch", "accuracy, last epoch"]
     its = runs(f"{BIRDS}-equal-rates")
     for name in ("mle", "mle-pass"):

@@ -1,4 +1,4 @@
-"""Train per-instance classifiers from the counts of labels in bags."""
+"""Train per-item classifiers when only the counts of labels in groups are known."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

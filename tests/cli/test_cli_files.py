@@ -221,7 +221,7 @@ def test_a_run_does_not_replace_its_own_settings(llpkit):
     before = Path("run/config.yaml").read_bytes()
     done = llpkit("fit", "run/config.yaml", "--seed", 1, "--out", "run", "--force")
     assert done.code == 2
-    assert "would overwrite run/config.yaml" in done.err
+    assert "would overwrite the input run/config.yaml" in done.err
     assert Path("run/config.yaml").read_bytes() == before
 
 

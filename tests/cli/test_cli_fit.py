@@ -213,7 +213,7 @@ def test_resume_with_nothing_to_resume_starts(llpkit):
     assert llpkit(*SYNTHETIC, "--epochs", 1, "--out", "run", "--resume").code == 0
     nothing = llpkit("fit", "--resume", "--out", "other")
     assert nothing.code == 2
-    assert "Name a dataset or a table" in nothing.err
+    assert "name a dataset or a table" in nothing.err
 
 
 # What is asked for
@@ -366,7 +366,7 @@ def test_supervised_without_labels(llpkit, survey):
     [
         (["none.csv", "--bag", "b", "--count", "c"], "none.csv does not exist"),
         (["none.yaml"], "none.yaml does not exist"),
-        ([], "Name a dataset or a table"),
+        ([], "name a dataset or a table"),
         (["--dataset", "cifar"], "did you mean 'cifar10'?"),
         (["--dataset", "cifar10"], "cifar10 is not in "),
         (["--dataset", "group-photos"], "Put it there: "),

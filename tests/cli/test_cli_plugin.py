@@ -38,3 +38,25 @@ def test_a_plugin_trains_from_the_command_line(llpkit, own_parts):
     assert llpkit(*plugin, "predict", "run", "--out", "p.csv", "--quiet").code == 0
     assert len(Path("p.csv").read_text().splitlines()) == 81
     assert "ema-teacher on lamps" in Path("run/report.html").read_text()
+
+
+PROTOCOL = """
+title: Lamps
+dataset: lamps
+bag_size: 4
+folds: 2
+recipe: {network: flat, epochs: 4, batch_size: 32, augment: speckle, precision: 32-true}
+methods: {mle: {lr: 0.05}, ema-teacher: {lr: 0.05}}
+"""
+
+
+def test_a_plugin_is_compared_on_the_page_of_an_experiment(llpkit, own_parts):
+    Path("lamps.yaml").write_text(PROTOCOL)
+    plugin = ("--plugin", own_parts)
+    done = llpkit(*plugin, "reproduce", "lamps.yaml", "convergence", "--out", "results", "--quiet")
+    assert done.code == 0, done.err
+    done = llpkit(*plugin, "report", "results")
+    assert done.code == 0, done.err
+    page = Path(done.out.strip())
+    assert "ema-teacher" in page.read_text()
+    assert "ema-teacher" in next(page.parent.rglob("*accuracy.csv")).read_text()

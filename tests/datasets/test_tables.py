@@ -290,7 +290,7 @@ def test_bad_cells(write, rows, options, message):
     ("options", "message"),
     [
         ({"count": None}, "0 kinds of counts were given; name"),
-        ({"proportion": "x"}, "2 of them were given"),
+        ({"proportion": "x"}, "2 kinds of counts were given"),
         ({"decimals": 2}, "decimals belongs to proportion"),
         ({"count": []}, "columns = []; name one column"),
         ({"count": ["n", "n"]}, "name one column, or one for each class"),

@@ -120,7 +120,9 @@ def test_a_folder_keeps_its_protocol():
     with pytest.raises(LLPError, match=r"another protocol \(folds is 2 there and 3 here\)"):
         begin(FOLDER, small(folds=3))
     Path("mine").mkdir()
-    Path("mine", "thesis.txt").touch()
+    Path("mine", ".protocol.yaml.0123abcd.llpkit-part").touch()  # of a call that was killed
+    begin(Path("mine"), small())
+    Path("mine", "protocol.yaml").rename(Path("mine", "thesis.txt"))
     with pytest.raises(LLPError, match=r"mine has no protocol\.yaml and is not empty"):
         begin(Path("mine"), small())
 

@@ -102,3 +102,9 @@ def test_the_strong_view_is_the_method_s_own_or_the_user_s():
     assert not same(own, other)
     with pytest.raises(llpkit.LLPError, match='"mle" has one view; leave strong_augment out'):
         train("mle", strong_augment="speckle")
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+def test_the_teacher_has_the_precision_of_the_run(precision):
+    data, model = train(epochs=20, lr=0.05, precision=precision, held_out=0.2)
+    assert (model.predict(data.inputs) == data.truth).float().mean() > 0.95

@@ -106,7 +106,7 @@ def reproduce(
       llpkit reproduce bird-cat convergence --folds 0-4 --device cuda --dry-run
       llpkit reproduce bird-cat --show > mine.yaml
       llpkit --plugin mine.py reproduce mine.yaml convergence --methods mine,mle
-      llpkit reproduce check llpkit-results/bird-cat convergence --folds 0
+      llpkit reproduce check llpkit-results/bird-cat convergence --folds 0-0
       llpkit reproduce merge from-one from-another --out both
       llpkit report llpkit-results/bird-cat
     """

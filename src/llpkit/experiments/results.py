@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import locked
+from llpkit._files import is_ours, locked
 from llpkit.errors import LLPError
 from llpkit.experiments import protocol_file
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
@@ -147,7 +147,7 @@ def begin(folder: Path, protocol: Protocol) -> Results:
                 f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
                 f"{ours.get(differ[0])} here); choose another folder"
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and not all(is_ours(path.name) for path in folder.iterdir()):
         raise LLPError(
             f"{folder} has no {protocol_file.FILE} and is not empty; choose another folder"
         )

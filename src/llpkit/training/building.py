@@ -145,4 +145,4 @@ def augmentations(
         if recipe.strong_augment is not None:
             raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
         return weak, None
-    return weak, strong or (lambda x: x)
+    return weak, strong

@@ -202,13 +202,14 @@ def fit(
         plain = plain.to(where)
         if where.type == "cuda" and len(task.input_shape) == 3:  # faster convolutions
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = make_optimizer(recipe, plain, task.lr, how, where)
+        with quiet():
+            wrapped, optimizer = fabric.setup(plain, optimizer)
+            trained = fabric.setup_module(compiled(plain)) if execution.compile else wrapped
+        # After Fabric has set the precision, so that a copy of the network, a teacher, has it too.
         how.prepare(task, plain)
     _check_measures(bags, apart)
-    optimizer = make_optimizer(recipe, plain, task.lr, how, where)
     pad = paddable(how, task)
-    with quiet():
-        wrapped, optimizer = fabric.setup(plain, optimizer)
-        trained = fabric.setup_module(compiled(plain)) if execution.compile else wrapped
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
@@ -236,7 +237,7 @@ def fit(
         make_scheduler(recipe, optimizer),
         how,
         task,
-        Pipeline(feed, preprocess, weak, strong),
+        Pipeline(feed, preprocess, weak, strong, how.views),
         held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,

@@ -173,7 +173,8 @@ class Pipeline:
         feed: The raw inputs.
         preprocess: Applied last.
         augment: Applied to float batches.
-        strong: The augmentation of the second view, if there is one.
+        strong: The augmentation of the second view; without it, that view is not augmented.
+        num_views: One or two.
     """
 
     def __init__(
@@ -182,16 +183,19 @@ class Pipeline:
         preprocess: Preprocess,
         augment: Augmentation | None = None,
         strong: Augmentation | None = None,
+        num_views: int = 1,
     ) -> None:
         self.feed, self.preprocess = feed, preprocess
-        self.augment, self.strong = augment, strong
+        self.augment, self.strong, self.num_views = augment, strong, num_views
 
     def views(self, raw: Tensor) -> Views:
         """The inputs of one batch, ready for the network."""
         x = to_float(raw)
         weak = x if self.augment is None else self.augment(x)
-        strong = None if self.strong is None else self.preprocess(self.strong(x))
-        return self.preprocess(weak), strong
+        if self.num_views == 1:
+            return self.preprocess(weak), None
+        strong = x if self.strong is None else self.strong(x)
+        return self.preprocess(weak), self.preprocess(strong)
 
     def stream(self, rows: Sequence[Tensor]) -> Iterator[Views]:
         """The inputs of each batch of row numbers, in order."""
@@ -241,9 +245,11 @@ def forward(
     """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
     training = network.training
     network.eval()
+    weights = next(network.parameters(), None)
+    dtype = torch.float32 if weights is None else weights.dtype  # of a network in 64-true, say
     with torch.no_grad():
         parts = [
-            as_logits(network(preprocess(to_float(raw))), num_classes).float()
+            as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()
             for raw in feed.stream(batches)
         ]
     network.train(training)

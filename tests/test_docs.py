@@ -1,0 +1,80 @@
+"""README and docs: every code block runs in an empty folder, every link leads somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from run_page import blocks
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SLOW = ("command-line.md", "extending.md", "reproduce.md")
+"""Pages of several commands, each of which imports torch anew; the README has three."""
+RUNNER = ROOT / "tests" / "run_page.py"
+
+
+def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, RUNNER, page],
+        cwd=folder,
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def pages_with_code():
+    for page in PAGES:
+        if any(blocks(page.read_text("utf-8"))):
+            slow = [pytest.mark.slow] if page.name in SLOW else []
+            yield pytest.param(page, id=page.name, marks=slow)
+
+
+@pytest.mark.parametrize("page", [*pages_with_code()])
+def test_code_blocks_run(page: Path, tmp_path: Path):
+    done = run_page(page, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```python\n1 / 0\n```\n", "line 2: ZeroDivisionError"),
+        ("```sh\nfalse\ntrue\n```\n", "line 2: RuntimeError"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "line 2 prints"),
+        ("```console\nls\n```\n", "do not know how to run a block of console"),
+        ("<!-- not run: -->\n```sh\nfalse\n```\n", "line 3: RuntimeError"),
+    ],
+    ids=["python", "sh", "output", "language", "no reason"],
+)
+def test_a_wrong_block_is_found(text: str, found: str, tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(text, "utf-8")
+    done = run_page(page, tmp_path)
+    assert done.returncode == 1
+    assert found in done.stderr
+
+
+def test_blocks_of_a_page_share_names_and_a_folder(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\n# mine.py\nx = 2\n```\n\n```python\nfrom mine import x\ny = x + 1\n```\n"
+        "```sh\ncat mine.py\n```\n\n```text\n# mine.py\nx = ...\n```\n"
+        "<!-- not run: wrong -->\n```python\n1 / 0\n```\n"
+        "```python\nprint(y)\n```\n\n```text\n3\n```\n",
+        "utf-8",
+    )
+    done = run_page(page, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_files(page: Path):
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

@@ -688,7 +688,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_groups(["x", "y"], {"x": 1, "y": [1, 0, 0]}),
-            r"of bag 1 \(id 'y'\) has 3 numbers but the first entry has 1; give as many",
+            r"of bag 1 \(id 'y'\) has 3 numbers but the first entry has 1; give the same number",
         ),
         # evidence that no count of the bag can fulfil
         (

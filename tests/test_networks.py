@@ -391,7 +391,7 @@ def test_numbers_of_outputs(name, outputs):
 
 
 def test_a_discriminator_needs_two_classes():
-    with pytest.raises(LLPError, match="num_classes = 1; LLP-GAN has a logit a class"):
+    with pytest.raises(LLPError, match="num_classes = 1; LLP-GAN has a logit per class"):
         LLPGANDiscriminator((1, 8, 8), 1)
     with pytest.raises(LLPError, match="'llp-gan' takes images"):
         LLPGANGenerator((7,))

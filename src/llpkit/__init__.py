@@ -27,8 +27,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Names are fetched when they are first used: the command line answers before torch is loaded,
-    # and the engine works without what training needs.
+    # Names are imported on first use: the command line shows its help before torch is loaded, and
+    # the engine works without the packages that training needs.
     if name == "likelihood":
         return importlib.import_module("llpkit.likelihood")
     if name in _HOME:

@@ -1,4 +1,4 @@
-"""Arrays of numbers as users pass them; errors name the entry, its value and the remedy."""
+"""Arrays of numbers from users; errors name the entry, its value and the remedy."""
 
 from collections.abc import Callable, Sized
 from numbers import Real
@@ -34,7 +34,7 @@ def read(values: Any, name: str, dtype: type | None = None) -> Array:
         raise LLPError(f"{name} has masked entries; drop their rows or fill them")
     try:
         if isinstance(values, Tensor):
-            values = values.detach().cpu()  # fails where a tensor has no data
+            values = values.detach().cpu()  # fails for a tensor without data (meta device)
             if values.is_floating_point():
                 values = values.double()  # NumPy has no bfloat16
         return np.asarray(values, dtype)
@@ -51,7 +51,7 @@ def numbers(values: Any, name: str, entry: Callable[..., str] | None = None) -> 
         _check_lengths(values, entry)
         raise
     if array.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # a long double may become inf
+        with np.errstate(over="ignore"):  # a long double may overflow to inf
             return array.astype(np.float64)
     if array.dtype.kind in "biu":
         return array
@@ -66,7 +66,7 @@ def numbers(values: Any, name: str, entry: Callable[..., str] | None = None) -> 
 
 
 def _check_lengths(values: Any, entry: Callable[..., str]) -> None:
-    """Refuse a list whose entries, the numbers of each class, differ in length."""
+    """Refuse a list whose entries, one number per class, differ in length."""
     if isinstance(values, list | tuple):
         sized = [isinstance(v, Sized) and getattr(v, "ndim", 1) > 0 for v in values]
         lengths = np.array([len(v) if s else 0 for v, s in zip(values, sized, strict=True)])
@@ -74,7 +74,7 @@ def _check_lengths(values: Any, entry: Callable[..., str]) -> None:
             lengths != lengths[0],
             lambda i: (
                 f"{entry(values[i], i)} has {lengths[i] or 1} numbers but the first entry "
-                f"has {lengths[0] or 1}; give as many everywhere, one per class"
+                f"has {lengths[0] or 1}; give the same number everywhere, one per class"
             ),
             "entries",
         )
@@ -86,12 +86,12 @@ def whole_array(
     remedy: str = "give integers",
     entry: Callable[..., str] | None = None,
 ) -> Array:
-    """The values as int64, in an array of their own."""
+    """A copy of the values as int64."""
     entry = entry or named_entry(name)
     array = numbers(values, name, entry)
     if array.dtype.kind in "fu":
         refuse(
-            ~((array == np.floor(array)) & (np.abs(array) < 2**53)),
+            ~((array == np.floor(array)) & (np.abs(array) < 2**53)),  # float64 is exact below
             lambda *i: f"{entry(array[i], *i)} is not a whole number; {remedy}",
             "entries",
         )
@@ -105,7 +105,7 @@ def checked_labels(
     remedy: str = "give num_classes for more, and number the classes from 0",
     rows: Array | None = None,
 ) -> Array:
-    """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows``, of these rows alone."""
+    """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows``, only those of these rows."""
     given = numbers(labels, name)
     if given.ndim != 1 or len(given) == 0:
         raise LLPError(f"{name} has shape {given.shape}; give one label per row, shape (N,)")

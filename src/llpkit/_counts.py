@@ -1,7 +1,7 @@
-"""The one check of counts: those of arrays, of mappings, of table cells and of the engine.
+"""The one check of counts, whether from arrays, mappings, table cells or the engine.
 
-Whoever passes counts on also passes a :class:`CountNaming`, so that an error calls a count by the
-name that the user knows.
+Callers pass a :class:`CountNaming` along with the counts, so that errors name a count the way the
+user knows it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -20,9 +20,9 @@ class CountNaming:
     """How errors name the counts of bags, and which remedies they offer.
 
     Args:
-        ids: The id of every bag, where they are known.
-        name: What the user passed: ``counts`` or ``proportions``.
-        keyed: Whether that was a mapping from ids.
+        ids: The id of every bag, if known.
+        name: The argument: ``counts`` or ``proportions``.
+        keyed: Whether it was a mapping from ids.
     """
 
     ids: Sequence[Hashable] = ()
@@ -30,7 +30,7 @@ class CountNaming:
     keyed: bool = False
 
     unit = "instance"
-    """What a bag is made of."""
+    """The noun for the members of a bag."""
 
     @property
     def remedy(self) -> str:
@@ -83,7 +83,7 @@ class CountNaming:
 
 
 def whole_counts(values: Any, naming: CountNaming) -> Array:
-    """Whole numbers from 0, int64 ``(B,)`` or ``(B, K)``, in an array of their own."""
+    """A copy of the counts, whole numbers from 0, as int64 ``(B,)`` or ``(B, K)``."""
     y = whole_array(values, naming.name, naming.remedy, naming.entry_of_bag)
     if y.ndim not in (1, 2):
         raise LLPError(f"{naming.name} has shape {y.shape}; give (B,), or (B, K) for K classes")
@@ -92,7 +92,7 @@ def whole_counts(values: Any, naming: CountNaming) -> Array:
 
 
 def exact_counts(values: Any, naming: CountNaming, sizes: Array | None = None) -> Array:
-    """:func:`whole_counts`, refusing floats that may be shares of bags of these sizes ``(B,)``."""
+    """:func:`whole_counts`, refusing floats that may be shares; ``sizes`` are those of the bags."""
     y = whole_counts(values, naming)
     if y.ndim == 1 and _of_floats(values):
         check_not_shares(y, naming, sizes)
@@ -107,15 +107,15 @@ def _of_floats(values: Any) -> bool:
 
 
 def check_not_shares(y: Array, naming: CountNaming, sizes: Array | None = None) -> None:
-    """Refuse counts written as 0.0 and 1.0 alone: 1.0 may be one instance or the whole bag.
+    """Refuse counts that are all 0.0 or 1.0: 1.0 may mean one instance or the whole bag.
 
-    In a bag of one instance it is the same. Shares of all classes do not sum to the size of a bag,
-    so that they need no such rule.
+    In a bag of one instance both are the same. Counts of K classes need no such rule, because
+    shares do not sum to the size of the bag.
     """
     if not (y <= 1).all():
         return
     if sizes is not None and len(sizes) != len(y):
-        sizes = None  # which is an error of its own, further on
+        sizes = None  # a separate check reports the wrong length later
 
     def message(b: int) -> str:
         size = "" if sizes is None else f" but {naming.has(b, sizes)}"

@@ -1,4 +1,4 @@
-"""Where to compute: the devices that there are, by name."""
+"""The devices of this machine, by name."""
 
 from typing import Any
 
@@ -8,10 +8,9 @@ from llpkit.errors import LLPError
 
 
 def device_of(device: Any) -> torch.device:
-    """The device of this name; ``"auto"`` is a CUDA device where there is one, else the CPU.
+    """The device of this name; ``"auto"`` is a CUDA device if there is one, else the CPU.
 
-    Others that torch has names for are refused: the likelihood is computed in float64, which they
-    lack.
+    Other devices that torch knows are refused: the likelihood needs float64, which they lack.
 
     >>> device_of("cpu")
     device(type='cpu')

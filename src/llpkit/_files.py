@@ -1,8 +1,8 @@
-"""What llpkit writes: files that are whole or not there, locks, and lists of what is its own.
+"""Atomic writes, locks, and checksums that show which files llpkit wrote.
 
-One rule holds for all of it: llpkit removes only what carries its own mark. Temporary files and
-locks are known by their names, which end in a word of ours; folders by a list of their files, each
-with its SHA-256, that nobody else writes.
+One rule holds throughout: llpkit removes only what it marked as its own. Temporary files and locks
+are recognised by the ending of their names; folders by a list of their files, each with its
+SHA-256, that no other program writes.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ _MARK = "llpkit"
 
 @contextlib.contextmanager
 def atomic(path: Path, *, sync: bool = True) -> Iterator[Path]:
-    """A temporary file that takes the place of ``path`` when the block ends well.
+    """A temporary file that replaces ``path`` when the block ends without an error.
 
-    It lies in the same folder; what a process that was killed left there is removed. Where writing
-    fails, on a full disk say, the file that was there before stays as it is. ``sync`` waits for the
-    disk, which only a loss of power makes necessary; what the system holds survives any kill.
+    It is in the same folder, where the temporary files of killed processes are removed. If writing
+    fails, for example on a full disk, the existing file stays as it is. ``sync`` waits for the
+    disk; that matters only when power is lost, since the system's buffers survive a kill.
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -47,54 +47,55 @@ def atomic(path: Path, *, sync: bool = True) -> Iterator[Path]:
         try:
             yield temporary
             if sync:
-                with temporary.open("rb") as written:  # whoever wrote it may have replaced it
+                with temporary.open("rb") as written:  # the writer may have replaced the file
                     os.fsync(written.fileno())
             os.replace(temporary, path)
             if sync:
                 _sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
-            os.close(handle)
+            os.close(handle)  # releases the lock, so only after the file is gone
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says of a file or folder that cannot be written into an error."""
+    """Turn a system error about writing a file or folder into an :class:`LLPError`."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error) or type(error).__name__
         raise LLPError(
-            f"{path} cannot be written: {reason}; what was there before is unchanged. Make it "
-            "possible to write there, or choose another place"
+            f"{path} cannot be written: {reason}; existing files are unchanged. Make it possible "
+            "to write there, or choose another place"
         ) from error
 
 
 def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> Path:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     with atomic(path, sync=sync) as temporary:
         temporary.write_bytes(content)
     return path
 
 
 def write_text(path: Path, text: str) -> Path:
-    """The same for text, in UTF-8 and with its own ends of lines."""
+    """Write text atomically, as UTF-8 and with its line ends unchanged."""
     return write_bytes(path, text.encode("utf-8"))
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """A new file beside ``path``, locked for as long as its handle is open."""
+    """A new file next to ``path``, locked for as long as its handle is open."""
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
         handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         _try_lock(handle, wait=True)
         if _is(temporary, handle):
             return temporary, handle
-        os.close(handle)  # another process took it for left behind, before it was locked
+        # Between open and lock, another process may have taken it for a leftover and removed it.
+        os.close(handle)
 
 
 def _clear(path: Path) -> None:
-    """Remove temporary files of ``path`` whose process is gone, which the system tells by locks."""
+    """Remove temporary files of ``path`` that no process holds a lock on."""
     if fcntl is None:
         return
     with contextlib.suppress(OSError):
@@ -107,7 +108,7 @@ def _clear_one(left: Path) -> None:
     with contextlib.suppress(OSError):
         handle = os.open(left, os.O_RDWR | os.O_NOFOLLOW)
         try:
-            if _try_lock(handle):
+            if _try_lock(handle):  # the system drops the locks of a dead process
                 left.unlink(missing_ok=True)
         finally:
             os.close(handle)
@@ -131,7 +132,7 @@ def _is(path: Path, handle: int) -> bool:
 
 
 def _sync(folder: Path) -> None:
-    """Let a folder's new names survive a loss of power, where the system can."""
+    """Make new names in a folder survive a loss of power, where the system supports it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -141,7 +142,7 @@ def _sync(folder: Path) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a folder another name on the same file system."""
+    """Rename a folder on the same file system."""
     with writing(new):
         os.rename(old, new)
         _sync(new.parent)
@@ -151,7 +152,7 @@ def rename(old: Path, new: Path) -> None:
 
 
 def beside(path: Path, ending: str) -> Path:
-    """The hidden name next to a file or folder, the same for all names of that folder."""
+    """A hidden name next to a file or folder; links to the folder give the same name."""
     real = Path(os.path.realpath(path))
     if not real.name:
         raise LLPError(f"{path} is the root of the file system; choose a folder in it")
@@ -160,9 +161,9 @@ def beside(path: Path, ending: str) -> Path:
 
 
 def place_of(name: str, value: Any) -> Path:
-    """A path that a user gave, for a file or folder that need not be there yet.
+    """A path from the user, for a file or folder that need not exist yet.
 
-    Where it leads up again, ``a/../b``, it is resolved, so that nobody has to make ``a`` first.
+    A path such as ``a/../b`` is resolved, so that ``a`` need not exist.
     """
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         raise LLPError(f"{name} = {value!r}; give a path")
@@ -173,7 +174,7 @@ def place_of(name: str, value: Any) -> Path:
 
 
 def check_apart(out: Path, inputs: Iterable[Path]) -> None:
-    """Refuse an output that is one of the inputs, under whatever name, or a folder with one."""
+    """Refuse an output that is one of the inputs, under any name, or a folder that holds one."""
     target = Path(os.path.realpath(out))
     for given in inputs:
         source = Path(os.path.realpath(given))
@@ -182,29 +183,29 @@ def check_apart(out: Path, inputs: Iterable[Path]) -> None:
             same = same or os.path.samefile(source, target)  # a hard link
         if same:
             raise LLPError(
-                f"{out} would overwrite {given}, which is read; choose another place to write to"
+                f"{out} would overwrite the input {given}; choose another place to write to"
             )
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep every other process, here or on a machine that shares the folder, from ``path``.
+    """Lock ``path`` against all other processes, here or on machines that share the folder.
 
-    The lock is a hidden file next to it, removed at the end; that of a process that was killed
-    holds nobody up. Network file systems without locks get the softer kind of filelock: the file
-    alone is the lock then, and one left by a process of another machine must be removed by hand.
+    The lock is a hidden file next to it, removed at the end; the lock of a killed process blocks
+    nobody. On network file systems without locks, filelock falls back to a soft lock: the file
+    itself is the lock, and one left by a process of another machine must be removed by hand.
     """
     from filelock import FileLock, Timeout
 
     file = beside(path, LOCK)
     with writing(path):
         file.parent.mkdir(parents=True, exist_ok=True)
-        holder = _holder(file)
+        holder = _holder(file)  # read first: filelock may truncate the file
         lock = FileLock(file, timeout=0)
         try:
             lock.acquire()
         except Timeout:
-            if not file.exists():  # filelock also waits for files that can never be made
+            if not file.exists():  # filelock also times out if the file cannot be created
                 _check_writable(file)
             raise LLPError(
                 f"{path} is in use by {_holder(file) or holder or 'another process'}; wait until "
@@ -213,24 +214,25 @@ def locked(path: Path) -> Iterator[None]:
     try:
         about = f"{_MARK} process {os.getpid()} on {socket.gethostname()}\n"
         with contextlib.suppress(OSError):
-            if file.stat().st_size == 0 or _holder(file):  # else it is filelock's own record
+            if file.stat().st_size == 0 or _holder(file):  # a soft lock has filelock's own record
                 file.write_text(about, encoding="utf-8")
         yield
     finally:
+        # Unlinked while still held: after the release the file might belong to another process.
         with contextlib.suppress(OSError):
             file.unlink()
         lock.release()
 
 
 def _check_writable(file: Path) -> None:
-    """Raise what the system says if no file can be made in the folder of ``file``."""
+    """Raise the system's error if no file can be created in the folder of ``file``."""
     temporary, handle = _temporary(file)
     temporary.unlink()
     os.close(handle)
 
 
 def _holder(file: Path) -> str:
-    """Who holds a lock, or held it last."""
+    """The process that holds a lock, or held it last."""
     with contextlib.suppress(OSError, ValueError):
         mark, _, who = read_regular(file).decode().strip().partition(" ")
         if mark == _MARK:
@@ -239,7 +241,7 @@ def _holder(file: Path) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file is a temporary one or a lock of llpkit, by its name."""
+    """Whether a name is that of a temporary file or lock of llpkit."""
     return name.startswith(".") and name.endswith((PART, LOCK))
 
 
@@ -255,7 +257,7 @@ class Checksums:
 
     @classmethod
     def read(cls, folder: Path, name: str = CHECKSUMS) -> "Checksums | None":
-        """The list in a folder; ``None`` if there is none, or it is damaged or of somebody else."""
+        """The list in a folder; ``None`` if it is missing, damaged or not llpkit's."""
         try:
             content = json.loads(read_regular(folder / name))
             files = content["files"]
@@ -271,7 +273,7 @@ class Checksums:
 
     @classmethod
     def need(cls, folder: Path) -> "Checksums":
-        """The same, or an error."""
+        """Like :meth:`read`, but raises if there is no valid list."""
         found = cls.read(folder)
         if found is None:
             wrong = "is damaged" if (folder / CHECKSUMS).exists() else "is missing"
@@ -279,7 +281,7 @@ class Checksums:
         return found
 
     def check(self, name: str) -> Path:
-        """A file of the folder, once it is known to be as it was written."""
+        """The path of a file, after verifying its checksum."""
         path = self.folder / name
         if name not in self.files:
             raise _damaged(self.folder, name, f"is not in {CHECKSUMS}")
@@ -294,7 +296,7 @@ class Checksums:
         return path
 
     def whole(self) -> bool:
-        """Whether all files are there and as they were written."""
+        """Whether all files exist and match their checksums."""
         try:
             return all(self.check(name) for name in self.files)
         except LLPError:
@@ -306,13 +308,13 @@ class Checksums:
         write_text(self.folder / name, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     def foreign(self) -> list[Path]:
-        """What else is in the folder, apart from temporary files and locks of ours."""
+        """Other files in the folder, except llpkit's temporary files and locks."""
         known = {*self.files, CHECKSUMS}
         return [path for path in files_in(self.folder) if _name(path, self.folder) not in known]
 
 
 def _inside(folder: Path, name: str) -> bool:
-    """Whether a name is that of a file in the folder, links followed: anybody can write a list."""
+    """Whether a name stays inside the folder when links are followed; a list may be forged."""
     home = os.path.realpath(folder)
     return os.path.realpath(os.path.join(home, name)).startswith(os.path.join(home, ""))
 
@@ -324,13 +326,13 @@ def _damaged(folder: Path, name: str, wrong: str) -> LLPError:
 
 
 def claim(folder: Path, names: Iterable[str], listed: str = CHECKSUMS) -> dict[str, str]:
-    """Refuse to overwrite files of others, and list these as llpkit's own before they are written.
+    """Refuse to overwrite files of others, and list the new files as llpkit's before writing them.
 
-    A call that is killed then leaves no file that the next one takes for somebody else's. What is
-    listed but not written yet has an empty checksum, which no file has.
+    That way a killed call leaves no file that the next call would refuse to overwrite. Files listed
+    but not yet written have an empty checksum, which matches no file.
 
     Returns:
-        The list as it was before.
+        The previous list.
     """
     found = Checksums.read(folder, listed)
     before = {} if found is None else found.files
@@ -339,22 +341,22 @@ def claim(folder: Path, names: Iterable[str], listed: str = CHECKSUMS) -> dict[s
         known = found is not None and (name == listed or name in before)
         if not known and os.path.lexists(folder / name):
             raise LLPError(
-                f"{folder / name} was not written by llpkit, and would be overwritten; choose "
-                "another folder, or move it away"
+                f"{folder / name} was not written by llpkit and would be overwritten; choose "
+                "another folder, or move the file"
             )
     Checksums(folder, dict.fromkeys(names, "") | before).write(listed)
     return before
 
 
 def add_checksums(folder: Path, names: Iterable[str]) -> None:
-    """List files of a folder as llpkit's own, beside those that are listed already."""
+    """Add files of a folder to its list of llpkit's files."""
     before = Checksums.read(folder)
     files = {} if before is None else before.files
     Checksums(folder, files | {name: sha256(folder / name) for name in names}).write()
 
 
 def _digest(files: dict[str, str]) -> str:
-    """Of the list itself, so that a name that was damaged does not pass for a file never there."""
+    """Checksum of the list itself, so that a damaged name is not taken for an unknown file."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
@@ -366,7 +368,7 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Everything in a folder and below it, apart from folders, temporary files and locks."""
+    """All files and links below a folder, except llpkit's temporary files and locks."""
     found = []
     for home, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(home, name))]

@@ -1,4 +1,4 @@
-"""Bag ids as users pass them: rows put together by id, values matched to ids."""
+"""Bag ids from users: rows grouped by id, and values matched to ids."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
@@ -17,16 +17,16 @@ from llpkit.evidence import Evidence
 
 
 class Groups(NamedTuple):
-    """Rows put together by bag."""
+    """Rows grouped by bag."""
 
     rows: Tensor  # (N,)
     sizes: Array  # (B,)
-    ids: list[Hashable]  # sorted, as np.unique gives them, or as they first appear
-    in_order: bool  # whether they are sorted, and nobody can expect another order
+    ids: list[Hashable]  # sorted as by np.unique, or in order of appearance
+    in_order: bool  # whether they are sorted and no other order could be expected
 
 
 def group(groups: Any) -> Groups:
-    """Rows put together by bag, the bags in the order of their ids where these have one."""
+    """Group rows by bag; bags are in the order of their ids if these can be sorted."""
     keys, ids, in_order = _sortable(groups)
     if len(keys) == 0:
         raise LLPError("groups is empty; give the bag id of every row")
@@ -38,7 +38,7 @@ def group(groups: Any) -> Groups:
 
 
 def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
-    """Arrays of numbers or strings as they are; for other ids their places among the ids."""
+    """Sortable keys of the rows: the ids if numbers or strings, else their ranks."""
     array = _column(groups, "groups")
     if array is not None and array.dtype.kind in "biufSU":
         missing = "is missing; drop the row or give it an id"
@@ -48,17 +48,17 @@ def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
     order = _order(ids)
     if order is None:
         return codes, ids, False
-    # Whoever sums up by a pandas categorical gets the sums in the order of its categories.
+    # A pandas groupby on a categorical returns its results in the order of the categories.
     categories = getattr(getattr(groups, "dtype", None), "categories", None)
     usual = categories is None or _order(list(categories)) == list(range(len(categories)))
     return np.argsort(order)[codes], [ids[i] for i in order], usual
 
 
 def _order(ids: list[Any]) -> list[int] | None:
-    """The numbers of distinct ids in rising order; ``None`` if they have no order."""
+    """Indices that sort distinct ids; ``None`` if they have no order."""
     try:
         order = sorted(range(len(ids)), key=ids.__getitem__)
-        # Sorting sets does not fail but means nothing: neither of two is the lesser.
+        # Sorting sets does not fail but means nothing: of two sets, neither may be smaller.
         rising = all(bool(ids[a] < ids[b]) for a, b in pairwise(order))
     except (TypeError, ValueError, ArithmeticError):
         return None
@@ -78,7 +78,7 @@ def _column(values: Any, name: str) -> Array | None:
 def numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
     """The number of every id and the distinct ids, in order; all hashable, none missing."""
     array = _column(values, name)
-    if array is not None and array.dtype.kind not in "mM":  # their tolist() may give integers
+    if array is not None and array.dtype.kind not in "mM":  # tolist() of dates may give integers
         items = array.tolist()
     elif isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping | Set):
         items = list(values)
@@ -97,7 +97,7 @@ def numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
 
 
 def _flaw(item: Any) -> str | None:
-    """Why this cannot be a bag id; ``None`` if it can."""
+    """Why this cannot be a bag id, or ``None`` if it can."""
     if isinstance(item, Tensor):
         return "is a tensor, which equals nothing but itself; use .tolist()"
     try:
@@ -106,28 +106,28 @@ def _flaw(item: Any) -> str | None:
         return "is not hashable; use a number, a string or a tuple"
     try:
         missing = item is None or bool(item != item)
-    except TypeError:  # pandas.NA does not say whether it equals itself
+    except TypeError:  # comparing pandas.NA with itself gives neither True nor False
         missing = True
     return "is missing; drop the row or give it an id" if missing else None
 
 
 def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any, CountNaming]:
-    """Values in the order of the bags: of a mapping, of a sequence with ``ids``, or sorted.
+    """Put values into the order of the bags, by the keys of a mapping or by ``ids``.
 
-    A sequence alone must be in the order of the sorted distinct ids.
+    A sequence without ``ids`` must be in the order of the sorted distinct ids.
     """
     own, entries = bags.ids, values
     mapping = hasattr(values, "keys") and hasattr(values, "__getitem__")
     if not mapping and ids is None:
         if not bags.in_order:
             raise LLPError(
-                f"groups has ids without an order of their own, such as {own[0]!r} and "
-                f"{own[1]!r}, so the order of {name} is not known; give a mapping from id to "
-                "value, or with ids= the id of each entry"
+                f"groups has ids that cannot be sorted, such as {own[0]!r} and {own[1]!r}, so the "
+                f"order of {name} is not known; give a mapping from id to value, or the id of "
+                "each entry as ids="
             )
         return values, CountNaming(own, name)
     if mapping and ids is not None:
-        raise LLPError(f"{name} is a mapping, which has ids of its own; leave ids= out")
+        raise LLPError(f"{name} is a mapping, which already has ids; leave ids= out")
     if mapping:
         if getattr(values, "ndim", 1) != 1:
             raise LLPError(f"{name} is a table; pass dict(zip(ids, table.to_numpy()))")
@@ -155,7 +155,7 @@ def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any,
 
 
 def _entries(values: Any, name: str) -> Any:
-    """What is counted by ids=: a sequence, an array or a tensor."""
+    """The entries that go with ids=: a sequence, an array or a tensor."""
     if hasattr(values, "__array__") or isinstance(values, Tensor):
         values = read(values, name)
     sequence = isinstance(values, Sequence) and not isinstance(values, str | bytes)
@@ -165,7 +165,7 @@ def _entries(values: Any, name: str) -> Any:
 
 
 def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str) -> None:
-    """Refuse ids of values that are not those of the bags, each once."""
+    """Check that the ids of the values are those of the bags, each exactly once."""
     naming, known = CountNaming(own), set(own)
     refuse(
         np.array([key not in place for key in own]),

@@ -1,4 +1,4 @@
-"""Arrays of positions as users pass them: offsets of bags, rows of a table, a choice of bags."""
+"""Arrays of positions from users: offsets of bags, rows of a table, a selection of bags."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from llpkit.errors import LLPError
 
 
 def check_rising(ends: Array) -> None:
-    """Refuse offsets that do not start at 0 or that fall."""
+    """Refuse offsets that do not start at 0 or that decrease."""
     if ends[0] != 0:
         raise LLPError(f"offsets[0] = {ends[0]}; offsets start at 0")
     refuse(
         np.append(False, ends[1:] < ends[:-1]),
         lambda b: (
             f"offsets[{b}] = {ends[b]} is below offsets[{b - 1}] = {ends[b - 1]}, so bag {b - 1} "
-            "would end before it starts; offsets must not fall"
+            "would end before it starts; offsets must not decrease"
         ),
     )
 

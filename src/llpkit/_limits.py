@@ -1,4 +1,4 @@
-"""Limits on what a file from a stranger may cost, which the user can raise, and regular files."""
+"""Limits on untrusted files, which the user can raise, and a check for regular files."""
 
 import os
 import stat
@@ -12,33 +12,33 @@ LIMITS = {
     "LLPKIT_MAX_MEMBERS": 200_000,
     "LLPKIT_MAX_PIXELS": 2**26,
 }
-"""The environment variables that raise the limits, and the limits where they are not set.
+"""Environment variables that raise the limits, with the default limits.
 
-Bytes of a configuration; bytes that an archive or a compressed table unpacks to; files in an
-archive; pixels of an image.
+In this order: bytes of a configuration, bytes that an archive or compressed table unpacks to, files
+in an archive, pixels of an image.
 """
 
 _EXPANSION = 100
-"""A file may also unpack to so many times its own size: a large table is no bomb."""
+"""A file may also unpack to this many times its own size: a large table is not a zip bomb."""
 
 
 def limit(name: str) -> int:
-    """A limit, as the environment sets it or as it is without."""
+    """A limit from the environment, or its default."""
     given = os.environ.get(name, "")
     if not given:
         return LIMITS[name]
     if not given.isdecimal() or len(given) > 18 or int(given) < 1:
-        raise LLPError(f"{name} = {given!r}; give a whole number from 1 on, of up to 18 digits")
+        raise LLPError(f"{name} = {given!r}; give a whole number from 1, with up to 18 digits")
     return int(given)
 
 
 def check_limit(name: str, value: int, what: str, unit: str) -> None:
-    """Refuse a value above a limit; ``what`` has it."""
+    """Refuse a value above a limit; ``what`` is the subject of the message."""
     most = limit(name)
     if value > most:
         raise LLPError(
-            f"{what} more than {most:,} {unit}, the limit for files from strangers; if you trust "
-            f"it, raise the limit with the environment variable {name}"
+            f"{what} more than {most:,} {unit}, the limit for untrusted files; if you trust it, "
+            f"raise the limit with the environment variable {name}"
         )
 
 
@@ -50,13 +50,13 @@ def check_unpacked(path: Path, unpacked: int) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a file, unless it is one that would wait or never end."""
+    """The content of a regular file; see :func:`check_regular`."""
     check_regular(path)
     return path.read_bytes()
 
 
 def check_regular(path: Path) -> None:
-    """Refuse what would wait or never end when read: pipes, devices, sockets."""
+    """Refuse pipes, devices and sockets, which may block or never end when read."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise LLPError(f"{path} is a pipe, a device or a socket; give a regular file")

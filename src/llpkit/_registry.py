@@ -1,4 +1,4 @@
-"""Things that have names: methods, networks, data sets, augmentations, estimators."""
+"""The registry of methods, networks, data sets, augmentations and estimators by name."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class UnknownName(LLPError, KeyError):
-    """A name that no entry of a registry has."""
+    """A name that is not in a registry."""
 
     __str__ = Exception.__str__  # KeyError would put the message in quotes
 
@@ -45,11 +45,11 @@ class Registry(Mapping[str, T]):
     @overload
     def register(self, name: str) -> Callable[[V], V]: ...
     def register(self, name: str, value: Any = None) -> Any:
-        """Add an entry and return it; without ``value``, a decorator that does so."""
+        """Add an entry and return it; without ``value``, return a decorator that does so."""
         if value is None:
             return lambda value: self.register(name, value)
         if not isinstance(name, str) or not name:
-            raise LLPError(f"{self.kind} name = {name!r}; give a name that is not empty")
+            raise LLPError(f"{self.kind} name = {name!r}; give a non-empty name")
         if self._entries.get(name, value) is not value:
             raise LLPError(f"there is already a {self.kind} {name!r}; choose another name")
         self._entries[name] = value
@@ -72,7 +72,7 @@ class Registry(Mapping[str, T]):
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely stands for."""
+    """The known name that a misspelt one most likely means."""
     folded = {each.casefold(): each for each in reversed(list(known))}
     near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
     return folded[near[0]] if near else None

@@ -1,7 +1,7 @@
 """Settings as fields of frozen dataclasses: one definition for Python, YAML and the command line.
 
-A field made by :func:`setting` knows its help text and its check. The check gets the *place* of the
-value, which is how errors call it: ``epochs`` in Python, ``--epochs`` on the command line.
+A field made by :func:`setting` has a help text and a check. The check receives the *place* of the
+value, which is how errors name it: ``epochs`` in Python, ``--epochs`` on the command line.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,15 +17,15 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known of a field beside its name and default.
+    """A field's properties besides its name and default.
 
     Args:
         help: One line for ``--help``.
-        check: See :data:`Check`. ``None`` passes unchecked where it is the default.
-        metavar: What stands for the value in ``--help``; a flag has none.
-        panel: The heading in ``--help``, where it is not that of the class.
+        check: See :data:`Check`. ``None`` is not checked if it is the default.
+        metavar: The placeholder for the value in ``--help``; a flag has none.
+        panel: The heading in ``--help``, if not that of the class.
         many: Whether the option may be repeated.
-        option: The option's name, where it is not the field's.
+        option: The option's name, if not the field's.
         text: Whether the value is text even if it looks like a number.
     """
 
@@ -75,13 +75,13 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: Callable[[str], str] = str) -> Self:
-        """Settings as a file or a command line has them: numbers may be written as text.
+        """Settings from a file or a command line, where numbers may be written as text.
 
-        Everything that is wrong is raised as one error.
+        All problems are raised as one error.
 
         Args:
             values: By field name.
-            place: How errors call a field.
+            place: How errors name a field.
         """
         errors: list[LLPError] = []
         made = cls.gathered(values, place, errors)
@@ -92,7 +92,7 @@ class Settings:
     def gathered(
         cls, values: Mapping[str, Any], place: Callable[[str], str], errors: list[LLPError]
     ) -> Self:
-        """The same, with errors appended to a list; what is wrong has its default."""
+        """Like :meth:`from_dict`, but errors go to a list, and wrong settings get their default."""
         known, kept = cls.settings(), {}
         for name, value in values.items():
             if name not in known:
@@ -109,7 +109,7 @@ class Settings:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def replace(self, **changes: Any) -> Self:
-        """The same settings with some changed; unknown names are errors."""
+        """A copy with some settings changed; unknown names are errors."""
         for name in changes:
             if name not in self.settings():
                 raise LLPError(f"{name} is unknown; {did_you_mean(name, self.settings())}")
@@ -117,14 +117,14 @@ class Settings:
 
 
 def optional_text(place: str, value: Any) -> str:
-    """A text; numbers, dates and the like in a file are not."""
+    """Check that a value is text, not a number or a date from a file."""
     if not isinstance(value, str):
         raise LLPError(f"{place} = {value!r}; give text")
     return value
 
 
 def raise_all(errors: Iterable[LLPError]) -> None:
-    """Raise one error, or all of them as a list."""
+    """Raise all errors as one, without repetitions; nothing if there are none."""
     lines = list(dict.fromkeys(str(error) for error in errors))
     if len(lines) == 1:
         raise LLPError(lines[0])
@@ -133,7 +133,7 @@ def raise_all(errors: Iterable[LLPError]) -> None:
 
 
 def _parsed(value: Any, known: Setting) -> Any:
-    """A number or a truth value that is written as text."""
+    """Parse a number or a truth value written as text."""
     if not isinstance(value, str) or known.text:
         return value
     if value.strip().lower() in ("true", "false"):

@@ -1,4 +1,4 @@
-"""What is known of bags, checked against their sizes: evidence, proportions, labels."""
+"""Evidence, proportions and labels of bags, checked against the bag sizes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ MAX_DECIMALS = 12
 
 
 def check_shape(array: Array, num_bags: int, name: str) -> None:
-    """Refuse what is not one entry per bag, or one per bag and class."""
+    """Check that there is one entry per bag, or one per bag and class."""
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] < 2):
         raise LLPError(f"{name} has shape {array.shape}; give (B,), or (B, K) for K > 1 classes")
     if len(array) != num_bags:
@@ -27,7 +27,7 @@ def check_shape(array: Array, num_bags: int, name: str) -> None:
 
 
 def checked_evidence(counts: Any, sizes: Array, naming: CountNaming) -> Evidence:
-    """The counts as evidence that bags of these sizes can fulfil."""
+    """The counts as evidence, checked to be possible in bags of these sizes."""
     if isinstance(counts, Evidence):
         evidence = counts
         check_shape(evidence.low.cpu().numpy(), len(sizes), "evidence")
@@ -40,7 +40,7 @@ def checked_evidence(counts: Any, sizes: Array, naming: CountNaming) -> Evidence
 
 
 def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None:
-    """Refuse the first bag whose evidence leaves no count that a bag of its size can have."""
+    """Refuse bags whose evidence allows no count that is possible for their size."""
     low, high = evidence.low.cpu().numpy(), evidence.high.cpu().numpy()
     n = sizes if low.ndim == 1 else sizes[:, None]
 
@@ -106,13 +106,13 @@ def proportion_evidence(
         )
         remedy = f"check it, and whether a {naming.unit} of the bag is missing"
         expected, reach = n * np.round(p, digits), n * 0.5 * 10.0**-digits
-    reach = reach + 1e-7  # n * p is itself rounded
+    reach = reach + 1e-7  # n * p has rounding errors of its own
     if p.ndim == 2:
         refuse(
             np.abs(expected.sum(1) - sizes) > p.shape[1] * reach[:, 0],
             lambda b: (
                 f"{naming.entry_of_bag(p[b], b)} sum to {p[b].sum():.6g}; all classes together "
-                "must make 1"
+                "must sum to 1"
             ),
         )
     low, high = np.ceil(expected - reach), np.floor(expected + reach)
@@ -131,13 +131,13 @@ def proportion_evidence(
 
 
 def _has_decimals(p: Array, decimals: int) -> Array:
-    """Where a share has no more decimals than this; float32 is off by up to 1e-7."""
+    """Which shares have at most this many decimals; float32 is off by up to 1e-7."""
     exact: Array = np.abs(p - np.round(p, decimals)) <= 0.01 * 10.0**-decimals + 1e-7
     return exact
 
 
 def label_counts(labels: Array, sizes: Array, num_classes: int | None) -> Evidence:
-    """The counts of labels that are in the order of the bags."""
+    """The counts of labels, which are in the order of the bags."""
     num_bags, k = len(sizes), num_classes or 2
     cells = np.repeat(np.arange(num_bags) * k, sizes) + labels
     counts = np.bincount(cells, minlength=num_bags * k).reshape(num_bags, k)

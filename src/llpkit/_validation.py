@@ -1,4 +1,4 @@
-"""Checks of single values; errors call a value by its place, such as ``epochs`` or ``--epochs``."""
+"""Checks of single values; errors name a value by its place, such as ``epochs`` or ``--epochs``."""
 
 import math
 import operator
@@ -94,7 +94,7 @@ def one_of(place: str, value: Any, known: Iterable[str]) -> str:
     names = list(known)
     if isinstance(value, str) and value in names:
         return value
-    # Of a few words, the nearest is rarely the one that was meant.
+    # With only a few choices, listing them helps more than guessing the nearest.
     few = f"give {', '.join(names[:-1])} or {names[-1]}" if 1 < len(names) < 5 else ""
     raise LLPError(f"{place} = {value!r}; {few or did_you_mean(value, names)}")
 
@@ -107,7 +107,7 @@ _style: ContextVar[Callable[..., str]] = ContextVar("_style", default=_in_python
 
 
 def option(name: str, *value: Any) -> str:
-    """How a message calls an option, with a value or without: as in Python, unless set otherwise.
+    """How a message names an option, with or without a value: as in Python, unless set otherwise.
 
     >>> option("decimals"), option("decimals", 2)
     ('decimals', 'decimals=2')
@@ -117,7 +117,7 @@ def option(name: str, *value: Any) -> str:
 
 @contextmanager
 def options_named(style: Callable[..., str]) -> Iterator[None]:
-    """Let messages call options by ``style(name)`` or ``style(name, value)``."""
+    """Let messages name options by ``style(name)`` or ``style(name, value)``."""
     token = _style.set(style)
     try:
         yield

@@ -1,12 +1,12 @@
 r"""Augmentation: batched random changes of images, every image with its own draw.
 
 An image is flipped, moved by one affine map, blurred and changed in colour, in that order, on the
-device where its batch lies. With :math:`u` uniform in :math:`[-1, 1]`, drawn anew at every mention:
+device of its batch. With :math:`u` uniform in :math:`[-1, 1]`, drawn separately each time:
 
-- *flip*: left and right change places with probability 1/2;
+- *flip*: left and right are swapped with probability 1/2;
 - *rotate*, *scale*, *shift*: a rotation by :math:`u` times ``rotate`` degrees, a magnification of
-  :math:`1 + u` ``scale``, a shift of each side by :math:`u` ``shift`` of its length; beyond its
-  edges the image goes on as in a mirror;
+  :math:`1 + u` ``scale``, a shift along each side by :math:`u` ``shift`` of its length; beyond its
+  edges the image is mirrored;
 - *blur*: a Gaussian whose standard deviation is :math:`|u|` ``blur`` of the shorter side;
 - *colour*: channel :math:`c` becomes :math:`g_c\,(m + k\,(x_c - m))` with the image's mean
   :math:`m`, a contrast :math:`k = 1 + u` ``colour``, and a gain :math:`g_c` that is a brightness
@@ -57,7 +57,7 @@ class Augment:
 
     @classmethod
     def paper(cls) -> "Augment":
-        """What the paper names: flips, blur and colour."""
+        """The paper's augmentation: flips, blur and colour."""
         return cls()
 
     @classmethod
@@ -75,13 +75,12 @@ class Augment:
 
         Args:
             images: Floats in ``[0, 1]``, ``(n, C, H, W)``.
-            generator: Where the draws come from, on the device of the images; torch's global
-                random numbers unless given.
+            generator: A generator on the device of the images; torch's global one by default.
         """
         return self.apply(images, self.draw(images, generator))
 
     def draw(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The random numbers for a batch, uniform in ``[0, 1)``: one row an image."""
+        """The random numbers for a batch, uniform in ``[0, 1)``: one row per image."""
         if images.dim() != 4 or not images.is_floating_point():
             raise LLPError(
                 f"images are {images.dtype} of shape {tuple(images.shape)}; give floats in [0, 1] "
@@ -96,7 +95,7 @@ class Augment:
         return torch.rand(size, generator=generator, device=images.device)
 
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
-        """The images changed as these draws say: nothing random, so it compiles as one graph."""
+        """Change the images by given draws: deterministic, so it compiles as one graph."""
         if self == Augment.none():
             return images
         # Half precision is too coarse for coordinates and sums.
@@ -110,7 +109,7 @@ class Augment:
             x = self._blur(x, u)
         if self.colour:
             x = self._colour(x, u)
-        return x.clamp_(0, 1).to(images.dtype)  # a new tensor by now, as are those below
+        return x.clamp_(0, 1).to(images.dtype)  # in place is safe: every change made a new tensor
 
     def _move(self, x: Tensor, u: Tensor) -> Tensor:
         height, width = x.shape[2:]
@@ -118,7 +117,7 @@ class Augment:
         angle = math.radians(self.rotate) * signed[:, _ROTATE]  # (n, 1, 1)
         zoom = 1 + self.scale * signed[:, _SCALE]
         cos, sin = angle.cos() / zoom, angle.sin() / zoom
-        # Centres of the new pixels, and where these come from, in half sides from the middle.
+        # Centres of the new pixels and their sources, in units of half a side from the middle.
         across = (2 * torch.arange(width, device=x.device, dtype=x.dtype) + 1) / width - 1
         down = (2 * torch.arange(height, device=x.device, dtype=x.dtype)[:, None] + 1) / height - 1
         old_across = cos * across - sin * (height / width) * down
@@ -132,6 +131,7 @@ class Augment:
         largest = self.blur * min(x.shape[2:])
         reach = max(1, round(2 * largest))
         sigma = largest * (1 - u[:, _BLUR : _BLUR + 1])  # never zero
+        # A symmetric kernel: each tap weighs two neighbours, so only half of it is computed.
         taps = [torch.exp(-0.5 * (k / sigma) ** 2) for k in range(reach + 1)]
         total = 2 * sum(taps) - 1
         for dim, pad in ((3, (reach, reach, 0, 0)), (2, (0, 0, reach, reach))):

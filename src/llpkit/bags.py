@@ -1,4 +1,4 @@
-"""Bags: instances on one flat axis, where each bag lies on it, what is known of its counts."""
+"""Bags: instances on one flat axis, the extent of each bag, and what is known about its counts."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Bag(NamedTuple):
 
     @property
     def count(self) -> int | tuple[int, ...]:  # type: ignore[override]  # hides tuple.count
-        """The count, where it is known exactly."""
+        """The count, if it is known exactly."""
         if self.low != self.high:
             raise LLPError(f"bag {self.id!r} has {self.low} to {self.high}; use .low and .high")
         return self.low
@@ -48,19 +48,19 @@ class Bag(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Bags:
-    """Instances in bags, and what is known of each bag's counts.
+    """Instances in bags, and what is known about each bag's counts.
 
     Bag ``b`` holds the rows ``rows[offsets[b]:offsets[b + 1]]`` of the user's table, so
-    ``X[bags.rows]`` puts the instances in the order of the engine. A row is in one bag at most; a
-    bag may be empty. Bags are immutable: their tensors must not be written to. True labels never
-    sit in them.
+    ``X[bags.rows]`` puts the instances in the order of the engine. A row is in at most one bag; a
+    bag may be empty. Bags are immutable: their tensors must not be written to. They never hold true
+    labels.
 
     Args:
         offsets: Where the bags start and end, ``(B + 1,)``, from 0 to ``N``.
         counts: Positives ``(B,)``, counts of each class ``(B, K)``, or :class:`~llpkit.Evidence`.
-        rows: Row numbers ``(N,)`` of the instances; ``0 … N - 1`` unless given.
-        ids: A hashable name for every bag, which may repeat; ``0 … B - 1`` unless given.
-        num_rows: Length of the table; one more than the largest row unless given.
+        rows: Row numbers ``(N,)`` of the instances; ``0 … N - 1`` by default.
+        ids: A hashable name for every bag, which may repeat; ``0 … B - 1`` by default.
+        num_rows: Length of the table; one more than the largest row by default.
 
     >>> bags = Bags(offsets=[0, 2, 5], counts=[1, 3])
     >>> bags
@@ -105,7 +105,7 @@ class Bags:
         ids: Iterable[Hashable],
         num_rows: int,
     ) -> "Bags":
-        """Bags of checked parts, on the device of the evidence."""
+        """Bags from parts that are already checked, on the device of the evidence."""
         bags, device = cls.__new__(cls), evidence.device
         vars(bags).update(offsets=offsets.to(device), rows=rows.to(device), evidence=evidence)
         vars(bags).update(ids=tuple(ids), num_rows=num_rows)
@@ -117,15 +117,15 @@ class Bags:
     ) -> "Bags":
         """Bags from a bag id for every row, in any order.
 
-        Bags come in the order of their sorted ids, as ``np.unique(groups)`` gives them. Ids that
-        cannot be sorted, such as a number and a string, come in the order of their first rows.
+        Bags are in the order of their sorted ids, as from ``np.unique(groups)``. Bags whose ids
+        cannot be sorted, such as a number and a string, are in the order of their first rows.
 
         Args:
             groups: The bag id of every row, ``(N,)``: a list, array, tensor or Series of hashables.
             counts: A mapping (or Series) from id to count, or to ``K`` class counts; or an array
                 ``(B,)`` or ``(B, K)`` or :class:`~llpkit.Evidence`, in the order of the sorted
-                distinct ids, as ``np.bincount(groups, labels)`` has it.
-            ids: The id of each entry of such an array or evidence, where it has another order.
+                distinct ids, as from ``np.bincount(groups, labels)``.
+            ids: The id of each entry of such an array or evidence, if it has another order.
 
         >>> bags = Bags.from_groups(["b", "a", "b", "b"], {"b": 2, "a": 0})
         >>> bags.ids, bags.rows, bags.counts
@@ -148,7 +148,7 @@ class Bags:
     ) -> "Bags":
         """Bags with the counts of true labels; the labels themselves are dropped.
 
-        Bags come in the order of :meth:`from_groups`. Labels ``(N,)`` are 0 or 1, or with
+        Bags are in the order of :meth:`from_groups`. Labels ``(N,)`` are 0 or 1, or with
         ``num_classes`` ``0 … K - 1``.
 
         >>> Bags.from_labels([0, 1, 1, 1], groups=[7, 7, 9, 9]).counts
@@ -180,7 +180,7 @@ class Bags:
             tolerance: How far ``n * p`` may be from a whole count, in instances.
             decimals: The proportions were rounded to this many decimals: the evidence is the
                 interval of all counts that round to them (a tie either way), not one count.
-            ids: The id of each entry of an array, where it has another order.
+            ids: The id of each entry of an array, if it has another order.
 
         >>> Bags.from_proportions(["a", "a", "a", "b"], {"a": 0.3333, "b": 1}).counts
         tensor([1, 1])
@@ -195,7 +195,7 @@ class Bags:
 
     @classmethod
     def concat(cls, parts: "Iterable[Bags]") -> "Bags":
-        """All bags of all parts, their tables stacked in that order, on the first one's device.
+        """All bags of all parts, their tables stacked in that order, on the first part's device.
 
         >>> two = Bags.concat([Bags([0, 2], [1]), Bags([0, 1], [0])])
         >>> two.rows, two.num_rows
@@ -272,7 +272,7 @@ class Bags:
 
     @property
     def counts(self) -> Tensor:
-        """The counts ``(B,)`` or ``(B, K)``; an error where some are not known exactly."""
+        """The counts ``(B,)`` or ``(B, K)``; an error if some are not known exactly."""
         return self.evidence.counts
 
     @property
@@ -288,7 +288,7 @@ class Bags:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors live."""
+        """The device of the tensors."""
         return self.evidence.device
 
     def to(self, device: torch.device | str) -> "Bags":
@@ -305,11 +305,11 @@ class Bags:
         return self._select(self.rows[self.offsets[:-1]].argsort().cpu())
 
     def shuffle(self, generator: Seed) -> "Bags":
-        """The bags in random order; the order inside a bag stays."""
+        """The bags in random order; the order within a bag is kept."""
         return self._select(_permutation(len(self), generator))
 
     def split(self, fraction: float, generator: Seed) -> "tuple[Bags, Bags]":
-        """Two random parts, the first with this fraction of the bags; each keeps their order.
+        """Two random parts, the first with this fraction of the bags, each in the original order.
 
         >>> train, held_out = Bags([0, 1, 3, 6, 7], [0, 1, 2, 1]).split(0.75, generator=0)
         >>> len(train), len(held_out)
@@ -353,8 +353,8 @@ def random_bags(
         labels: 0 or 1, or with ``num_classes`` ``0 … K - 1``; not kept.
         size: Instances per bag: a number, or ``(low, high)`` for sizes uniform in that range.
         generator: A generator or a seed.
-        leftover: The last bag, when the rows run out before it is full, is kept smaller
-            (``"keep"``) or its rows stay outside all bags (``"drop"``).
+        leftover: If the rows run out before the last bag is full, keep a smaller bag (``"keep"``)
+            or leave its rows out of all bags (``"drop"``).
         num_classes: ``K`` for more than two classes.
 
     >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0).sizes

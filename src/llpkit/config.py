@@ -1,8 +1,8 @@
 """The configuration of a run: one YAML file, or the same settings as options.
 
 Every setting is a field of :class:`Data`, :class:`~llpkit.training.Recipe`,
-:class:`~llpkit.training.Execution` or :class:`Choice`. In the file, those of ``Data`` stand under
-``data``, all others at the top. Everything wrong with a configuration is reported in one error.
+:class:`~llpkit.training.Execution` or :class:`Choice`. In the file, those of ``Data`` are under
+``data``, all others at the top. All problems of a configuration are reported in one error.
 """
 
 import re
@@ -22,7 +22,7 @@ from llpkit.recipe import Execution, Recipe, flag, options
 Values = dict[str, Any]
 
 _DEPTH = 20
-"""Levels of a configuration; its own sections have three."""
+"""Most levels of nesting in a configuration; settings need three."""
 
 
 def _numbers(value: Any) -> list[int] | None:
@@ -170,7 +170,7 @@ class Data(Settings):
             name for name, value in self.to_dict().items() if value not in (None, [], {}, False)
         }
         if not given & {"dataset", "table"}:
-            yield LLPError("what is there to learn from? Name a dataset or a table")
+            yield LLPError("there is no data to learn from; name a dataset or a table")
         elif given >= {"dataset", "table"}:
             yield LLPError("name a dataset or a table, not both")
         elif self.dataset is not None:
@@ -214,7 +214,7 @@ def _stray(names: set[str], place: str) -> Iterator[LLPError]:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Settings):
-    """What to train beside a network, and what to keep for testing."""
+    """An estimator instead of a network, and the share of bags for testing."""
 
     estimator: str | None = setting(
         None,
@@ -237,7 +237,7 @@ class Choice(Settings):
 
 @dataclass(frozen=True)
 class Config:
-    """One run, complete: what ``llpkit fit`` does and what its ``config.yaml`` holds."""
+    """The complete configuration of one run, as in its ``config.yaml``."""
 
     data: Data
     recipe: Recipe = field(default_factory=Recipe)
@@ -254,7 +254,8 @@ class Config:
         yield from self.data.problems()
         recipe = self.recipe
         if recipe.patience is not None and recipe.held_out is None:
-            yield LLPError(f"patience needs held-out bags; give {option('held_out', 0.1)}, say")
+            needed = option("held_out", 0.1)
+            yield LLPError(f"patience needs held-out bags; give {needed}, for example")
         if self.choice.estimator is None:
             if self.choice.estimator_options:
                 yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")
@@ -267,7 +268,7 @@ class Config:
         yield from _stray(changed, "a network, not with an estimator")
 
     def flat(self) -> Values:
-        """All settings as they stand in a file."""
+        """All settings in the layout of a configuration file."""
         found: Values = {"data": self.data.to_dict()}
         for section in (self.recipe, self.choice, self.execution):
             found |= section.to_dict()
@@ -282,7 +283,7 @@ SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution]] = {
 
 
 def read(path: Path) -> Values:
-    """The settings in a YAML file; paths in it start from the file's own folder."""
+    """The settings in a YAML file; paths are relative to the file's folder."""
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -307,9 +308,9 @@ def read(path: Path) -> Values:
 
 
 def plain_loader(where: object) -> Any:
-    """A loader of plain YAML: no references, few levels, every key once.
+    """A loader for plain YAML: no references, few levels, every key once.
 
-    ``where`` stands in messages.
+    ``where`` names the source in messages.
     """
     import yaml
 
@@ -321,7 +322,7 @@ def plain_loader(where: object) -> Any:
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for billions
+            if isinstance(event, yaml.AliasEvent):  # a few lines of them can expand to billions
                 refuse(
                     event,
                     f"refers to *{event.anchor}; references are not read in a configuration, "
@@ -349,7 +350,7 @@ def plain_loader(where: object) -> Any:
 
 
 def merge(settings: Values, options: Mapping[str, Any]) -> Values:
-    """Settings of a file, and over them options by their dotted paths.
+    """Settings of a file, overridden by options given by dotted path.
 
     >>> merge({"epochs": 5, "data": {"dataset": "digits"}}, {"epochs": 9, "data.bag_size": 4})
     {'epochs': 9, 'data': {'dataset': 'digits', 'bag_size': 4}}
@@ -373,10 +374,10 @@ def merge(settings: Values, options: Mapping[str, Any]) -> Values:
 
 
 def check(settings: Values, *, options: Mapping[str, str] | None = None) -> Config:
-    """The configuration, or one error with everything that is wrong.
+    """The configuration, or one error that lists all problems.
 
     Args:
-        settings: What :func:`read` and :func:`merge` gave.
+        settings: The result of :func:`read` and :func:`merge`.
         options: For each dotted path that was given as an option, the option's name.
 
     >>> check({"data": {"dataset": "digits"}, "epoch": 3})
@@ -417,14 +418,14 @@ def check(settings: Values, *, options: Mapping[str, str] | None = None) -> Conf
 
 
 def _unknown(path: str, name: str, known: Mapping[str, str]) -> LLPError:
-    """``known`` has the path of every setting by its name."""
+    """The error for an unknown setting; ``known`` maps names of settings to their paths."""
     near = nearest(name, known)
     hint = did_you_mean(name, known) if near is None else f"did you mean {known[near]!r}?"
     return LLPError(f"{path} is unknown; {hint}")
 
 
 def to_yaml(config: Config) -> str:
-    """The configuration with every setting, defaults included; read back by :func:`read`."""
+    """The configuration as YAML with every setting, defaults included; see :func:`read`."""
     import yaml
 
     values = config.flat()
@@ -438,7 +439,7 @@ def to_yaml(config: Config) -> str:
 
 
 def absolute(config: Config) -> Config:
-    """The same configuration with paths that hold in any working directory."""
+    """The same configuration with absolute paths."""
     paths = {key: getattr(config.data, key) for key in PATH_KEYS}
     update = {key: str(_absolute(path, Path.cwd())) for key, path in paths.items() if path}
     return replace(config, data=config.data.replace(**update))

@@ -1,4 +1,4 @@
-"""The one family of errors that llpkit raises for what a user passed in, and its warnings."""
+"""The errors that llpkit raises for bad input, and its warnings."""
 
 
 class LLPError(ValueError):
@@ -6,12 +6,12 @@ class LLPError(ValueError):
 
 
 class TooManyStates(LLPError):
-    """The exact likelihood of a bag of many classes is out of reach.
+    """The exact likelihood of a bag of many classes is intractable.
 
     Args:
-        what: Which bag, and how many states it needs.
-        rest: What is wrong with that, and the remedy.
-        approximable: Whether the approximation is a remedy: it takes exact counts alone.
+        what: The bag and the number of states it needs.
+        rest: The limit and the remedy.
+        approximable: Whether the approximation is a remedy: it takes exact counts only.
     """
 
     def __init__(self, what: str, rest: str, approximable: bool) -> None:
@@ -22,21 +22,21 @@ class TooManyStates(LLPError):
         return f"{self.args[0]} {self.args[1]}"
 
     def choosing(self, option: str) -> "TooManyStates":
-        """The same for a user who asks for the approximation with ``option``."""
+        """The same error with ``option`` as the way to ask for the approximation."""
         remedy = f"approximate it with {option}"
         if not self.approximable:
             remedy = "there is no approximation for counts that are not exact; make bags smaller"
-        rest = f"for its exact likelihood, which are too many; {remedy}"
+        rest = f"for its exact likelihood, which is too many; {remedy}"
         return TooManyStates(self.what, rest, self.approximable)
 
 
 class Diverged(LLPError):
-    """Training ended because the loss or the likelihood is no longer a finite number."""
+    """Training stopped because the loss or the likelihood is no longer finite."""
 
 
 class ApproximationWarning(UserWarning):
-    """Measures of bags are approximate, since the exact likelihood is out of reach."""
+    """Measures of bags are approximate, because the exact likelihood is intractable."""
 
 
 class BaselineWarning(UserWarning):
-    """A model does not clearly explain its bags better than one constant rate for all instances."""
+    """A model does not explain its bags clearly better than a constant rate for all instances."""

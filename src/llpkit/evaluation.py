@@ -1,4 +1,4 @@
-"""How good a model is: of instances where labels exist, of bags always.
+"""Measures of a model: on instances if there are labels, on bags always.
 
 Probabilities, logits and labels may be lists, NumPy arrays or tensors. Labels are ``0 … K - 1``.
 """
@@ -27,7 +27,7 @@ from llpkit.likelihood.checks import check_logits, check_numbers
 from llpkit.ragged import segment_sum
 
 _ROUNDING = 0.02
-"""How far probabilities of all classes may be from one in sum; bfloat16 is off by up to 0.004."""
+"""Largest deviation of a row sum of probabilities from one; bfloat16 is off by up to 0.004."""
 
 
 def labels_of(probability: Any, threshold: float = 0.5) -> Tensor:
@@ -73,10 +73,9 @@ def brier(probability: Any, truth: Any) -> float:
 
 
 def auc(probability: Any, truth: Any) -> float:
-    """Area under the ROC curve: how often a positive outranks a negative, ties counting half.
+    """Area under the ROC curve: how often a positive outranks a negative; ties count half.
 
-    Scores other than probabilities will do, as only their order counts. NaN if all labels are the
-    same.
+    Any scores will do, since only their order matters. NaN if all labels are the same.
 
     >>> auc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     0.875
@@ -92,6 +91,7 @@ def auc(probability: Any, truth: Any) -> float:
     negative = len(y) - positive
     if positive == 0 or negative == 0:
         return float("nan")
+    # The Mann-Whitney statistic: pairs in which the positive ranks higher.
     above = rank[y == 1].double().sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
@@ -105,13 +105,13 @@ class Calibration(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Expected calibration error: mean distance of the two, weighted by the counts."""
+        """Expected calibration error: mean absolute gap of the bins, weighted by their counts."""
         gap = (self.mean_predicted - self.fraction_positive).abs()
         return float((gap * self.number).sum() / self.number.sum())
 
 
 def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
-    """Reliability of probabilities: of the positive class, or with K classes of the predicted one.
+    """Reliability of the probability of the positive class, or of the predicted one of K classes.
 
     >>> calibration([0.25, 0.75], [0, 1], bins=2).error
     0.25
@@ -133,9 +133,10 @@ def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
 def bag_log_likelihood(logits: Any, bags: Bags) -> Tensor:
     """Exact log-likelihood of every bag's counts ``(B,)``, logits in engine order.
 
-    The one measure of fit that needs no instance label: use it to select and to stop. With many
-    classes the exact likelihood of a large bag may be out of reach. A warning then says so, and the
-    bag has the upper bound of ``approximation="sinkhorn"``, or NaN if its counts are not exact.
+    The one measure of fit that needs no instance labels: use it for model selection and early
+    stopping. With many classes the exact likelihood of a large bag may be intractable. You then get
+    a warning, and the bag has the upper bound of ``approximation="sinkhorn"``, or NaN if its counts
+    are not exact.
     """
     z = _logits(logits, bags)
     warn_of_approximation(bags)
@@ -157,38 +158,38 @@ def measurable(bags: Bags) -> Tensor:
 
 
 def number_approximated(bags: Bags) -> int:
-    """How many bags have no exact log-likelihood, since they are too large for their classes."""
+    """Number of bags too large for an exact log-likelihood with their number of classes."""
     return int((~_tractability(bags).exact).sum())
 
 
 def approximation_note(*parts: Bags) -> str | None:
-    """What to know of the measures of some bags, where they are not exact."""
+    """A note if the measures of these bags are not exact, else ``None``."""
     far = sum(number_approximated(bags) for bags in parts)
     if not far:
         return None
     bound = sum(int(_tractability(bags).bound.sum()) for bags in parts)
-    text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is out of reach: "
+    text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is intractable: "
     if bound:
         text += "their log-likelihood is measured by an upper bound and posteriors are approximate"
     if bound and bound < far:
         text += f", except for {far - bound:,} whose counts are not exact and which have neither"
     if not bound:
-        text += "they have no log-likelihood and no posterior, as their counts are not exact"
+        text += "they have no log-likelihood and no posterior, because their counts are not exact"
     return text
 
 
 def warn_of_approximation(*parts: Bags, stacklevel: int = 3) -> None:
-    """Say it as a warning; the default is to name the caller of the caller."""
+    """Give :func:`approximation_note` as a warning, by default at the caller's caller."""
     text = approximation_note(*parts)
     if text is not None:
         warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)
 
 
 def constant_rate(bags: Bags) -> Tensor:
-    """The one probability, the same for every instance, that makes the counts most likely.
+    """The probability, the same for every instance, that maximises the likelihood of the counts.
 
-    Of the positive class, a scalar, or of every class ``(K,)``; float64. For exact counts it is the
-    pooled proportion; otherwise it is found by EM, on an even sample of the bags if they are many.
+    A scalar for the positive class, or ``(K,)``; float64. For exact counts it is the pooled
+    proportion; otherwise it is found by EM, on an even sample if there are many bags.
 
     >>> constant_rate(Bags(offsets=[0, 2, 5], counts=[1, 1]))
     tensor(0.4000, dtype=torch.float64)
@@ -215,15 +216,14 @@ def constant_rate(bags: Bags) -> Tensor:
 def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
     """Log-likelihood of every bag's counts ``(B,)`` under one constant rate for every instance.
 
-    What a model reaches that has learned nothing from the instances: a model is worth something by
-    as much as :func:`bag_log_likelihood` is higher. Exact counts have a closed form, the binomial
-    or multinomial probability, whatever the size of the bags. NaN where nothing can be had.
+    This is what a model reaches that has learned nothing from the instances; a useful model has a
+    higher :func:`bag_log_likelihood`. Exact counts have a closed form for bags of any size, the
+    binomial or multinomial probability. NaN where the likelihood is intractable.
 
     Args:
         bags: The bags to measure.
-        rate: The rate, as :func:`constant_rate` gives it for the bags that the model was trained
-            on; that of ``bags`` themselves unless given. A rate from other bags is taken to be at
-            least 1e-6 for every class.
+        rate: The :func:`constant_rate` of the training bags; by default that of ``bags``. A given
+            rate is clamped to at least 1e-6 for every class.
 
     >>> bags = Bags(offsets=[0, 2, 5], counts=[1, 2])
     >>> baseline_log_likelihood(bags, 0.5).exp()
@@ -268,7 +268,7 @@ _RATE_BUDGET, _RATE_STEPS = 2**18, 100
 
 
 class Gain(NamedTuple):
-    """How much better a model explains some bags than a constant rate does, means of a bag."""
+    """How much better a model explains some bags than a constant rate; means per bag."""
 
     log_likelihood: float
     baseline: float
@@ -282,16 +282,16 @@ class Gain(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether it is by more than two standard errors."""
+        """Whether it is better by more than two standard errors."""
         return self.log_likelihood - self.baseline > 2 * self.error
 
 
 def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     """Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
 
-    Only bags that the model has not seen can tell whether it learned something: a flexible model
-    explains the bags that it was trained on better than a constant rate even if their counts were
-    scrambled. Bags whose log-likelihood is an upper bound are left out if there are others.
+    Only unseen bags can show whether the model learned something: a flexible model explains its
+    training bags better than a constant rate even if their counts were scrambled. Bags whose
+    log-likelihood is an upper bound are left out if there are others.
 
     Args:
         log_p: The model's log-likelihood of every bag.
@@ -313,17 +313,17 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
 
 
 UNJUDGED = (
-    "no bags were held out, so whether the model learned anything from the instances cannot be "
-    "known: a flexible model explains its training bags better than a constant rate even if their "
-    "counts are wrong"
+    "no bags were held out, so it cannot be known whether the model learned anything from the "
+    "instances: a flexible model explains its training bags better than a constant rate even if "
+    "their counts are wrong"
 )
 
 
 def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | None:
-    """What to know if a model does not clearly explain its bags better than a constant rate does.
+    """A note if a model does not explain its bags clearly better than a constant rate.
 
-    Bags that the model has not seen decide, by two standard errors. Without them only a model that
-    is no better even on its training bags is known to have learned nothing.
+    Unseen bags decide, by two standard errors. Without them, only a model that is no better even on
+    its training bags is known to have learned nothing.
     """
     if unseen is not None:
         part, found, good = "held-out", unseen, unseen.clear
@@ -334,7 +334,7 @@ def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | No
     if good:
         return None
     how = (
-        "only as much better than a constant rate as chance explains"
+        "better than a constant rate by no more than chance"
         if found.above
         else ("no better than a constant rate")
     )
@@ -348,9 +348,9 @@ def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | No
 
 
 def proportion_error(probability: Any, bags: Bags) -> float:
-    """Mean absolute difference between predicted and known proportions; engine order.
+    """Mean absolute difference between predicted and known proportions, in engine order.
 
-    A bag whose count is a range errs by its distance from the range. Empty bags are left out.
+    If a count is a range, the distance to the range counts. Empty bags are left out.
     """
     p = _fitting(_probabilities(probability), "probabilities", bags)
     n = bags.sizes.clamp(min=1).to(p.dtype)
@@ -363,7 +363,7 @@ def proportion_error(probability: Any, bags: Bags) -> float:
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
 
 
-# What users pass in, as tensors that the functions can trust
+# Input from users as checked tensors
 
 
 def _reals(values: Any, name: str) -> Tensor:
@@ -390,7 +390,7 @@ def _probabilities(values: Any) -> Tensor:
     if p.dim() == 2:
         total = p.double().sum(1)
         off = (total - 1).abs() > _ROUNDING
-        _refuse(off, total, "the sum of probability", "the classes of an instance must make 1")
+        _refuse(off, total, "the sum of probability", "the classes of an instance must sum to 1")
     return p
 
 

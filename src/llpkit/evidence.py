@@ -1,4 +1,4 @@
-"""What is known of the counts of labels in bags."""
+"""Evidence: what is known about the counts of labels in bags."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ NO_BOUND = 2**62
 
 
 class Evidence:
-    r"""What is known of the counts of ``B`` bags: a weight for every possible count.
+    r"""What is known about the counts of ``B`` bags: a weight for every possible count.
 
     .. math:: P(E_b) = \sum_k w_b(k)\, P(y_b = k)
 
-    An exact count is a weight of one at a single ``k``; an interval is ones inside it; a noisy
-    count is the density of the noise; nothing known is one everywhere. With ``K`` classes the
+    An exact count has weight one at a single ``k``; an interval has ones inside it; a noisy count
+    has the density of the noise; an unknown count has ones everywhere. With ``K`` classes the
     arrays are ``(B, K)`` and the weights multiply over the classes,
     :math:`w_b(y) = \prod_k w_{bk}(y_k)`.
 
@@ -45,7 +45,7 @@ class Evidence:
     table: Tensor
     """Log-weights of the cells (bag, or bag and class) that are not uniform, flat, float64."""
     table_offsets: Tensor
-    """Where each cell's part of ``table`` lies: ``high - low + 1`` long, or empty if uniform."""
+    """Each cell's range in ``table``: ``high - low + 1`` entries, or none if uniform."""
 
     def __init__(self, low: Tensor, high: Tensor, table: Tensor, table_offsets: Tensor) -> None:
         for name, value in zip(
@@ -73,9 +73,9 @@ class Evidence:
     def exact(cls, counts: Any) -> "Evidence":
         """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
 
-        Floats are taken if they are whole numbers. The one exception, here and wherever counts of
-        positives are taken: floats that are all 0.0 or 1.0 are refused, since 1.0 may be a share,
-        unless the bags with 1.0 are known to have one instance, which is the same. Give integers.
+        Floats are accepted if they are whole numbers, with one exception: floats that are all 0.0
+        or 1.0 are refused, because 1.0 may be a share, unless the bags with 1.0 are known to have
+        one instance. Give integers. This holds wherever counts of positives are passed.
 
         >>> Evidence.exact([3, 1, 4]).is_exact
         True
@@ -85,7 +85,7 @@ class Evidence:
 
     @classmethod
     def unchecked(cls, counts: Tensor) -> "Evidence":
-        """:meth:`exact` for an int64 tensor that is known to be right, and is not copied."""
+        """:meth:`exact` for an int64 tensor that is known to be valid, without a copy."""
         return cls._uniform(counts, counts)
 
     @classmethod
@@ -139,7 +139,7 @@ class Evidence:
         r"""Counts seen through noise, :math:`\log w_b(k) = \log p(\text{observed}_b \mid k)`.
 
         Args:
-            observed: What was observed, ``(B,)`` or ``(B, K)``; any numbers.
+            observed: The observations, ``(B,)`` or ``(B, K)``; any numbers.
             log_density: Called once as ``log_density(observed, count)`` with two float64 tensors of
                 one shape; returns the log-density of the noise there. Need not be normalised.
             sizes: The bag sizes ``(B,)``, for the possible counts ``0 … n``.
@@ -169,7 +169,7 @@ class Evidence:
     def weights(cls, log_weights: Any, offsets: Any) -> "Evidence":
         """Any weights: bag ``b``'s are ``log_weights[offsets[b]:offsets[b + 1]]`` for ``0 … n``.
 
-        ``-inf`` marks a count that cannot be. Weights need not sum to one.
+        ``-inf`` marks an impossible count. Weights need not sum to one.
 
         >>> odd = torch.tensor([-torch.inf, 0.0, -torch.inf, 0.0])  # one bag of three instances
         >>> Evidence.weights(odd, offsets=[0, 4]).high
@@ -217,7 +217,7 @@ class Evidence:
         if len({p.num_classes for p in parts}) > 1:
             raise LLPError(
                 "Evidence.concat: the parts disagree on the number of classes, "
-                f"{[p.num_classes for p in parts]}; None stands for binary counts"
+                f"{[p.num_classes for p in parts]}; None means binary counts"
             )
         low = torch.cat([p.low for p in parts])
         exact = all(p.low is p.high for p in parts)
@@ -234,7 +234,7 @@ class Evidence:
     def __getitem__(self, index: Any) -> "Evidence":
         """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
         if isinstance(index, tuple) and index[1:] == (...,):
-            index = index[0]  # as scikit-learn takes rows of an array
+            index = index[0]  # scikit-learn indexes rows as array[rows, ...]
         if isinstance(index, int):
             index = [index]
         if isinstance(index, slice):
@@ -252,7 +252,8 @@ class Evidence:
             low = self.low[chosen]
         except IndexError as error:
             raise LLPError(f"there are {len(self)} bags to select from: {error}") from error
-        high = low if self.low is self.high else self.high[chosen]  # stays known as exact
+        # Identity marks exact evidence, so that is_exact need not read values from the device.
+        high = low if self.low is self.high else self.high[chosen]
         if len(self.table) == 0:
             return Evidence._uniform(low, high)
         classes = self.num_classes or 1
@@ -279,7 +280,7 @@ class Evidence:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors live."""
+        """The device of the tensors."""
         return self.low.device
 
     @property
@@ -308,19 +309,19 @@ class Evidence:
 
 
 def whole_tensor(values: Any, name: str) -> Tensor:
-    """Values as int64 ``(B,)`` or ``(B, K)``, refusing what is negative or not whole."""
+    """Values as int64 ``(B,)`` or ``(B, K)``; negative or fractional ones are refused."""
     return on_device_of(values, whole_counts(values, CountNaming(name=name)))
 
 
 def on_device_of(values: Any, array: Array) -> Tensor:
-    """The array as a tensor, where the values are if these are a tensor."""
+    """The array as a tensor, on the device of ``values`` if these are a tensor."""
     tensor = torch.from_numpy(array)
     return tensor.to(values.device) if isinstance(values, Tensor) else tensor
 
 
 def _tensor(values: Any, name: str) -> Tensor:
     try:
-        # A copy, so that what is known cannot change behind our back.
+        # A copy, so that the caller cannot change the evidence later.
         copied = isinstance(values, Tensor)
         tensor = values.detach().clone() if copied else torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

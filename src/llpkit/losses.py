@@ -23,7 +23,7 @@ def count_loss(
 ) -> Tensor:
     r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
 
-    With many classes in large bags, ``approximation="sinkhorn"`` gives a lower bound of it; see
+    With many classes in large bags, ``approximation="sinkhorn"`` gives a lower bound; see
     :func:`llpkit.likelihood.log_prob`.
 
     >>> count_loss(torch.zeros(2), Evidence.exact([1]), torch.tensor([0, 2])).exp()
@@ -59,7 +59,7 @@ def normal_loss(
     covariance = segment_sum(spread, offsets) + floor * torch.eye(
         p.shape[1], dtype=p.dtype, device=p.device
     )
-    root, _ = torch.linalg.cholesky_ex(covariance)  # without a check, which waits for the device
+    root, _ = torch.linalg.cholesky_ex(covariance)  # no check, which would wait for the device
     scaled = torch.linalg.solve_triangular(root, gap[:, :, None], upper=False)[:, :, 0]
     log_det: Tensor = root.diagonal(dim1=1, dim2=2).log().sum(1)
     squares: Tensor = scaled.square().sum(1)
@@ -88,6 +88,7 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
-    """Logarithm of every bag's sum of ``exp(log_p)``, in a way that has a gradient everywhere."""
+    """Logarithm of every bag's sum of ``exp(log_p)``, with a gradient everywhere."""
+    # The shift is detached: it cancels, and the gradient of a maximum is undefined at ties.
     top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)
     return segment_sum((log_p - top[bag_index(offsets, len(log_p))]).exp(), offsets).log() + top

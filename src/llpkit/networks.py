@@ -1,12 +1,12 @@
 r"""Networks: the paper's classifier, a small CNN, an MLP, a linear model, and the pair of LLP-GAN.
 
-A network is made by name for the shape of one input, and takes a batch of them: images
-``(n, C, H, W)`` or features ``(n, D)``, scaled to roughly zero mean and unit variance. It returns
-logits ``(n,)`` for one output and ``(n, K)`` for K. Any other ``nn.Module`` that does so will do.
+A network is built by name for the shape of one input, and takes a batch: images ``(n, C, H, W)`` or
+features ``(n, D)``, scaled to roughly zero mean and unit variance. It returns logits ``(n,)`` for
+one output and ``(n, K)`` for K. Any other ``nn.Module`` that does the same works too.
 
-Weights are drawn as a network is built, from torch's global random numbers, with the variance of
+Weights are drawn when a network is built, from torch's global random numbers, with the variance of
 He et al.: :math:`2 / ((1 + a^2)\, \text{fan-in})` before a leaky ReLU of slope :math:`a`. Nothing
-here sets a seed; a caller does, and leaves the global state as it was:
+here sets a seed; the caller does, and restores the global state:
 
 >>> import torch
 >>> with torch.random.fork_rng(devices=[]):
@@ -53,11 +53,11 @@ class ConvLarge(Classifier):
 
     3 × (3×3-128), max-pool 2, dropout 0.5; 3 × (3×3-256), max-pool 2, dropout 0.5; 3×3-512 without
     padding, 1×1-256, 1×1-128; global average; dense. Batch norm and leaky ReLU 0.1 after every
-    convolution, which therefore needs no bias. The paper names the network without a table of its
-    layers and the original table could not be checked, so details may differ.
+    convolution, which therefore needs no bias. The paper does not list the layers of this network,
+    and the original list could not be checked, so details may differ.
 
-    It takes images of 16 × 16 pixels or more: from there on batch norm sees more than one value a
-    channel even where a batch is a single instance.
+    It takes images of 16 × 16 pixels or more: batch norm then sees more than one value per channel
+    even if a batch is a single instance.
     """
 
     def __init__(self, input_shape: Shape, num_outputs: int) -> None:
@@ -82,7 +82,7 @@ class SmallCNN(Classifier):
     """A CNN that trains in seconds on a CPU, for images of 4 × 4 pixels or more.
 
     3×3-32, then a max-pool and a 3×3 convolution of 64, 128, 128, … channels for every halving that
-    leaves the shorter side at 4 pixels or more; batch norm and ReLU. What is left is averaged to a
+    leaves the shorter side at 4 pixels or more; batch norm and ReLU. The result is averaged to a
     2 × 2 grid, which keeps a rough sense of place, then dropout 0.5 and a dense layer.
     """
 
@@ -104,7 +104,7 @@ class MLP(Classifier):
 
     Args:
         input_shape: Shape of one input.
-        num_outputs: Logits an input.
+        num_outputs: Logits per input.
         hidden: Widths of the hidden layers.
     """
 
@@ -125,16 +125,16 @@ class Linear(Classifier):
 
 
 class Discriminator(nn.Module):
-    """What LLP-GAN trains: a classifier that shows the features by which fakes are matched.
+    """LLP-GAN's classifier, which also returns the features that the generator has to match.
 
-    It has one logit a class, two for binary labels as well; the logit of "fake" is fixed at zero
-    and belongs to the loss.
+    It has one logit per class, so two for binary labels; the logit of "fake" is fixed at zero and
+    is part of the loss.
     """
 
     def __init__(self, body: nn.Module, width: int, num_classes: int) -> None:
         super().__init__()
         if whole("num_classes", num_classes) < 2:
-            raise LLPError("num_classes = 1; LLP-GAN has a logit a class, so give 2 or more")
+            raise LLPError("num_classes = 1; LLP-GAN has a logit per class, so give 2 or more")
         self.body = body
         self.head = nn.Linear(width, num_classes)
 
@@ -197,12 +197,12 @@ class LLPGANFeatureDiscriminator(Discriminator):
 
 
 class Generator(nn.Module):
-    """What LLP-GAN trains against: fakes from noise ``z``, uniform in ``[-1, 1]^100``."""
+    """LLP-GAN's generator: fakes from noise ``z``, uniform in ``[-1, 1]^100``."""
 
     noise_size = 100
 
     def draw(self, number: int, generator: torch.Generator | None = None) -> Tensor:
-        """``number`` fakes, of noise drawn on the device of the weights."""
+        """``number`` fakes, from noise drawn on the device of the weights."""
         weight = next(self.parameters())
         size = (number, self.noise_size)
         z = torch.rand(size, generator=generator, device=weight.device, dtype=weight.dtype)
@@ -215,8 +215,8 @@ class LLPGANGenerator(Generator):
 
     Dense to a grid of 512 channels, then three transposed 5×5 convolutions of stride 2 to 256, 128
     and C channels; batch norm by channel and leaky ReLU 0.2 between them, tanh at the end. The grid
-    is 4 × 4 for 32 × 32 images. For others it is the smallest that covers the image, 2 × 2 at
-    least, and what stands over is cut off evenly.
+    is 4 × 4 for 32 × 32 images. For other sizes it is the smallest that covers the image, at least
+    2 × 2, and the excess is cropped evenly.
     """
 
     def __init__(self, input_shape: Shape) -> None:
@@ -279,7 +279,7 @@ Builder = Callable[..., nn.Module]
 
 
 class Entry(NamedTuple):
-    """A network under its name: what it is, and ``build(input_shape, num_outputs, **options)``."""
+    """A registered network: a summary, and ``build(input_shape, num_outputs, **options)``."""
 
     summary: str
     build: Builder
@@ -314,9 +314,9 @@ def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> 
     Args:
         name: One of :data:`NETWORKS`.
         input_shape: Shape of one input: ``(C, H, W)`` or ``(D,)``.
-        num_outputs: 1 for binary labels, else the number of classes. ``llp-gan`` has a logit for
-            each of two classes where the others have one.
-        **options: What that network takes beyond, as ``hidden`` of ``mlp``.
+        num_outputs: 1 for binary labels, else the number of classes. For binary labels ``llp-gan``
+            has two logits, all others one.
+        **options: Further options of the network, such as ``hidden`` of ``mlp``.
 
     >>> make("mlp", input_shape=(30,), num_outputs=3, hidden=(16,))(torch.zeros(2, 30)).shape
     torch.Size([2, 3])
@@ -347,7 +347,7 @@ def _conv(
 
 
 def _dense(widths: Sequence[int], slope: float) -> nn.Sequential:
-    """Dense layers of these widths, the first being that of the flattened input."""
+    """Dense layers of these widths; the first is that of the flattened input."""
     layers = [nn.Sequential(nn.Linear(i, o), _rectifier(slope)) for i, o in pairwise(widths)]
     return nn.Sequential(nn.Flatten(), *layers)
 
@@ -364,7 +364,7 @@ def _initialise(network: nn.Module, slope: float = 0.0) -> None:
     for layer in layers:
         fan_in: float = layer.weight[0].numel()
         if isinstance(layer, nn.ConvTranspose2d):
-            # Its first axis is the inputs'; one tap in stride² meets an output pixel.
+            # Its first axis is the input channels; one tap in stride² reaches an output pixel.
             taps = layer.weight[0, 0].numel() / (layer.stride[0] * layer.stride[1])
             fan_in = layer.in_channels * taps
         gain = 1.0 if layer is layers[-1] else 2 / (1 + slope**2)

@@ -1,4 +1,4 @@
-"""Methods of your own for the command line: files of Python that register them."""
+"""Plugins for the command line: Python files that register your own methods and the like."""
 
 import hashlib
 import importlib
@@ -15,7 +15,7 @@ _loaded: dict[Path, ModuleType] = {}
 
 
 def load(sources: Iterable[str]) -> list[str]:
-    """Import files or modules; what a worker on the same machine has to load to know the same.
+    """Import files or modules; returns what a worker on the same machine has to load as well.
 
     Args:
         sources: Paths that end in ``.py``, or names of modules.
@@ -49,13 +49,13 @@ def _load(source: str) -> str:
 
 
 def _see(folder: Path) -> None:
-    """Let modules beside a plugin be imported, after all that is installed."""
+    """Make modules next to a plugin importable, after all installed ones."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
 def _imported(path: Path) -> ModuleType:
-    # A name that no library has, whatever the file is called.
+    # A module name that cannot clash with a library, whatever the file is called.
     name = f"llpkit_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     _see(path.parent)
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,9 +1,9 @@
 """Bags of unequal size, as one flat tensor and offsets: sums, indices and orders per bag.
 
-The instances of ``B`` bags lie one after the other on the first axis, ``N`` in all. Bag ``b`` has
-the entries ``offsets[b]:offsets[b + 1]``, where ``offsets`` is int64 ``(B + 1,)``, rises from 0 to
-``N``, and repeats a number where a bag is empty. Nothing is padded, so a loss per bag costs as much
-as there are instances. The functions take tensors on any device and return theirs on the same one.
+The instances of ``B`` bags are concatenated along the first axis, ``N`` in all. Bag ``b`` has the
+entries ``offsets[b]:offsets[b + 1]``, where ``offsets`` is int64 ``(B + 1,)``, rises from 0 to
+``N``, and repeats a number where a bag is empty. Nothing is padded, so the cost of a loss per bag
+is linear in the number of instances. The functions work on any device.
 """
 
 import torch
@@ -34,7 +34,7 @@ def bag_index(offsets: Tensor, num_instances: int | None = None) -> Tensor:
 
     Args:
         offsets: int64 ``(B + 1,)``.
-        num_instances: ``N``, where it is known: the host then need not wait for the device.
+        num_instances: ``N``, if known: the host then need not wait for the device.
 
     Returns:
         int64 ``(N,)``.
@@ -65,6 +65,7 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     tensor([5, 6, 0, 1, 2])
     """
     ends = lengths.cumsum(0)
+    # One arange over everything, shifted so that each bag restarts at its own start.
     shift = torch.repeat_interleave(starts - ends + lengths, lengths)
     return shift + torch.arange(len(shift), device=starts.device)
 
@@ -105,7 +106,7 @@ def segment_logsumexp(values: Tensor, offsets: Tensor) -> Tensor:
     tensor([2., 0., 1.])
     """
     top = torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf)
-    shift = torch.where(top.isfinite(), top, 0.0)
+    shift = torch.where(top.isfinite(), top, 0.0)  # -inf - -inf would be NaN
     return segment_sum((values - shift[bag_index(offsets)]).exp(), offsets).log() + shift
 
 

@@ -27,7 +27,7 @@ def _whole(least: int = 1, most: int | None = None) -> Check:
 
 
 def _name(known: Callable[[], Iterable[str]]) -> Check:
-    """A known name, or a function of the user's own."""
+    """A known name, or the user's own function."""
     return lambda place, value: value if callable(value) else one_of(place, value, known())
 
 
@@ -74,7 +74,7 @@ def _resident(place: str, value: Any) -> bool | str:
 
 
 def _measure(place: str, value: Any) -> str:
-    """``True`` and ``False`` stand for all and off: YAML reads a bare ``off`` as false."""
+    """``True`` and ``False`` mean all and off: YAML reads a bare ``off`` as false."""
     if isinstance(value, bool):
         return "all" if value else "off"
     return one_of(place, value, MEASURES)
@@ -175,7 +175,7 @@ class Recipe(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Settings):
-    """Where and how to compute, which changes a result by no more than rounding."""
+    """Execution settings, which change results by rounding at most."""
 
     device: str = setting(
         "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True

@@ -33,9 +33,9 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "schedule": "linear"}, "schedule = 'linear'; give tail, cosine or constant"),
         ({**DIGITS, "precision": "8"}, "precision = '8'; known are auto, "),
         ({**DIGITS, "resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
-        ({**DIGITS, "patience": 3}, "patience needs held-out bags; give held_out=0.1, say"),
-        ({}, "what is there to learn from? Name a dataset or a table"),
-        ({"data": {}}, "what is there to learn from? Name a dataset or a table"),
+        ({**DIGITS, "patience": 3}, "patience needs held-out bags; give held_out=0.1, for example"),
+        ({}, "there is no data to learn from; name a dataset or a table"),
+        ({"data": {}}, "there is no data to learn from; name a dataset or a table"),
         ({"data": {"dataset": "digits", "table": "t.csv"}}, "name a dataset or a table, not both"),
         (
             {"data": {"dataset": "digits", "bag": "b"}},

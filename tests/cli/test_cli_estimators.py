@@ -227,7 +227,7 @@ def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     add_checksums(tmp_path / "run", ["estimator.skops"])
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2
-    assert "is not a whole estimator" in done.err
+    assert "is not a valid estimator" in done.err
 
 
 def test_the_list(llpkit):
@@ -264,7 +264,7 @@ def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, monkeypatch):
     assert model.C == 0.1
     assert model.intercept_.tolist() == [0]
     del registered["centred-logistic"]
-    with pytest.raises(LLPError, match=r"would make objects of .*Centred"):
+    with pytest.raises(LLPError, match=r"would create objects of .*Centred"):
         estimators.load(tmp_path / "run" / "estimator.skops")
 
 

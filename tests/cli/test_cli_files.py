@@ -158,7 +158,7 @@ def test_a_folder_without_our_mark_is_left_alone(llpkit, options):
     Path(".run.llpkit/work/checkpoint.pt").write_text("mine")
     done = llpkit(*SYNTHETIC, "--out", "run", *options)
     assert done.code == 2
-    assert ".run.llpkit is not a folder of llpkit" in done.err
+    assert ".run.llpkit was not made by llpkit" in done.err
     assert Path(".run.llpkit/work/checkpoint.pt").read_text() == "mine"
 
 
@@ -212,7 +212,7 @@ def test_predictions_do_not_overwrite_what_is_read(llpkit, run, survey, link):
             os.link(source, out)
         done = llpkit("predict", run, survey, "--counts-table", counts, "--out", out)
         assert done.code == 2
-        assert "which is read; choose another place" in done.err
+        assert "would overwrite the input" in done.err
         assert source.read_bytes() == before
 
 
@@ -221,7 +221,7 @@ def test_a_run_does_not_replace_its_own_settings(llpkit):
     before = Path("run/config.yaml").read_bytes()
     done = llpkit("fit", "run/config.yaml", "--seed", 1, "--out", "run", "--force")
     assert done.code == 2
-    assert "would overwrite run/config.yaml" in done.err
+    assert "would overwrite the input run/config.yaml" in done.err
     assert Path("run/config.yaml").read_bytes() == before
 
 
@@ -347,7 +347,7 @@ def test_a_finished_run_only_gets_its_name(llpkit, monkeypatch, rename, mode):
     there = Path("run/weights.safetensors").read_bytes()
     if rename == 1 and "--force" not in mode:  # the old run is in its place, and not to be lost
         assert (done.code, there) == (2, before)
-        assert "the run that is to replace it was stopped; go on with --resume --force" in done.err
+        assert "the run to replace it was stopped; continue with --resume --force" in done.err
         return
     assert (done.code, there) == (0, wanted), done.err
     assert names() == ["run", "wanted"]

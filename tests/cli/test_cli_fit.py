@@ -167,13 +167,16 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
 
     refused = llpkit(*options, "--out", "killed")
     assert refused.code == 2
-    assert "killed holds a run that was stopped; go on with --resume" in refused.err
+    assert "killed holds a run that was stopped; continue it with --resume" in refused.err
     other = llpkit(*options, "--out", "killed", "--resume", "--lr", 0.5)
     assert other.code == 2
-    assert "has lr = None, this one 0.5; resume it with its own settings" in other.err
+    assert "has lr = None, but this one has 0.5; resume it with its own settings" in other.err
     early = llpkit("evaluate", "killed")
     assert early.code == 2
-    assert "was stopped before its end; go on: llpkit fit --resume --out killed" in early.err
+    assert (
+        "was stopped before its end; continue it with: llpkit fit --resume --out killed"
+        in early.err
+    )
 
     assert llpkit("fit", "--resume", "--out", "killed", "--quiet").code == 0
     assert llpkit(*options, "--out", "whole").code == 0
@@ -210,7 +213,7 @@ def test_resume_with_nothing_to_resume_starts(llpkit):
     assert llpkit(*SYNTHETIC, "--epochs", 1, "--out", "run", "--resume").code == 0
     nothing = llpkit("fit", "--resume", "--out", "other")
     assert nothing.code == 2
-    assert "Name a dataset or a table" in nothing.err
+    assert "name a dataset or a table" in nothing.err
 
 
 # What is asked for
@@ -323,7 +326,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--bag", "distrikt"], "has no column 'distrikt'; did you mean 'district'?"),
         (["--count", "age"], "column 'age'"),
         (["--count", "region"], "is not a number"),
-        (["--count-low", "n_yes"], "what is known of the counts?"),
+        (["--count-low", "n_yes"], "2 kinds of counts were given; name"),
         (["--features", "salary"], "has no column 'salary'"),
         (["--label", "region"], "is not a class; give negative, positive or 0 to 1"),
         (["--class-name", "a"], "--class-name = "),
@@ -363,7 +366,7 @@ def test_supervised_without_labels(llpkit, survey):
     [
         (["none.csv", "--bag", "b", "--count", "c"], "none.csv does not exist"),
         (["none.yaml"], "none.yaml does not exist"),
-        ([], "Name a dataset or a table"),
+        ([], "name a dataset or a table"),
         (["--dataset", "cifar"], "did you mean 'cifar10'?"),
         (["--dataset", "cifar10"], "cifar10 is not in "),
         (["--dataset", "group-photos"], "Put it there: "),

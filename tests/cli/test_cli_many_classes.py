@@ -1,4 +1,4 @@
-"""Ten classes in bags of 60 by the command line: the exact likelihood is out of reach."""
+"""Ten classes in bags of 60 by the command line: the exact likelihood is intractable."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def table(tmp_path):
 def test_fit_predict_and_evaluate(llpkit, table, tmp_path, how):
     done = llpkit("fit", table, *COLUMNS, *how, "--test-fraction", 0.25, "--out", "run")
     assert done.code == 0, done.err
-    assert done.err.count("the exact likelihood of 8 of 8 bags is out of reach") == 1
+    assert done.err.count("the exact likelihood of 8 of 8 bags is intractable") == 1
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert re.search("<small>an upper bound for [268] of [268] bags, mean of", page)
     assert "<small>exact" not in page

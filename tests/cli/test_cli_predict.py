@@ -103,7 +103,7 @@ def test_a_data_set_and_the_run_s_own_data(llpkit):
     assert llpkit("evaluate", "digits-run", "digits", "--bag-size", 4).code == 0
     table = llpkit("predict", "digits-run", "x.csv", "--out", "p.csv")
     assert table.code == 2
-    assert "learnt from the data set digits, not from a table" in table.err
+    assert "learned from the data set digits, not from a table" in table.err
     other = llpkit("predict", "digits-run", "synthetic", "--out", "p.csv")
     assert other.code == 2
     assert "this model takes (rows, 1, 8, 8)" in other.err
@@ -152,7 +152,7 @@ def test_a_second_table_of_counts(llpkit, survey):
         (["run", "digit", "--out", "p.csv"], "data set = 'digit'; did you mean 'digits'?"),
         (["run", "digits", "--out", "p.csv", "--bag-size", "0"], "--bag-size = '0'; give a number"),
         (["run", "survey.csv", "--out", "p.txt"], "p.txt is neither .csv nor .parquet"),
-        (["run", "survey.csv", "--out", "no/p.csv"], "there is no folder no to write p.csv to"),
+        (["run", "survey.csv", "--out", "no/p.csv"], "there is no folder no; create it"),
         (["run", "survey.csv", "--out", "survey.csv"], "survey.csv would overwrite "),
         (["run", "survey.csv", "--out", "p.csv", "--threshold", "2"], "threshold = 2.0"),
         (["run", "survey.csv", "--out", "p.csv", "--device", "abacus"], "device = 'abacus'"),

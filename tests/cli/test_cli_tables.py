@@ -86,7 +86,7 @@ def test_images_that_are_missing_or_of_another_size(fit, llpkit):
     assert resized.code == 0, resized.err
     Path("a.csv").write_text("file\na.png\n")
     wrong = llpkit("predict", "run", "a.csv", "--image-size", "9x8", "--out", "p.csv")
-    assert "run learnt from 8 x 9; resize them with --image-size 8x9" in wrong.err  # height first
+    assert "run learned from 8 x 9; resize them with --image-size 8x9" in wrong.err  # height first
 
 
 # What training never had
@@ -200,7 +200,7 @@ def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
     done = llpkit("predict", fitted, "part.csv", "--out", "p.csv")
     assert done.code == 0, done.err
     assert "no posterior: part.csv: row 1 (header not counted), column 'n_yes' = " in done.err
-    assert "takes whole bags and their counts" in done.err
+    assert "needs whole bags and their counts" in done.err
     assert "probability" in rows_of("p.csv")[0]
     assert "posterior" not in rows_of("p.csv")[0]
     refused = fit(text)

@@ -77,7 +77,7 @@ def test_options_and_their_defaults():
         ("digits", {"zzz": 1}, "no option 'zzz'; known are positive, classes"),
         ("feature-table", {"table": "a.csv"}, "needs the option 'bag'; it must have table, bag"),
         ("image-table", {"table": "a.csv", "bag": "b"}, "needs the option 'image'"),
-        ("group-photos", {"bag_size": 3}, "bag_size = 3 but group-photos has bags of its own"),
+        ("group-photos", {"bag_size": 3}, "bag_size = 3 but group-photos comes with bags"),
     ],
 )
 def test_refusals(name, options, message):

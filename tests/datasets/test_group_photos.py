@@ -80,8 +80,8 @@ def test_other_totals_are_an_error_unless_a_part_is_meant(faces, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(faces / "cache"))
     message = (
-        "gives 2 bags, 3 female and 3 male faces, but the whole data set has 1,913 bags, 4,012 "
-        "female and 3,439 male faces; get it again, or give partial=True"
+        "has 2 bags, 3 female and 3 male faces, but the whole data set has 1,913 bags, 4,012 "
+        "female and 3,439 male faces; get it again, or pass partial=True"
     )
     with pytest.raises(LLPError, match=message):
         load("group-photos", data_dir=faces)

@@ -70,7 +70,7 @@ def test_a_missing_image(folder):
     with pytest.raises(LLPError) as error:
         images(folder)
     assert "row 3 (header not counted), column 'file': there is no file" in str(error.value)
-    assert "c.jpg; correct it, name the folder that paths start from with image_root" in str(
+    assert "c.jpg; correct it, name the folder that paths are relative to with image_root" in str(
         error.value
     )
 

@@ -129,20 +129,20 @@ def test_parquet_types(tmp_path):
         (
             "t.csv",
             b'bag,n\n1,0\n1,"2\n3,4\n5,"x"\n"y",6\n',
-            "is opened in line 3 and closed in line 5 only, amid a value there; close it",
+            "is opened in line 3 and closed only in line 5, inside a value; close it",
         ),
         (
             "t.csv",
             b'bag,n\n\n1,"\n' + 20 * b"2,0\n" + b'5,"\n6,0\n',
-            "is opened in line 3 and closed in line 24 only, the lines between look like rows",
+            "is opened in line 3 and closed only in line 24, the lines between look like rows",
         ),
         (
             "t.csv",
             b'bag,n\n\n1,"a\nb"\n\n1,2,3\n',
             "row 2 (header not counted, line 6 of the file) has 3 values",
         ),
-        ("t.parquet", b"bag,n\n1,0", "t.parquet is not a whole Parquet file"),
-        ("t.csv", b"PAR1 and then nothing", "t.csv is not a whole Parquet file"),
+        ("t.parquet", b"bag,n\n1,0", "t.parquet is not a valid Parquet file"),
+        ("t.csv", b"PAR1 and then nothing", "t.csv is not a valid Parquet file"),
         ("t.csv.gz", b"bag,n\n1,0", "t.csv.gz cannot be read"),
     ],
 )
@@ -279,7 +279,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         (["a,inf,0"], {}, "column 'n' = 'inf' is not a number"),
         (["a,1,0", "a,1,1", "a,1,1O"], {}, "column 'x' = '1O' is not a number, but 2 values of"),
         (["a,1,0", "a,1,y"], {"numeric": ["x"]}, "row 2 (header not counted), column 'x' = 'y' is"),
-        (["a,1,1e200", "a,1,-1e200"], {}, "column 'x' goes up to 1e+200, too far to standardise"),
+        (["a,1,1e200", "a,1,-1e200"], {}, "column 'x' goes up to 1e+200, which is too large"),
     ],
 )
 def test_bad_cells(write, rows, options, message):
@@ -289,8 +289,8 @@ def test_bad_cells(write, rows, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"count": None}, "what is known of the counts?"),
-        ({"proportion": "x"}, "2 of them were given"),
+        ({"count": None}, "0 kinds of counts were given; name"),
+        ({"proportion": "x"}, "2 kinds of counts were given"),
         ({"decimals": 2}, "decimals belongs to proportion"),
         ({"count": []}, "columns = []; name one column"),
         ({"count": ["n", "n"]}, "name one column, or one for each class"),

@@ -149,10 +149,10 @@ def test_a_file_makes_no_types_that_are_not_known(tmp_path):
     file = tmp_path / "model.skops"
     with pytest.warns(UserWarning, match=r"holds objects of .*Stranger; to load it pass trusted="):
         estimators.save(Stranger().fit(data.X, data.y, data.groups), file)
-    with pytest.raises(LLPError, match=r"would make objects of .*Stranger.*pass trusted="):
+    with pytest.raises(LLPError, match=r"would create objects of .*Stranger.*pass trusted="):
         estimators.load(file)
     file.write_bytes(file.read_bytes()[:99])
-    with pytest.raises(LLPError, match="is not a whole estimator"):
+    with pytest.raises(LLPError, match="is not a valid estimator"):
         estimators.load(file)
     with pytest.raises(LLPError, match=r"none\.skops does not exist"):
         estimators.load(tmp_path / "none.skops")

@@ -267,7 +267,7 @@ def test_lightgbm(tmp_path):
         assert accuracy(model, data) > 0.93
         warnings.filterwarnings("ignore", message=".* holds objects of lightgbm")
         estimators.save(model, tmp_path / "lightgbm.skops")
-        with pytest.raises(LLPError, match=r"would make objects of lightgbm\.basic\.Booster"):
+        with pytest.raises(LLPError, match=r"would create objects of lightgbm\.basic\.Booster"):
             estimators.load(tmp_path / "lightgbm.skops")
         names = ["lightgbm.basic.Booster", "lightgbm.sklearn.LGBMClassifier"]
         again = estimators.load(tmp_path / "lightgbm.skops", trusted=names)
@@ -460,7 +460,7 @@ def test_bad_parameters_are_refused_in_fit(model, message):
 
 def test_bags_without_any_positive_leave_nothing_to_learn():
     data = gaussians(40, 4)
-    with pytest.raises(LLPError, match="the counts leave class 0 only"):
+    with pytest.raises(LLPError, match="the counts leave only class 0"):
         LLPClassifier(LogisticRegression()).fit(data.X, np.zeros(40, int), data.groups)
 
 

@@ -123,7 +123,7 @@ def test_other_hyper_parameters_than_those_of_records_are_refused(worker):
     ("arguments", "match"),
     [
         ({"methods": ["mel"]}, "there is no method 'mel'; did you mean 'mle'"),
-        ({"methods": ["mle", "mle"]}, "mle is there twice"),
+        ({"methods": ["mle", "mle"]}, "mle is named twice"),
         ({"folds": [2]}, "folds = 2; give a whole number from 0 to 1"),
         ({"backend": "lokey"}, "backend = 'lokey'; give loky, ray or dask"),
     ],
@@ -147,7 +147,9 @@ def test_epoch_times_are_of_one_machine(worker):
     begin(worker.folder, EVERYTHING)
     elsewhere = record("mle", 0, [0.5] * 3, EVERYTHING, "epoch-time")
     write_run(worker.folder, elsewhere)
-    with pytest.raises(LLPError, match="has epoch times of a processor, threads: 1, and this is"):
+    with pytest.raises(
+        LLPError, match="has epoch times of a processor, threads: 1, but this machine is"
+    ):
         reproduce(worker, ["epoch-time"])
     assert list(Results.read(worker.folder).by_method("epoch-time")) == ["mle"]
 

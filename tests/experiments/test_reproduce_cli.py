@@ -110,7 +110,7 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch):
         (["digit"], "did you mean 'digits'"),
         (
             ["p.yaml", "grid"],
-            "'grid' is no experiment of this protocol; it has convergence and all",
+            "'grid' is not an experiment of this protocol; choose convergence or all",
         ),
         (["p.yaml", "--folds", "3"], "--folds = 3; give a whole number from 1 to 2"),
         (["p.yaml", "--methods", "mel"], "did you mean 'mle'"),

@@ -199,7 +199,7 @@ def test_strange_images_are_refused(image):
         ([[float("nan")]], 0, r"probability of instance 1 of bag b7 is"),
         ([[0.5]], 2, "instance 1 of bag b7 has label 2, but there are 2 class names"),
         ([[0.5, 0.5]], 0, "mle has 2 predictions for bag b7 of 1 instances"),
-        ([], 0, "mle has predictions for 0 bags, and the wall has 1"),
+        ([], 0, "mle has predictions for 0 bags, but the wall has 1"),
     ],
 )
 def test_impossible_predictions_are_refused(probability, truth, message):

@@ -39,7 +39,7 @@ INTERRUPTED, TERMINATED = 130, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line and return the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     _never_mind_characters()
     try:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return TERMINATED if code == INTERRUPTED and signal.SIGTERM in signals else code
     except LLPError as error:
         return _fail(str(error))
-    except UnicodeEncodeError as error:  # what was typed or a file's name, not of this encoding
+    except UnicodeEncodeError as error:  # an argument or a file name in another encoding
         return _fail(f"{error.object!r} is not UTF-8; use other characters, or rename the file")
     except OSError as error:  # a full disk, a folder without permission
         return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
@@ -60,14 +60,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _no_memory() -> tuple[type[Exception], ...]:
-    """What is raised where memory ends; torch's own error is known if torch was loaded at all."""
+    """The errors for lack of memory; torch's own only if torch has been imported."""
     torch = sys.modules.get("torch")
     return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 @contextmanager
 def _stopping() -> Iterator[list[int]]:
-    """Take SIGTERM as Ctrl-C is taken; the signals that came."""
+    """Treat SIGTERM like Ctrl-C; yields the list of signals received."""
     came: list[int] = []
 
     def stop(number: int, _: object) -> None:
@@ -75,7 +75,7 @@ def _stopping() -> Iterator[list[int]]:
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield came  # only the main thread hears signals
+        yield came  # only the main thread can handle signals
         return
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -85,7 +85,7 @@ def _stopping() -> Iterator[list[int]]:
 
 
 def _never_mind_characters() -> None:
-    """Print what a terminal or a file has no character for as a question mark or an escape."""
+    """Print characters that the output cannot encode as question marks or escapes."""
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors=errors)
@@ -120,7 +120,7 @@ def _root(
     plugin: Annotated[
         list[str] | None,
         typer.Option(
-            help="A file or module that registers methods, networks, data sets, … of your own; "
+            help="A file or module that registers your own methods, networks, data sets, …; "
             "goes before the command; repeatable.",
             metavar="FILE.py",
             show_default=False,

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-Threshold = Annotated[float, typer.Option(help="Label positive from this probability on.")]
+Threshold = Annotated[float, typer.Option(help="Label positive at or above this probability.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 TrustModel = Annotated[
     bool,
     typer.Option(
         "--trust-model",
-        help="Read LightGBM models too, which could crash the process if they were tampered with.",
+        help="Also read LightGBM models, which could crash the process if tampered with.",
     ),
 ]
 RunDir = Annotated[
@@ -21,7 +21,7 @@ RunDir = Annotated[
 Source = Annotated[
     str | None,
     typer.Argument(
-        help="A table, or the name of a data set; the run's own data unless given.",
+        help="A table, or the name of a data set (the run's own data).",
         metavar="[TABLE|DATASET]",
         show_default=False,
     ),

@@ -22,11 +22,11 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Few folds and epochs.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Train all methods on handwritten digits and show what they learnt.
+    """Train all methods on handwritten digits and show what they learned.
 
-    Odd against even, in bags of 1 to 12 digits; only the number of odd ones in a bag is known. It
-    takes about two minutes on two cores, needs no download, and ends with a table and a page. It is
-    llpkit reproduce digits convergence, with the page.
+    Odd against even, in bags of 1 to 12 digits; only the number of odd digits per bag is known. It
+    takes about two minutes on two cores, needs no download, and ends with a table and a page. It
+    runs llpkit reproduce digits convergence and adds the page.
 
     [bold]Examples[/bold]
 

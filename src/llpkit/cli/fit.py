@@ -37,8 +37,8 @@ def fit(
             show_default=False,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run that is there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
@@ -46,8 +46,8 @@ def fit(
 
     Settings come from a YAML file, from options, or from both; options win. The run directory holds
     config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
-    metrics.csv, environment.json, figures and report.html, and checksums.json, which tells damage.
-    A network's run that was stopped goes on with --resume, to the same weights.
+    metrics.csv, environment.json, figures and report.html, and checksums.json to detect damage.
+    --resume continues a stopped run of a network, to the same weights.
 
     [bold]Examples[/bold]
 

@@ -1,4 +1,4 @@
-"""The commands that list what there is by name."""
+"""The commands that list data sets, methods, estimators and networks."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ def datasets(
         typer.Option(help="Where to look (LLPKIT_DATA, else a cache folder).", show_default=False),
     ] = None,
 ) -> None:
-    """List the data sets: what they are, whether they are there, where to get them."""
+    """List the data sets: what they are, whether they are found, where to get them."""
     from rich.table import Table
     from rich.text import Text
 
@@ -54,7 +54,7 @@ def methods() -> None:
 
 
 def estimators() -> None:
-    """List the estimators that tables can be fitted with."""
+    """List the estimators for tables."""
     from rich.table import Table
     from rich.text import Text
 

@@ -20,7 +20,7 @@ Command = Callable[..., None]
 
 
 class Option(NamedTuple):
-    """A setting as an option: its dotted path in the configuration, and what is known of it."""
+    """A setting as a command-line option, with its dotted path in the configuration."""
 
     path: str
     setting: Setting
@@ -28,11 +28,11 @@ class Option(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The option as it is typed."""
+        """The option as the user types it."""
         return self.setting.option or flag(self.path.removeprefix("data."))
 
     def parameter(self) -> inspect.Parameter:
-        """The parameter of a command from which typer makes the option; ``None`` if not given."""
+        """The function parameter that typer turns into the option; its default is ``None``."""
         many, metavar = self.setting.many, self.setting.metavar
         kind: Any = list[str] | None if many else str | None if metavar else bool | None
         option = typer.Option(
@@ -77,13 +77,13 @@ OF_NEW_DATA = [
     "data.label",
     "data.class_names",
 ]
-"""Options that may differ for other data than a run was trained on."""
+"""Options that may differ when a run is applied to other data."""
 
 _NAMES = {option.path.removeprefix("data."): option.name for option in OPTIONS}
 
 
 def as_typed(name: str, *value: Any) -> str:
-    """How messages call an option here, see :func:`llpkit._validation.options_named`.
+    """How messages name an option here, see :func:`llpkit._validation.options_named`.
 
     >>> as_typed("bag"), as_typed("categorical", "zip code")
     ('--bag', "--categorical 'zip code'")
@@ -96,7 +96,7 @@ def as_typed(name: str, *value: Any) -> str:
 
 
 def takes(paths: Collection[str]) -> Callable[[Command], Command]:
-    """Give a command these settings as options; it gets those that were given as a mapping."""
+    """Add these settings to a command as options; it receives the given ones as a mapping."""
 
     def wrap(command: Command) -> Command:
         options = [option for option in OPTIONS if option.path in paths]
@@ -121,7 +121,7 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` texts, each value read as YAML: numbers, words, and lists of them.
+    """Parse ``KEY=VALUE`` texts; values are YAML: numbers, words, and lists of them.
 
     >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45"])
     {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45'}
@@ -136,7 +136,7 @@ def key_values(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
-    """A value of YAML without dates, references and tags: an option has no use for them."""
+    """Parse a YAML value without dates, references or tags, which no option needs."""
     import yaml  # type: ignore[import-untyped]
 
     from llpkit.config import plain_loader

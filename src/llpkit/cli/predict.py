@@ -18,21 +18,21 @@ def predict(
     run_dir: RunDir,
     source: Source = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where to: .csv or .parquet.", metavar="FILE")
+        Path, typer.Option("--out", "-o", help="Output file: .csv or .parquet.", metavar="FILE")
     ],
     threshold: Threshold = 0.5,
-    prefix: Annotated[str, typer.Option(help="Put before the names of the new columns.")] = "",
+    prefix: Annotated[str, typer.Option(help="Prefix for the names of the new columns.")] = "",
     device: Device = "auto",
     trust_model: TrustModel = False,
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
-    """Write a table back with probability, label and posterior of every row.
+    """Write the table with probability, label and posterior of every row.
 
-    [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 from the threshold on;
-    [bold]posterior[/bold] is the probability given also the counts of the row's bag, where the
-    table has them. With more than two classes there is one column of each per class, and the label
-    is the name of the most probable one.
+    [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 at or above the threshold;
+    [bold]posterior[/bold] also takes the count of the row's bag into account, if the table has it.
+    With more than two classes there is one column of each per class, and the label is the name of
+    the most probable class.
 
     [bold]Examples[/bold]
 
@@ -60,15 +60,15 @@ def evaluate(
     run_dir: RunDir,
     source: Source = None,
     threshold: Threshold = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     device: Device = "auto",
     trust_model: TrustModel = False,
     given: dict[str, Any],
 ) -> None:
-    """Measure a run: its bags always, its instances where their labels are known.
+    """Measure a run: always on bags, and on instances if their labels are known.
 
-    Without a table or data set it is measured on its own data, each part (training, held-out,
-    test) for itself.
+    Without a table or data set it is measured on its own data, separately for each part (training,
+    held-out, test).
 
     [bold]Examples[/bold]
 

@@ -1,6 +1,6 @@
 """What the commands print: notes, tables, progress.
 
-Names and values come from files of strangers, so everything printed goes through :func:`plain`.
+Names and values come from files that others wrote, so all output goes through :func:`plain`.
 """
 
 import functools
@@ -17,12 +17,12 @@ from typer.core import TyperGroup
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
-# Control characters but line ends and tabs, and those that turn the direction of the text.
+# Control characters except line ends and tabs, and characters that change the text direction.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
-    r"""Text in which nothing can command a terminal: control characters are shown as escapes.
+    r"""Show control characters as escapes, so that text cannot control the terminal.
 
     >>> print(plain("a\x1b[2Jb"))
     a\x1b[2Jb
@@ -36,7 +36,7 @@ def echo(text: object) -> None:
 
 
 class _Plain:
-    """A renderable, and as a hook of a console all of them, with plain text only."""
+    """Renders its content as plain text; as a console hook it wraps everything printed."""
 
     def __init__(self, content: Any = None) -> None:
         self.content = content
@@ -52,7 +52,7 @@ class _Plain:
 
 
 class PlainGroup(TyperGroup):
-    """Commands whose complaints about their arguments are plain too."""
+    """Commands whose usage errors are plain text too."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the arguments."""
@@ -70,7 +70,7 @@ def _plain_complaints() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # By its shape: some versions of typer have a copy of click of their own.
+        # Recognised by its shape: some versions of typer bundle their own copy of click.
         if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
             vars(error)["message"] = plain(vars(error)["message"])
         raise
@@ -92,7 +92,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def terminal(*, stderr: bool = False) -> "Console":
-    """Where to print to."""
+    """A console that prints plain text only."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)
@@ -101,14 +101,14 @@ def terminal(*, stderr: bool = False) -> "Console":
 
 
 def note(text: str) -> None:
-    """Print a note beside the output."""
+    """Print a note to stderr."""
     from rich.text import Text
 
     terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def resumable(command: Callable[..., None]) -> Callable[..., None]:
-    """Print what an interrupt leaves of a command's run, and the command that continues it."""
+    """On an interrupt, print what was kept of the run and the command that continues it."""
 
     @functools.wraps(command)
     def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
@@ -156,7 +156,7 @@ def _figure(key: str, value: Any) -> str:
 
 @contextmanager
 def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
-    """The callbacks that show how training goes on."""
+    """The callbacks that show the progress of training."""
     from llpkit.training import Progress
 
     yield [] if quiet else [Progress(title)]

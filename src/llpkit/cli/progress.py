@@ -1,4 +1,4 @@
-"""How the runs of experiments are going, in a terminal or in plain lines."""
+"""Progress of experiments, live in a terminal or as plain lines."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -13,36 +13,36 @@ if TYPE_CHECKING:
 
 
 class Lines:
-    """One line per run that ended; for logs."""
+    """One line per finished run; for logs."""
 
     def __init__(self, console: "Console") -> None:
         self.console = console
         self.total = self.ends = 0
 
     def begin(self, runs: Sequence["Run"], done: int) -> None:
-        """Print how much there is to do."""
+        """Print the number of runs."""
         self.total, self.ends = len(runs), 0
         before = f", {done} done before" if done else ""
         self.print(f"{runs[0].experiment}: {plural(self.total, 'run')}{before}")
 
     def update(self, running: Sequence[Mapping[str, Any]]) -> None:
-        """Nothing: lines are for runs that ended."""
+        """Print nothing: lines are for finished runs."""
 
     def ended(self, run: "Run", record: "Record") -> None:
-        """Print the run and what it found."""
+        """Print the run and its result."""
         self.ends += 1
         self.print(f"{self.ends}/{self.total} {run.title}: {_found(record)}")
 
     def end(self) -> None:
-        """Nothing is left open."""
+        """Nothing to close."""
 
     def print(self, text: str) -> None:
-        """A line, however long and whatever brackets it has."""
+        """Print a line without wrapping, and with brackets taken literally."""
         self.console.print(text, soft_wrap=True, markup=False)
 
 
 class Live(Lines):
-    """A bar over the runs, those under way, and the mean accuracy of each method so far."""
+    """A progress bar, the current runs, and the mean accuracy of each method so far."""
 
     def begin(self, runs: Sequence["Run"], done: int) -> None:
         """Open the display."""
@@ -66,7 +66,7 @@ class Live(Lines):
         self.live.start()
 
     def update(self, running: Sequence[Mapping[str, Any]]) -> None:
-        """Show the runs under way below the bar."""
+        """Show the current runs below the bar."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -97,7 +97,7 @@ class Live(Lines):
             self.accuracy.setdefault(run.method, []).append(record.final["accuracy"])
 
     def end(self) -> None:
-        """Leave the last state on the screen."""
+        """Stop updating; the last state stays on the screen."""
         self.live.stop()
 
 
@@ -108,7 +108,7 @@ def display_of(quiet: bool) -> Lines | None:
 
 
 def plural(number: int, word: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> plural(1, "run"), plural(3, "run")
     ('1 run', '3 runs')

@@ -54,7 +54,7 @@ def reproduce(
             "A count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (the protocol's).",
             WHICH,
             "FOLDS",
-            "--folds",  # typer up to 0.27 makes no option of a name that is its metavar
+            "--folds",  # typer up to 0.27 makes no option if its name equals its metavar
         ),
     ] = None,
     quick: Annotated[
@@ -67,9 +67,9 @@ def reproduce(
     compiled: Annotated[
         bool, _option("Compile the network; pays in long runs on a GPU.", WHERE, name="--compile")
     ] = False,
-    jobs: Annotated[int, _option("Runs side by side; epoch-time runs alone (1).", WHERE, "N")] = 1,
+    jobs: Annotated[int, _option("Parallel runs; epoch-time runs alone (1).", WHERE, "N")] = 1,
     backend: Annotated[
-        str, _option("What they run on: loky, ray or dask (loky).", WHERE, "NAME")
+        str, _option("Runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
     ] = "loky",
     time_limit: Annotated[
         float | None, _option("Start no run after this long.", WHERE, "SECONDS")
@@ -88,14 +88,14 @@ def reproduce(
     """Run the paper's experiments: every method, the same folds, one record per run.
 
     [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
-    [bold]epoch-time[/bold]: each method alone on the machine, in turns.
-    [bold]bag-size[/bold]: accuracy against bags of 2 to 128.
-    [bold]grid[/bold]: hyper-parameters of each method by the likelihood of
-    held-out bags, which the others then use.
-    [bold]all[/bold]: those that the protocol has, then the page.
+    [bold]epoch-time[/bold]: methods take turns, each alone on the machine.
+    [bold]bag-size[/bold]: accuracy in bags of 2 to 128.
+    [bold]grid[/bold]: chooses each method's hyper-parameters by the likelihood
+    of held-out bags; the other experiments then use them.
+    [bold]all[/bold]: every experiment of the protocol, then the page.
 
-    A results folder has one protocol. A finished run is never run again: a
-    stopped call continues with the same command.
+    A results folder has one protocol. Finished runs are never repeated: to
+    continue after a stop, use the same command.
     [bold]check[/bold] FOLDER runs records again and prints the largest difference.
     [bold]merge[/bold] FOLDER... adds the records of other machines to --out.
 
@@ -157,7 +157,7 @@ def reproduce(
         )
     except KeyboardInterrupt:
         again = shlex.join(["llpkit", *(ctx.obj or [])])
-        note(f"stopped; what is done is kept. Continue with: {again}")
+        note(f"stopped; finished runs are kept. Continue with: {again}")
         raise
     _summarise(outcomes, quiet)
     if "all" in given or not given:
@@ -186,7 +186,7 @@ def report(
     data_dir: Annotated[
         str | None,
         typer.Option(
-            help="Folder of the data, for the pictures of an example (LLPKIT_DATA, else a cache).",
+            help="Folder of the data, for example pictures (LLPKIT_DATA, else a cache).",
             metavar="DIR",
             show_default=False,
         ),
@@ -196,7 +196,7 @@ def report(
 
     One chapter per folder: learning curves, accuracies, paired differences,
     time to accuracy, calibration, epoch times and accuracy against bag size.
-    The page works offline; the tables are there as CSV too.
+    The page works offline; the tables are also written as CSV.
 
     [bold]Examples[/bold]
 
@@ -212,7 +212,7 @@ def _experiments(given: Sequence[str], known: Sequence[str]) -> list[str]:
     for word in given:
         if word not in (*known, "all"):
             raise LLPError(
-                f"{word!r} is no experiment of this protocol; it has {', '.join(known)} and all"
+                f"{word!r} is not an experiment of this protocol; choose {', '.join(known)} or all"
             )
     return list(known) if not given or "all" in given else list(given)
 
@@ -239,7 +239,7 @@ def _check(
     methods: Sequence[str],
     folds: str | None,
 ) -> None:
-    """Run records again and print what differs: on a CPU nothing should, on a GPU little."""
+    """Repeat recorded runs and print the differences: none on a CPU, small ones on a GPU."""
     from llpkit.experiments.check import check
 
     experiments = _experiments(words, results.protocol.experiments)
@@ -305,7 +305,7 @@ def parse_folds(text: str, number: int) -> list[int]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What was typed, less options that name folders and all above a folder."""
+    """The command as typed, without folder options and the parents of absolute paths."""
     kept, skip = ["llpkit"], False
     folders = ("--out", "-o", "--data-dir")
     for word in arguments:

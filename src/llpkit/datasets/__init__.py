@@ -1,7 +1,7 @@
 """Data sets: built in, downloaded by the user, or the user's own tables.
 
-:func:`load` gives a :class:`DataSet` by name; :data:`DATASETS` has them all, and :func:`register`
-adds one.
+:func:`load` returns a :class:`DataSet` by name; :data:`DATASETS` lists them all, and
+:func:`register` adds one.
 """
 
 from llpkit.datasets import (

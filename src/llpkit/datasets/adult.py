@@ -40,7 +40,7 @@ COLUMNS = (
 )
 NUMBERS = ("age", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 FEATURES = tuple(name for name in COLUMNS if name not in ("fnlwgt", "income"))
-"""All but the label and the census bureau's sampling weight, which is not about the person."""
+"""All but the label and the census bureau's sampling weight, which does not describe the person."""
 CLASSES = ("up to 50K", "more than 50K")
 
 _PARTS = {"train": ("data",), "test": ("test",), "all": ("data", "test")}
@@ -62,20 +62,19 @@ def adult(
     split: str = "train",
     key: str | None = None,
 ) -> DataSet:
-    """Adult, as features: numbers standardised, categories one-hot, both as in the training part.
+    """Adult as features: standardised numbers and one-hot categories, fitted to the training part.
 
-    No row is left out (32,561 for training, 16,281 for testing; some are equal). A question mark is
-    a missing value. The column ``fnlwgt`` is not a feature.
+    No row is left out (32,561 for training, 16,281 for testing, with duplicates). A question mark
+    is a missing value. The column ``fnlwgt`` is not a feature.
 
     Args:
-        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 unless
-            given.
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
+        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 by default.
         seed: For random bags.
         split: ``"train"`` (``adult.data``), ``"test"`` (``adult.test``) or ``"all"``, in that
             order.
-        key: In place of random bags, one for each combination of values in these columns, such as
-            ``"occupation,education"``.
+        key: Instead of random bags, one bag for each combination of values in these columns, such
+            as ``"occupation,education"``.
     """
     table = adult_table(split, data_dir)
     train = table if split == "train" else adult_table("train", data_dir)
@@ -92,7 +91,7 @@ def adult(
 
 
 def adult_table(split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> Table:
-    """The table as it is, with all fifteen columns; the label without its full stop."""
+    """The raw table with all fifteen columns; the label has no full stop."""
     import pyarrow as pa
 
     parts = _PARTS[one_of("split", split, _PARTS)]
@@ -133,7 +132,7 @@ def _read(path: Path) -> list[list[str]]:
         raise LLPError(f"{path} cannot be read: {error}; get it again: {SOURCE}") from error
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("|"):  # the test file has a line on itself first
+        if not line.strip() or line.startswith("|"):  # the test file begins with a comment line
             continue
         row = [value.strip() for value in line.split(",")]
         row[-1] = row[-1].rstrip(".")

@@ -1,4 +1,4 @@
-"""What a data set is: inputs row by row, bags over those rows, and the truth for evaluation."""
+"""The data set class: inputs by row, bags over those rows, and true labels for evaluation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.tables.features import FeatureEncoder
 
 BagSize = int | tuple[int, int]
-"""Instances per random bag: a number, or the ends of the range that it is drawn from."""
+"""Instances per random bag: a number, or the ends of the range that sizes are drawn from."""
 
 PAPER_SIZES = (1, 12)
 """The bag sizes of the paper's CIFAR-10 experiment, and the default for random bags."""
@@ -24,18 +24,18 @@ PAPER_SIZES = (1, 12)
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """A table of instances, the bags they are in, and their true labels where they are known.
+    """A table of instances, the bags they are in, and their true labels if known.
 
     Args:
         name: The data set's key.
         inputs: One entry per row: uint8 images ``(R, C, H, W)``, float features ``(R, D)``, or
             :class:`ImageFiles`. ``inputs[bags.rows]`` are in the order of the engine.
         bags: The bags over these rows.
-        truth: True labels, int64 ``(R,)``, for evaluation and the supervised bound alone; ``None``
-            where they are not known.
-        class_names: What the label values 0, 1, … stand for.
-        notes: What a reader should know: where the data came from, what was left out.
-        encoder: How table columns became features; to be applied to the tables of predictions.
+        truth: True labels, int64 ``(R,)``, only for evaluation and supervised training; ``None``
+            if unknown.
+        class_names: Names of the labels 0, 1, …
+        notes: Notes for the user: where the data came from, what was left out.
+        encoder: Turned table columns into features; applied again to tables for prediction.
     """
 
     name: str
@@ -95,7 +95,7 @@ def in_random_bags(
     seed: int | torch.Generator,
     notes: Sequence[str] = (),
 ) -> DataSet:
-    """A labelled table in random bags; more than two classes count each class."""
+    """A labelled table in random bags; with more than two classes every class is counted."""
     num_classes = len(class_names) if len(class_names) > 2 else None
     low, high = PAPER_SIZES
     size = (low, min(high, len(labels))) if bag_size is None else bag_size
@@ -104,7 +104,7 @@ def in_random_bags(
 
 
 def chosen_classes(classes: str | Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Two or more of the known classes, in the order given; a string is split at its commas.
+    """Two or more of the known classes, in the given order; a string is split at commas.
 
     >>> chosen_classes("cat, Bird", known=["bird", "cat", "deer"])
     ('cat', 'bird')
@@ -126,7 +126,7 @@ def chosen_classes(classes: str | Sequence[str], known: Sequence[str]) -> tuple[
 def only_classes(
     labels: NDArray[np.uint8], names: Sequence[str], known: Sequence[str]
 ) -> tuple[NDArray[np.bool_], Tensor]:
-    """Which rows are of the named classes, and the labels ``0 … K - 1`` of those rows."""
+    """Which rows belong to the named classes, and the labels ``0 … K - 1`` of those rows."""
     label_of = np.full(len(known), -1)
     label_of[[known.index(name) for name in names]] = range(len(names))
     chosen = label_of[labels]

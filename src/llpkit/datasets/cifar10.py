@@ -47,7 +47,7 @@ CLASSES = (
     "truck",
 )
 
-# MD5 sums published with the data set; a batch is a pickle and could hold any code.
+# MD5 sums published with the data set: a batch is a pickle, which could run any code.
 _MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -78,15 +78,15 @@ def cifar10(
 ) -> DataSet:
     """CIFAR-10 in random bags, by default the paper's two classes.
 
-    Rows come in the order of the batches, train before test; of image files in the order of split,
-    class and file name. JPEG files differ slightly in their pixels from the official batches,
-    which are taken where both are there.
+    Rows are in the order of the batches, train before test; image files are sorted by split, class
+    and file name. The pixels of JPEG files differ slightly from the official batches, which are
+    preferred if both are found.
 
     Args:
-        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
         seed: For the bags.
-        classes: Two or more classes; of two the last is the positive one.
+        classes: Two or more classes; of two, the last is positive.
         split: ``"train"`` (5,000 images per class), ``"test"`` (1,000) or ``"all"``.
     """
     names = chosen_classes(classes, CLASSES)
@@ -107,7 +107,7 @@ def cifar10(
 
 
 def _arrays(folder: Path) -> tuple[Path, Arrays]:
-    """Where the images were found; all images ``(R, 3, 32, 32)``, their classes, which are test."""
+    """The source, and all images ``(R, 3, 32, 32)``, their classes, and whether they are test."""
     official = first_of(folder, _BATCHES)
     if official is not None:
         source = folder if official.name == "data_batch_1" else official
@@ -142,7 +142,7 @@ def _from_batches(source: Path) -> Arrays:
 
 def _unpickled(content: bytes) -> dict[bytes, Any]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of new NumPys, about how the old one wrote its arrays
+        warnings.simplefilter("ignore")  # new versions of NumPy warn about the old array format
         table: dict[bytes, Any] = pickle.loads(content, encoding="bytes")
     return table
 

@@ -24,9 +24,9 @@ def digits(
     """Digits in random bags.
 
     Args:
-        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
         seed: For the bags.
-        positive: The digits that count as positive; the odd ones unless given.
+        positive: The digits that count as positive; the odd ones by default.
         classes: 2, or 10 for one class per digit.
     """
     from sklearn.datasets import load_digits

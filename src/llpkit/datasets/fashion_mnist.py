@@ -64,10 +64,10 @@ def fashion_mnist(
     """Fashion-MNIST in random bags; rows in the order of the files, train before test.
 
     Args:
-        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
         seed: For the bags.
-        classes: Two or more classes; of two the last is the positive one.
+        classes: Two or more classes; of two, the last is positive.
         split: ``"train"`` (6,000 images per class), ``"test"`` (1,000) or ``"all"``.
     """
     names = chosen_classes(classes, CLASSES)

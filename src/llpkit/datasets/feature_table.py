@@ -32,22 +32,22 @@ def feature_table(
     label: str | None = None,
     class_names: Sequence[str] | None = None,
 ) -> DataSet:
-    """A table of features: a bag column, what is known of the counts, numbers and categories.
+    """A table of features: a bag column, counts, numbers and categories.
 
     Args:
         table: The CSV or Parquet file.
-        bag: The column of the bag's name.
+        bag: The column of bag names.
         count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: In place of ``count``, the least there may be; empty for no bound.
-        count_high: The most there may be; empty for no bound.
-        proportion: In place of ``count``, the share of positives; or one column per class.
+        count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+        count_high: The highest possible count; empty for no bound.
+        proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
-        counts_table: A second table with one row per bag that has the bag column and these columns.
-        features: The columns to learn from; all others unless given, less those that cannot help.
+        counts_table: A second table, one row per bag, with the bag column and the count columns.
+        features: The columns to learn from; by default all others that can be used.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
         label: The column of true labels, for evaluation only.
-        class_names: What the classes are called.
+        class_names: Names of the classes.
     """
     known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
     data = Table.read(table)
@@ -79,7 +79,7 @@ def _of_the_bag(name: str) -> str:
 def _check_features(
     chosen: Sequence[str], bag: str, known: CountColumns, label: str | None
 ) -> None:
-    """Refuse columns that hold what is to be learnt."""
+    """Refuse columns that hold counts, labels or bag names."""
     kinds: dict[str | None, str] = dict.fromkeys(known.names, "the counts")
     kinds |= {label: "the labels", bag: "the bags"}
     for name in chosen:
@@ -91,7 +91,7 @@ def _check_features(
 
 
 def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The names given, else those of the count columns, else negative and positive."""
+    """The given names, else those of the count columns, else negative and positive."""
     classes = known.classes or ["negative", "positive"]
     if given is None:
         return tuple(classes)

@@ -1,8 +1,8 @@
-"""Files of data sets: where they lie, reading archives without unpacking, keeping what was decoded.
+"""Files of data sets: finding them, reading archives without unpacking, caching decoded arrays.
 
-Archives are only ever read member by member into memory: nothing is written to the path that a
-member names, and links, pipes and devices are skipped. What took long to decode is kept as arrays
-in the user's cache folder, under the checksum of the files it came from.
+Archives are read member by member into memory: nothing is written to the path that a member names,
+and links, pipes and devices are skipped. Arrays that take long to decode are cached in the user's
+cache folder, under the checksum of the files they came from.
 """
 
 import bz2
@@ -31,13 +31,13 @@ from llpkit.errors import LLPError
 Arrays = dict[str, NDArray[Any]]
 
 _MEMBER_LIMIT = 2**28
-"""No file of a known data set comes near this; a member that does would only fill the memory."""
+"""Most bytes of one file, far more than any file of a known data set has."""
 
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for llpkit, by the custom of the platform."""
+    """The user's cache folder for llpkit, by the platform's convention."""
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "llpkit"
     if sys.platform == "win32":
@@ -48,19 +48,19 @@ def cache_folder() -> Path:
 
 
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Where data sets are looked for: ``data_dir``, else ``LLPKIT_DATA``, else the cache folder."""
+    """The folder of data sets: ``data_dir``, else ``LLPKIT_DATA``, else the cache folder."""
     chosen = data_dir if data_dir is not None else os.environ.get("LLPKIT_DATA")
     return Path(os.path.expanduser(chosen)) if chosen else cache_folder() / "data"
 
 
 def first_of(folder: Path, names: Iterable[str]) -> Path | None:
-    """The first of these files or folders that is there."""
+    """The first of these files or folders that exists."""
     places = (folder / name for name in names)
     return next((place for place in places if place.is_file() or place.is_dir()), None)
 
 
 def not_found(name: str, folder: Path, source: str, place: str) -> LLPError:
-    """The error for a data set that is not there: where to get it, where to put it."""
+    """The error for a missing data set: where to get it, and where to put it."""
     return LLPError(
         f"{name} is not in {folder}. Get it: {source}. Put it there: {place}. "
         "If you have it elsewhere, name that folder with data_dir or LLPKIT_DATA"
@@ -70,7 +70,7 @@ def not_found(name: str, folder: Path, source: str, place: str) -> LLPError:
 def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the wanted files of a folder, a tar (compressed or not) or a zip.
 
-    Names are relative and use ``/``. Folders come sorted, archives in their own order.
+    Names are relative and use ``/``. Files of folders are sorted; archives keep their order.
     """
     try:
         check_regular(path)
@@ -108,13 +108,13 @@ def _in_zip(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
             plain = not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
             if plain and wanted(info.filename):
                 _check_size(path, info.filename, info.file_size)
-                total += info.file_size  # the reader ends there, whatever is packed
+                total += info.file_size  # zipfile reads no more than this, whatever is packed
                 check_unpacked(path, total)
                 yield info.filename, archive.read(info)
 
 
 def _in_tar(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    # As a stream, "r|*", a cut .xz would end in silence.
+    # In streaming mode, "r|*", a truncated .xz would end without an error.
     with _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
         total = 0
         for number, info in enumerate(archive, 1):
@@ -122,7 +122,7 @@ def _in_tar(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
             name = info.name.removeprefix("./")
             if info.isreg() and wanted(name):
                 _check_size(path, name, info.size)
-                total += info.size  # a sparse file may be far larger than what is packed of it
+                total += info.size  # a sparse file may be far larger than its packed data
                 check_unpacked(path, total)
                 content = archive.extractfile(info)
                 assert content is not None  # a regular file has content
@@ -142,7 +142,7 @@ _PACKED: dict[bytes, Callable[[Path], Any]] = {
 
 
 def _unpacked(path: Path) -> "_Bounded":
-    """The bytes of a file that may be compressed, up to what it may unpack to."""
+    """The bytes of a file, unpacked if compressed, up to the limit."""
     with path.open("rb") as file:
         start = file.read(8)
     opened = next((way for magic, way in _PACKED.items() if start.startswith(magic)), None)
@@ -150,7 +150,7 @@ def _unpacked(path: Path) -> "_Bounded":
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to go further than its file may unpack to."""
+    """A stream that raises once its file unpacks to more than the limit."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self.path, self.stream = path, stream
@@ -207,17 +207,17 @@ def fingerprint(path: Path) -> str:
 
 
 def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:
-    """``build()``, or what it gave the last time for the same files.
+    """``build()``, or its cached result for the same files.
 
     ``kind`` names the data set and the version of its arrays. A cache that cannot be written only
-    costs time, and a damaged file in it is built again.
+    costs time, and a damaged file in it is rebuilt.
     """
     kept = cache_folder() / "decoded" / f"{kind}-{fingerprint(path)[:32]}.npz"
     try:
         with kept.open("rb") as content, np.load(content, allow_pickle=False) as stored:
             return dict(stored)  # zip's own checksums catch damage
     except (*_BROKEN, ValueError):
-        # As a file would give them back: sums over images in another order differ in last digits.
+        # The same memory layout as from the file: another order of summation changes last digits.
         arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     with contextlib.suppress(LLPError), atomic(kept) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]

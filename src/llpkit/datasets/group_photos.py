@@ -1,8 +1,8 @@
-"""Faces of group photos: a photo is a bag, its count the women in it.
+"""Faces from group photos: a photo is a bag, and its count is the number of women.
 
 The paper's first data set, made from *Images of Groups* (A. Gallagher and T. Chen, Understanding
-Images of Groups of People, CVPR 2009). It is read as the paper's authors name their faces,
-``images/<bag>-<instance>-<f or m>.jpg``, or cut out of the original photos.
+Images of Groups of People, CVPR 2009). Faces are read from files named as by the paper's authors,
+``images/<bag>-<instance>-<f or m>.jpg``, or cropped from the original photos.
 
 **Selection.** The four ``Fam*`` folders; faces of age code above 12 (codes 1, 5, 10, 16, 28, 51, 75
 stand for the ages 0-2, 3-7, 8-12, 13-19, 20-36, 37-65, 66+); then photos with 1 to 12 such faces.
@@ -10,8 +10,8 @@ In all 1,913 bags, 4,012 women and 3,439 men.
 
 **Crop.** With ``m`` the point between the eyes and ``d`` their distance, the box from
 ``m - (1.3 d, 1.365 d)`` to ``m + (1.3 d, 1.885 d)``, not turned, becomes 90 x 72 pixels (height x
-width) by bicubic interpolation: the eyes are 27.7 pixels apart, 42 % down. What lies outside the
-photo is black. The published faces are these crops saved as JPEG.
+width) by bicubic interpolation: the eyes are 27.7 pixels apart, 42 % down. Areas outside the photo
+are black. The published faces are these crops saved as JPEG.
 """
 
 import math
@@ -88,16 +88,16 @@ def group_photos(
 ) -> DataSet:
     """Faces in the bags of their photos; female is the positive class.
 
-    Rows come in the order of the photos and of the faces in them. Ids are the bag numbers of the
+    Rows are in the order of the photos and of the faces in them. Ids are the bag numbers of the
     face files, or the names of the original photos.
 
     Args:
-        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder unless given.
-        source: An archive or folder of faces or of original photos under any other name.
+        data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
+        source: An archive or folder of faces or original photos with any other name.
         size: ``"full"``, 90 x 72 pixels (height x width), or ``"half"``, 45 x 36, the
             averages of 2 x 2.
-        partial: Accept a part of the data set; without it other totals than 1,913 bags, 4,012
-            women and 3,439 men are an error.
+        partial: Accept a part of the data set; otherwise totals other than 1,913 bags, 4,012 women
+            and 3,439 men are an error.
     """
     one_of("size", size, ("full", "half"))
     where = _find(data_dir) if source is None else Path(os.path.expanduser(source))
@@ -112,14 +112,14 @@ def group_photos(
     totals = (len(bags), int(female.sum()), int((~female).sum()))
     if totals != TOTALS and not partial:
         raise LLPError(
-            f"{where} gives {_told(totals)}, but the whole data set has {_told(TOTALS)}; get it "
-            "again, or give partial=True if a part is meant"
+            f"{where} has {_described(totals)}, but the whole data set has {_described(TOTALS)}; "
+            "get it again, or pass partial=True to use a part"
         )
     notes = (f"{'a part' if totals != TOTALS else 'the whole'} of the data set, from {where}",)
     return DataSet("group-photos", torch.from_numpy(images), bags, truth, ("male", "female"), notes)
 
 
-def _told(totals: tuple[int, int, int]) -> str:
+def _described(totals: tuple[int, int, int]) -> str:
     bags, female, male = totals
     return f"{several(bags, 'bag')}, {female:,} female and {male:,} male faces"
 

@@ -40,27 +40,27 @@ def image_table(
     class_names: Sequence[str] | None = None,
     skip_bad: bool = False,
 ) -> DataSet:
-    """A table of image files: a bag column, an image path, what is known of the counts.
+    """A table of image files: a bag column, an image path, and counts.
 
-    Images are decoded when they are needed. One that is missing or damaged is an error that names
-    its file and row; with ``skip_bad`` its bag is left out, and the notes list it.
+    Images are decoded on demand. A missing or damaged one is an error that names its file and row;
+    with ``skip_bad`` its bag is left out, and the notes list it.
 
     Args:
         table: The CSV or Parquet file.
-        bag: The column of the bag's name.
-        image: The column of the image's path.
+        bag: The column of bag names.
+        image: The column of image paths.
         count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: In place of ``count``, the least there may be; empty for no bound.
-        count_high: The most there may be; empty for no bound.
-        proportion: In place of ``count``, the share of positives; or one column per class.
+        count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+        count_high: The highest possible count; empty for no bound.
+        proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
-        counts_table: A second table with one row per bag that has the bag column and these columns.
-        image_root: The folder that paths start from; the table's own folder unless given.
-        image_size: Height and width that every image is resized to; the first image's unless given.
+        counts_table: A second table, one row per bag, with the bag column and the count columns.
+        image_root: The folder that paths are relative to; by default the table's folder.
+        image_size: Height and width to resize images to; by default those of the first image.
         grey: Whether images are read as grey.
         label: The column of true labels, for evaluation only.
-        class_names: What the classes are called.
-        skip_bad: Look at all images first and leave out the bags of bad ones.
+        class_names: Names of the classes.
+        skip_bad: Check all images first and leave out the bags of bad ones.
     """
     known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
     data = Table.read(table)
@@ -84,7 +84,7 @@ def image_files(
     channels: int = 3,
     check: bool = True,
 ) -> ImageFiles:
-    """The image files that a column of a table names; ``check`` that all exist."""
+    """The image files named in a column of a table; ``check`` makes sure that all exist."""
     import pyarrow.compute as pc
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
@@ -97,8 +97,8 @@ def image_files(
         if check and not os.path.isfile(path):
             raise BadImage(
                 f"{table.cell(row, column)}: there is no file {path}; correct it, name the folder "
-                f"that paths start from with {option('image_root')}, or leave its bag out with "
-                f"{option('skip_bad')}"
+                f"that paths are relative to with {option('image_root')}, or leave its bag out "
+                f"with {option('skip_bad')}"
             )
     return ImageFiles(paths, size=size, channels=channels)
 
@@ -116,6 +116,7 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
     kept = torch.tensor([b for b in range(len(data.bags)) if b not in spoilt])
     rows = torch.from_numpy(np.flatnonzero(~np.isin(bag_of_row, list(spoilt))))
     part = data.bags[kept]
+    # Row numbers move up to fill the gaps; searchsorted gives the new number of each kept row.
     bags = Bags(
         part.offsets,
         part.evidence,

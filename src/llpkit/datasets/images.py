@@ -1,6 +1,6 @@
-"""Inputs row by row: tensors, or image files that are decoded when they are asked for.
+"""Inputs by row: tensors, or image files that are decoded on demand.
 
-Sizes of images are height and width, in that order, as in the shape ``(C, H, W)`` of a tensor: in
+Image sizes are height and width, in that order, as in the shape ``(C, H, W)`` of a tensor: in
 arguments, messages and the command line's ``--image-size``.
 """
 
@@ -24,9 +24,9 @@ from llpkit.errors import LLPError
 Size = tuple[int, int]
 Pixels = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
-"""Called with the number of rows done and the number of all rows."""
+"""Called with the number of finished rows and the number of all rows."""
 
-# Pillow's other formats include one that hands the file to an interpreter (EPS).
+# Pillow's other formats include EPS, which passes the file to an interpreter.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _CHUNK = 64
 _LARGEST = 2**14
@@ -41,10 +41,10 @@ class ImageFiles:
 
     Args:
         paths: The file of every row.
-        size: ``(height, width)`` that every image is resized to. Without it all must have
-            the size of the first image that can be read.
+        size: ``(height, width)`` to resize images to. Without it all must have the size of the
+            first readable image.
         channels: 3 for colour, 1 for grey.
-        rows: The number of every row in the user's table, counted from 0, for messages.
+        rows: Row numbers in the user's table, counted from 0, for messages.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class ImageFiles:
         self.paths = [Path(path) for path in paths]
         self.rows = range(len(self.paths)) if rows is None else rows
         if not self.paths or len(self.rows) != len(self.paths):
-            raise LLPError(f"{len(self.paths)} paths and {len(self.rows)} rows; give as many")
+            found = f"{len(self.paths)} paths and {len(self.rows)} rows"
+            raise LLPError(f"there are {found}; give one path per row, and at least one")
         if channels not in (1, 3):
             raise LLPError(f"channels = {channels!r}; give 3 for colour or 1 for grey")
         if size is not None:
@@ -66,7 +67,7 @@ class ImageFiles:
                 raise LLPError(f"{option('image_size')} = {size!r}; give height and width")
             size = (
                 whole(f"{option('image_size')}", size[0], 1, _LARGEST),
-                whole("{option('image_size')}", size[1], 1, _LARGEST),
+                whole(f"{option('image_size')}", size[1], 1, _LARGEST),
             )
         self.channels = channels
         self.resize = size is not None
@@ -109,7 +110,7 @@ class ImageFiles:
         return torch.from_numpy(images)
 
     def bad_rows(self, progress: Progress | None = None) -> dict[int, str]:
-        """Why each image that is missing or cannot be decoded is bad, by its position here."""
+        """The reason for each missing or unreadable image, by its position here."""
         bad: dict[int, str] = {}
 
         def check(rows: range) -> None:
@@ -123,7 +124,7 @@ class ImageFiles:
         return dict(sorted(bad.items()))
 
     def select(self, rows: Iterable[int] | Tensor) -> "ImageFiles":
-        """The files of these rows alone; messages keep calling them by their numbers."""
+        """Only the files of these rows; messages keep their original row numbers."""
         chosen = [int(row) for row in rows]
         part = ImageFiles.__new__(ImageFiles)
         vars(part).update(vars(self))
@@ -132,14 +133,14 @@ class ImageFiles:
         return part
 
     def _over_all(self, work: Callable[[range], None], progress: Progress | None) -> None:
-        """``work`` on all rows in chunks; Pillow decodes without Python's lock."""
+        """Run ``work`` on all rows in chunks, in threads: Pillow decodes without Python's lock."""
         chunks = [range(len(self))[i : i + _CHUNK] for i in range(0, len(self), _CHUNK)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
                 for chunk, _ in zip(chunks, pool.map(work, chunks), strict=True):
                     if progress is not None:
                         progress(chunk.stop, len(self))
-            except BaseException:
+            except BaseException:  # an interrupt must not wait for all remaining images
                 pool.shutdown(cancel_futures=True)
                 raise
 
@@ -178,7 +179,7 @@ def read_image(
 ) -> Pixels:
     """One image as uint8 ``(C, H, W)``, turned upright and resized to ``(height, width)``.
 
-    ``name`` names it in errors. Images of 16 bits keep their upper eight.
+    ``name`` identifies it in errors. Of 16-bit images the upper eight bits are kept.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -208,14 +209,14 @@ def read_image(
 
 
 def open_image(source: Path | bytes, name: str, formats: tuple[str, ...] = _FORMATS) -> Any:
-    """An image of which only the header is read; one of too many pixels is an error."""
+    """Open an image, reading only its header; too many pixels are an error."""
     from PIL import Image
 
     if isinstance(source, Path):
         check_regular(source)
     most = limit("LLPKIT_MAX_PIXELS")
     if most > (Image.MAX_IMAGE_PIXELS or most):
-        Image.MAX_IMAGE_PIXELS = most  # the user asked for more than Pillow takes
+        Image.MAX_IMAGE_PIXELS = most  # the user's limit is above Pillow's
     image, pixels = None, most + 1
     with contextlib.suppress(Image.DecompressionBombError, Image.DecompressionBombWarning):
         file = BytesIO(source) if isinstance(source, bytes) else source

@@ -1,4 +1,4 @@
-"""All data sets by name, and the one function that loads them."""
+"""All data sets by name, and the function that loads them."""
 
 import inspect
 import os
@@ -21,7 +21,7 @@ class Entry:
     """A data set that :func:`load` knows.
 
     Args:
-        loader: Gives the :class:`DataSet`; its keyword arguments are the options.
+        loader: Returns the :class:`DataSet`; its keyword arguments are the options.
         summary: One line on what it is.
         source: Where to get it; empty if there is nothing to get.
         place: What to put into the data folder; empty if nothing.
@@ -36,13 +36,13 @@ class Entry:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options and their defaults; ``inspect.Parameter.empty`` where one must be given."""
+        """The options and their defaults; ``inspect.Parameter.empty`` if required."""
         parameters = inspect.signature(self.loader).parameters
         return {name: p.default for name, p in parameters.items() if name not in _COMMON}
 
     @property
     def random_bags(self) -> bool:
-        """Whether ``bag_size`` and ``seed`` make the bags; else it has bags of its own."""
+        """Whether ``bag_size`` and ``seed`` make the bags; otherwise it comes with bags."""
         return "bag_size" in inspect.signature(self.loader).parameters
 
     def found(self, folder: Path) -> bool:
@@ -87,10 +87,10 @@ def load(
 
     Args:
         name: A key of :data:`DATASETS`.
-        data_dir: The folder with the data; the environment variable ``LLPKIT_DATA`` or the user's
-            cache folder unless given.
-        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 unless given.
-            A data set with bags of its own takes none.
+        data_dir: The folder with the data; by default the environment variable ``LLPKIT_DATA`` or
+            the user's cache folder.
+        bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 by default.
+            Not for data sets that come with bags.
         seed: For the random bags.
         options: The data set's own options, see :attr:`Entry.options`.
 
@@ -106,7 +106,7 @@ def load(
     if missing := [option for option in needed if option not in options]:
         raise LLPError(f"{name} needs the option {missing[0]!r}; it must have {', '.join(needed)}")
     if bag_size is not None and not entry.random_bags:
-        raise LLPError(f"bag_size = {bag_size!r} but {name} has bags of its own; leave it out")
+        raise LLPError(f"bag_size = {bag_size!r} but {name} comes with bags; leave it out")
     common = {"data_dir": data_dir, "bag_size": bag_size, "seed": seed}
     parameters = inspect.signature(entry.loader).parameters
     return entry.loader(**{k: v for k, v in common.items() if k in parameters}, **options)

@@ -1,4 +1,4 @@
-"""Gaussian classes at a stated distance from each other."""
+"""Gaussian classes at a given distance from each other."""
 
 import math
 
@@ -10,7 +10,7 @@ from llpkit.datasets.base import BagSize, DataSet, in_random_bags
 from llpkit.datasets.registry import register
 
 
-@register("synthetic", summary="Gaussian classes at a stated distance, in any dimension; built in")
+@register("synthetic", summary="Gaussian classes at a given distance, in any dimension; built in")
 def synthetic(
     *,
     bag_size: BagSize | None = None,
@@ -22,12 +22,12 @@ def synthetic(
 ) -> DataSet:
     r"""Unit Gaussians whose means are all ``separation`` standard deviations apart.
 
-    The means are the corners of a regular simplex around the origin, so ``K`` classes need
-    ``K - 1`` features at least. Of two classes the best classifier gets
-    :math:`\Phi(\text{separation} / 2)` right.
+    The means are the corners of a regular simplex around the origin, so ``K`` classes need at least
+    ``K - 1`` features. With two classes the best classifier has accuracy
+    :math:`\Phi(\text{separation} / 2)`.
 
     Args:
-        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 unless given.
+        bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
         seed: For the instances and the bags.
         rows: Number of instances.
         features: Dimensions.

@@ -1,9 +1,9 @@
-"""Classifiers of rows that learn from the counts of bags, in scikit-learn's conventions.
+"""Per-row classifiers that learn from the counts of bags, with scikit-learn's conventions.
 
-All take ``fit(X, y, groups)``, where ``groups`` is the bag of every row and ``y`` what is known of
-that bag; see :class:`BaseLLP`. :class:`LLPClassifier` is EM around any classifier,
-:class:`LLPLogisticRegression` maximises the exact likelihood directly, and the classical methods
-stand beside them.
+All take ``fit(X, y, groups)``, where ``groups`` is the bag of every row and ``y`` what is known
+about that bag; see :class:`BaseLLP`. :class:`LLPClassifier` is EM around any classifier,
+:class:`LLPLogisticRegression` maximises the exact likelihood directly, and the others are classical
+methods for comparison.
 """
 
 from llpkit.estimators.alter_svm import AlterSVMClassifier

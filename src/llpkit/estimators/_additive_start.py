@@ -1,12 +1,12 @@
 """A first guess for EM: an additive model of the columns, fitted to the exact likelihood.
 
-EM climbs from where it starts, and from the bags' proportions it climbs slowly when bags are large.
-An additive model (per column a line and a few steps, per category a weight) takes a second or two
-and lies much closer to what any classifier will find.
+EM depends on its start, and from the bags' proportions it is slow if bags are large. An additive
+model (a line and a few steps per column, a weight per category) takes a second or two and is much
+closer to the solution of any classifier.
 
 The features are made here, not by scikit-learn: ``KBinsDiscretizer`` refuses missing values and
 merges bins that are all zeros (one of 8 is left if 90 % of a column are zero). ``OneHotEncoder``
-gives the same as ``_Levels``, but took 2 times as long for numbers and 15 times for text (200,000
+gives the same as ``_Levels`` but took 2 times as long for numbers and 15 times for text (200,000
 rows, one column).
 """
 
@@ -63,7 +63,7 @@ def additive_start(
 
 
 def is_table(X: Any) -> bool:
-    """Whether ``X`` has columns of numbers or categories to make an additive model of."""
+    """Whether ``X`` has columns of numbers or categories for an additive model."""
     return getattr(X, "ndim", 1) == 2 and X.shape[1] > 0
 
 
@@ -100,7 +100,7 @@ class _Levels:
 
 
 def _values(X: Any, j: int) -> Array:
-    """Column ``j``: float64, NaN where missing; or text where it cannot be numbers."""
+    """Column ``j`` as float64 with NaN for missing values, or as text if not numeric."""
     column = X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else np.asarray(X[:, j])
     try:
         return column.astype(np.float64)
@@ -109,7 +109,7 @@ def _values(X: Any, j: int) -> Array:
 
 
 def _columns(X: Any, rows: Array) -> list[tuple[int, _Line | _Levels]]:
-    """The numbers of the columns and their features; a column of one value has none."""
+    """Column numbers with their features; a column with a single value has none."""
     found: list[tuple[int, _Line | _Levels]] = []
     for j in range(X.shape[1]):
         # The whole column decides whether it is text, as these rows alone may be all numbers.

@@ -1,4 +1,4 @@
-"""Bags from what scikit-learn hands on: ``y`` and ``groups``, row by row."""
+"""Bags from scikit-learn's arguments: ``y`` and ``groups``, one entry per row."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ _AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
 
 @dataclass(frozen=True)
 class _Rows(CountNaming):
-    """Messages that name the first row ``(B,)`` of a bag, as a user of ``y`` and ``groups`` can."""
+    """Messages that name a bag by its first row ``(B,)``, to suit users of ``y`` and ``groups``."""
 
     rows: Array = field(kw_only=True)
 
@@ -60,11 +60,11 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
 
     Args:
         X: The rows, ``(N, D)``.
-        y: With ``groups`` what is known of each row's bag: its positives ``(N,)``, its class counts
-            ``(N, K)``, or :class:`~llpkit.Evidence` with an entry per row, or an entry per bag in
-            the order of the sorted distinct ids. Without them the label of each row.
+        y: With ``groups``, what is known about each row's bag: its positives ``(N,)``, its class
+            counts ``(N, K)``, or :class:`~llpkit.Evidence` with an entry per row, or an entry per
+            bag in the order of the sorted distinct ids. Without ``groups``, the label of each row.
         groups: The bag of every row, ``(N,)``, or ``None``.
-        classes: What the labels must be among; found in ``y`` unless given.
+        classes: The allowed labels; by default those found in ``y``.
 
     >>> bags, classes = bags_of(np.zeros((3, 1)), [1, 1, 0], ["a", "a", "b"])
     >>> bags.counts, classes
@@ -93,7 +93,7 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
     if classes is not None and len(classes) != number:
         raise LLPError(
             f"y has counts of {number} classes, but the estimator was fitted to {len(classes)}; "
-            "give as many counts per bag"
+            "give that many counts per bag"
         )
     return bags, np.arange(number) if classes is None else classes
 
@@ -130,7 +130,7 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
 
 
 def _grouped(X: Any, y: Any, groups: Any) -> Bags:
-    """Bags from what is known of each row's bag, in the order in which they appear."""
+    """Bags in order of appearance, from what is known about each row's bag."""
     found = group(groups)
     rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
     if len(rows) != num_rows(X):
@@ -152,9 +152,9 @@ def _check_order(found: Groups) -> None:
     """Refuse one entry per bag if the ids have no order."""
     if not found.in_order:
         raise LLPError(
-            f"groups has ids without an order of their own, such as {found.ids[0]!r} and "
-            f"{found.ids[1]!r}, so which entry of y is of which bag is not known; give y an entry "
-            "per row, or ids that can be sorted"
+            f"groups has ids that cannot be sorted, such as {found.ids[0]!r} and "
+            f"{found.ids[1]!r}, so it is not known which entry of y belongs to which bag; give y "
+            "an entry per row, or ids that can be sorted"
         )
 
 
@@ -177,8 +177,8 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
             raise LLPError(f"y has shape {y.shape}; give (N,), or (N, K) for K classes")
     if len(y) != len(rows):
         raise LLPError(
-            f"y has {len(y)} entries but groups has {len(rows)} rows; give what is known of its "
-            "bag in every row, or y = Bags.from_groups(groups, counts).evidence"
+            f"y has {len(y)} entries but groups has {len(rows)} rows; give the count of its bag in "
+            "every row, or y = Bags.from_groups(groups, counts).evidence"
         )
     starts = rows[offsets[:-1]]  # (B,)
     first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag
@@ -198,9 +198,9 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
 
 
 def _differs(a: Any, b: Any) -> Array:
-    """Which entries of two arrays, or of two pieces of evidence, are not the same, ``(N,)``."""
+    """Which entries of two arrays, or of two pieces of evidence, differ, ``(N,)``."""
     if not isinstance(a, Evidence):
-        # NaN equals NaN here; a missing count is refused later, with a message of its own.
+        # NaN equals NaN here; a missing count is refused later, with its own message.
         unequal: Array = (a != b) & ~((a != a) & (b != b))
         return np.asarray(unequal.reshape(len(a), -1).any(1))
     lengths = a.table_offsets.diff()

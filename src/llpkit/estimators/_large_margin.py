@@ -1,4 +1,4 @@
-"""What InvCal and alter-∝SVM share: their solver, the radial kernel, probabilities from margins."""
+"""Shared by InvCal and alter-∝SVM: the solver, the radial kernel, probabilities from margins."""
 
 import contextlib
 import warnings
@@ -29,14 +29,14 @@ FAR = 1e100
 WIDTH = 0.01
 """The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""
 TOLERANCE = 1e-9
-"""Newton's method ends when the fall it foresees is below this share of the objective."""
+"""Newton's method stops when the predicted decrease is below this share of the objective."""
 MAX_STEPS = 1000
 
 
 class MarginClassifier(BaseLLP):
-    """A binary classifier by a margin ``f``, linear or a sum of kernel functions.
+    """A binary classifier with a margin ``f``, linear or a sum of kernel functions.
 
-    ``decision_function`` is the margin times ``scale_``: a logit, of the margin's sign.
+    ``decision_function`` is the margin times ``scale_``: a logit with the sign of the margin.
     """
 
     _multiclass = False
@@ -50,7 +50,7 @@ class MarginClassifier(BaseLLP):
         if largest > FAR:
             raise LLPError(
                 f"X goes up to {largest:.3g}, whose square is too large to compute with; "
-                "standardise the features, and look for slips among the largest"
+                "standardise the features, and look for errors among the largest"
             )
         if self.kernel == "rbf":
             self.gamma_ = kernel_gamma(self.gamma, X)
@@ -85,7 +85,7 @@ class Root(NamedTuple):
     Z: Array
     """``(N, R)``."""
     pivots: Array
-    """``(R,)``: the rows of the kernel matrix that the others follow from."""
+    """``(R,)``: the rows of the kernel matrix that determine the others."""
 
     def dual(self, weight: Array) -> Array:
         """Coefficients of the pivots' kernel functions, ``(R,)``, from weights ``(R,)``."""
@@ -102,7 +102,7 @@ def root(K: Array) -> Root:
     >>> Z.shape, bool(np.allclose(Z @ Z.T, K))
     ((3, 2), True)
     """
-    # scipy has no function for it but LAPACK's own. Pivots are counted from one.
+    # scipy has only LAPACK's own function for it, which counts pivots from one.
     lower, order, rank, _ = dpstrf(K, tol=1e-9 * float(K.diagonal().max()), lower=1)
     Z = np.zeros((len(K), rank))
     Z[order - 1] = np.tril(lower[:, :rank])
@@ -111,7 +111,7 @@ def root(K: Array) -> Root:
 
 def mean_kernel(X: Any, offsets: Array, gamma: float) -> Array:
     """Mean of the radial kernel over all pairs of rows of two bags, ``(B, B)``; rows by bag."""
-    # A block of whole bags at a time: the kernel of all rows would not fit in memory.
+    # One block of whole bags at a time: the kernel of all rows would not fit in memory.
     n, starts = np.diff(offsets), offsets[:-1]
     K = np.empty((len(n), len(n)))
     part_of = starts // max(1, BLOCK // X.shape[0])
@@ -137,19 +137,20 @@ def kernel_gamma(gamma: Any, X: Any) -> float:
 
 
 def fit_scale(f: Array, bags: Bags) -> float:
-    r"""The ``a > 0`` for which probabilities :math:`\sigma(a f)` explain the counts best.
+    r"""The ``a > 0`` for which the probabilities :math:`\sigma(a f)` explain the counts best.
 
     .. math:: \max_a\; \sum_b \log P(y_b \mid a f) + 2 \log \sigma(-a m),
               \qquad m = \frac1N \sum_i |f_i|
 
-    Platt's (1999) way from margins to probabilities, from counts in place of labels. His two
-    made-up instances on the wrong side keep ``a`` finite where ``f`` makes no mistake. There is no
-    offset, so the sign of ``f`` stays the prediction.
+    Platt's (1999) method to turn margins into probabilities, with counts instead of labels. His two
+    artificial instances on the wrong side keep ``a`` finite if ``f`` makes no mistake. There is no
+    offset, so the sign of ``f`` remains the prediction.
     """
     m = float(np.abs(f).mean())
     if m == 0:
         return 1.0
 
+    # In log(a m), which has no unit: the bounds then suit margins of any scale.
     def loss(log_am: float) -> float:
         am = float(np.exp(log_am))
         return -float(solve(am / m * f, bags)[0].sum()) - 2 * float(log_expit(-am))
@@ -188,39 +189,40 @@ def fit_plane(
 
     .. math:: \tfrac12 \|w\|^2 + \sum_j c_j\, \psi\bigl(h_j - s_j (z_j^\top w + b)\bigr)
 
-    The objective is convex and piecewise quadratic, so Newton's method with a line search ends
-    after a few steps, the fewer the nearer it starts. The intercept has no penalty. After
-    Chapelle, *Training a support vector machine in the primal*, Neural Computation (2007).
+    The objective is convex and piecewise quadratic, so Newton's method with a line search converges
+    in a few steps, and in fewer from a good start. The intercept has no penalty. After Chapelle,
+    *Training a support vector machine in the primal*, Neural Computation (2007).
 
     Args:
         Z: Rows ``(J, D)``.
         sign: ``s``, ``(J,)``, plus or minus one.
         level: ``h``, ``(J,)``.
         cost: ``c``, a number or ``(J,)``.
-        start: Where to begin; the zero function unless given.
+        start: Where to begin; by default the zero function.
 
     >>> plane = fit_plane(np.array([[-1.0], [1.0]]), np.array([-1.0, 1.0]), np.ones(2), 10.0)
     >>> plane(np.array([[-1.0], [0.0], [1.0]])).round(2) + 0.0
     array([-1.,  0.,  1.])
     """
-    # Our own solver because it is faster. One start of alter-∝SVM on the tables of
-    # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each from the last) took
-    # 0.04 to 0.18 s of CPU; on the same fits scikit-learn's SVC, which has no warm start, took 1.1
-    # to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC minimises
-    # the hinge without rounding, and there it is lower, by 2e-4 to 2e-2 of the objective.
+    # Our own solver, because it is faster. One start of alter-∝SVM on the tables of
+    # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting at the last)
+    # took 0.04 to 0.18 s of CPU; on the same fits scikit-learn's SVC, which has no warm start, took
+    # 1.1 to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC
+    # minimises the hinge without rounding, and its value of that is lower, by 2e-4 to 2e-2 of the
+    # objective.
     plane = None
     with np.errstate(all="ignore"), contextlib.suppress(LinAlgError, RuntimeError, ValueError):
         plane = _fit_plane(Z, sign, level, cost, start)
     if plane is None or not np.isfinite(plane(Z)).all():
         raise LLPError(
-            f"features go up to {np.abs(Z).max():.3g}, too far for the solver; standardise them, "
-            "with StandardScaler for example, and look for slips among the largest"
+            f"features go up to {np.abs(Z).max():.3g}, too large for the solver; standardise them, "
+            "with StandardScaler for example, and look for errors among the largest"
         )
     return plane
 
 
 def _fit_plane(Z: Array, sign: Array, level: Array, cost: Any, start: Plane | None) -> Plane:
-    if Z.shape[1] > len(Z):  # the best weights lie in the span of the rows
+    if Z.shape[1] > len(Z):  # the best weights are in the span of the rows: solve there
         q, r = np.linalg.qr(Z.T)
         inner = start and Plane(q.T @ start.weight, start.intercept)
         plane = _fit_plane(r.T, sign, level, cost, inner)
@@ -284,7 +286,7 @@ def _solve_positive(H: Array, right: Array) -> Array:
 
 
 def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) -> float:
-    """A step after which the objective's slope along the direction is gone, or nearly."""
+    """A step length at which the slope of the objective along the direction is nearly zero."""
     wd, dd = float(w @ d), float(d @ d)
 
     def slope(t: float) -> float:
@@ -296,6 +298,6 @@ def _step_length(w: Array, d: Array, u: Array, v: Array, c: Array, fall: float) 
         while slope(t) < 0:
             low, t = t, 2 * t
         t = float(brentq(slope, low, t, xtol=1e-300, maxiter=5000))  # the root may be tiny
-    while t > 0 and abs(slope(t / 2)) <= 0.1 * fall:  # where the objective is flat, stay near
+    while t > 0 and abs(slope(t / 2)) <= 0.1 * fall:  # if the objective is flat, stay close
         t /= 2
     return t

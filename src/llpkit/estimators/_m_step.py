@@ -1,4 +1,4 @@
-"""The M-step of EM: a classifier fitted to rows that belong to each class with some weight."""
+"""The M-step of EM: a classifier fitted to rows with a weight for each class."""
 
 import copy
 import warnings
@@ -21,7 +21,7 @@ from llpkit.estimators._bags_from_y import num_rows
 from llpkit.estimators.base import ENOUGH, Array, take_rows
 
 _NEGLIGIBLE = 1e-6
-"""Rows whose posterior of a class is below this are left out of it."""
+"""Rows whose posterior of a class is below this are left out of that class."""
 
 
 def last_step(estimator: Any) -> Any:
@@ -36,17 +36,17 @@ def may_interpolate(estimator: Any) -> bool:
 
 
 def climbs(estimator: Any) -> bool:
-    """Whether a fit maximises the likelihood of labels less a penalty, so that EM climbs."""
+    """Whether a fit maximises a penalised likelihood of labels, so that EM never descends."""
     return _is_linear(last_step(estimator)) and hasattr(estimator, "predict_proba")
 
 
 def _is_linear(estimator: Any) -> bool:
-    # LinearSVC and discriminant analysis have a base class from there too.
+    # LinearSVC and discriminant analysis also have a base class from that package.
     return _inherits_from("sklearn.linear_model", estimator)
 
 
 def _inherits_from(package: str, estimator: Any) -> bool:
-    """Whether a class of the package is among the bases: they have no public base in common."""
+    """Whether any base class is from the package; there is no common public base class."""
     return any(base.__module__.startswith(package) for base in type(estimator).__mro__)
 
 
@@ -58,7 +58,7 @@ class WeightedFits:
         X: The rows.
         num_classes: ``K``; the classifier sees the classes as ``0 … K - 1``.
         folds: The fold of every row, ``(N,)``: scores are then those of fits to the other folds.
-        random: Seeds what the classifier leaves open.
+        random: Seeds the random states that the classifier leaves open.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class WeightedFits:
         self.models: dict[int, Any] = {}
 
     def fit(self, phi: Array, rows: Array | None = None, model: Any = None) -> Any:
-        """Fit the classifier to posteriors ``(N,)`` or ``(N, K)``, on these rows alone."""
+        """Fit the classifier to posteriors ``(N,)`` or ``(N, K)``, on these rows only."""
         rows = np.arange(len(phi)) if rows is None else rows
         weights = [1 - phi[rows], phi[rows]] if phi.ndim == 1 else list(phi[rows].T)
         kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]
         present = [k for k, some in enumerate(kept) if len(some)]
         if len(present) < 2:
             raise LLPError(
-                f"the counts leave class {present[0]} only, for every one of {len(rows)} rows; "
-                "give bags with rows of two classes or more"
+                f"the counts leave only class {present[0]} for all {len(rows)} rows; give bags "
+                "with rows of two classes or more"
             )
         # Every row once per class that it may belong to, with the posterior as its weight.
         labels = np.repeat(np.arange(len(kept)), [len(some) for some in kept])
@@ -107,13 +107,13 @@ class WeightedFits:
             order = np.argsort(chosen)
             chosen, labels, weighting = chosen[order], labels[order], {}
         part = take_rows(self.X, rows[chosen])
-        # Routing is switched off within, so that a pipeline takes the weights by its step's name.
+        # Without metadata routing, a pipeline takes the weights by the name of its step.
         with sklearn.config_context(enable_metadata_routing=False):
             model.fit(part, labels, **weighting)
         return model
 
     def scores(self, phi: Array, floor: float) -> tuple[Array, Any]:
-        """Fit, and score all rows. The model comes too, or None if there are folds."""
+        """Fit and score all rows; also returns the model, or None if there are folds."""
         with _no_convergence_warning(self.warm):
             if self.folds is None:
                 model = self._refit(0, phi, None)
@@ -128,7 +128,7 @@ class WeightedFits:
             return score, None
 
     def _refit(self, fold: int, phi: Array, rows: Array | None) -> Any:
-        """A fit that starts at the last one on the same rows, if the classifier can."""
+        """A fit that continues from the last one on the same rows, if the classifier can."""
         model = self.fit(phi, rows, self.models.get(fold))
         if self.warm:
             self.models[fold] = model
@@ -138,8 +138,9 @@ class WeightedFits:
 def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     """Scores of rows: ``(N,)``, positive for the second class, or ``(N, K)``.
 
-    If the classifier has probabilities they are logits, ``floor`` away from zero and one;
-    otherwise its decision values. A class that it has not seen gets the lowest score.
+    If the classifier has probabilities, the scores are their logits, with probabilities kept
+    ``floor`` away from zero and one; otherwise they are its decision values. A class that it has
+    not seen gets the lowest score.
     """
     scores = _class_scores(model, X, num_classes, floor)
     if not np.isfinite(scores).all():
@@ -170,13 +171,13 @@ def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
 def rounded(X: Any, bins: int) -> Any:
     """``X`` with each column of numbers rounded to the nearest of its quantiles.
 
-    Histogram boosting bins the columns anyway, but it computes weighted quantiles in every fit,
-    which costs several times as much as the trees. With no more values than bins it takes the
+    Histogram boosting bins the columns anyway, but computes weighted quantiles in every fit, which
+    costs several times as much as the trees. If there are no more values than bins, it uses the
     midpoints, so a fit to rounded rows has the same thresholds and works for any rows.
     """
     frame = hasattr(X, "iloc")
     if X.shape[0] > ENOUGH or not (frame or isinstance(X, np.ndarray)):
-        return X  # of more rows it takes a sample, and no weights
+        return X  # with more rows it bins a sample, without weights
     copied = X.copy()
     for j in range(X.shape[1]):
         column = X.iloc[:, j].to_numpy() if frame else X[:, j]
@@ -209,7 +210,7 @@ def seeded(estimator: Any, random: np.random.RandomState) -> Any:
 
 
 def _without_early_stopping(estimator: Any) -> Any:
-    """Rows held out for early stopping would have copies among the training rows."""
+    """Turn off early stopping: its held-out rows would have copies among the training rows."""
     last = last_step(estimator)
     value = last.get_params(deep=False).get("early_stopping")
     if value == "auto":
@@ -231,7 +232,7 @@ def _continues(estimator: Any) -> bool:
 
 
 def _weight_name(estimator: Any) -> str:
-    """The name by which ``fit`` takes the weights of a pipeline's last step."""
+    """The name of the argument of ``fit`` for the weights of a pipeline's last step."""
     if not isinstance(estimator, Pipeline):
         return "sample_weight"
     name, step = estimator.steps[-1]
@@ -240,7 +241,7 @@ def _weight_name(estimator: Any) -> str:
 
 @contextmanager
 def _no_convergence_warning(warm: bool) -> Iterator[None]:
-    """An M-step from which the next one continues need not converge."""
+    """Ignore convergence warnings of warm starts: the next M-step continues from there."""
     with warnings.catch_warnings():
         if warm:
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,9 +1,9 @@
-"""Checks of an estimator from a file, so that to use it can neither crash nor hang.
+"""Checks of an estimator from a file, so that using it can neither crash nor hang.
 
-skops makes sure that loading runs no code of the file, not that what it loads is sound: the
-compiled parts of scikit-learn follow child indices of trees, and read support vectors, without
-looking at bounds. Here these are checked, and types whose compiled parts are not known to be
-harmless are refused unless the user trusts them.
+skops makes sure that loading runs no code from the file, but not that the result is valid: the
+compiled parts of scikit-learn follow the child indices of trees, and read support vectors, without
+checking bounds. Here these are checked, and types whose compiled parts are not known to be harmless
+are refused unless the user trusts them.
 """
 
 import functools
@@ -29,8 +29,8 @@ from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 from llpkit.estimators.base import Array
 from llpkit.estimators.registry import ESTIMATORS
 
-# Their predictions are NumPy's, or are checked below. Others (neighbours, clusters, processes) have
-# compiled parts that rely on what fit left behind.
+# These predict with NumPy only, or are checked below. Others (neighbours, clusters, processes) have
+# compiled parts that trust their fitted attributes.
 _KNOWN_MODULES = {
     "llpkit",
     "sklearn.calibration",
@@ -63,7 +63,7 @@ _SUPPORT_VECTORS = (SVC, NuSVC, SVR, NuSVR, OneClassSVM)
 
 @functools.cache
 def _compiled() -> tuple[Any, Any, Any]:
-    """The types of a decision tree's and of boosting's trees, and of the latter's nodes.
+    """The types of the trees of decision trees and of boosting, and of the latter's nodes.
 
     scikit-learn has no public names for them, so they are taken from two small fits.
     """
@@ -75,20 +75,20 @@ def _compiled() -> tuple[Any, Any, Any]:
 
 
 class Unsound(ValueError):
-    """A part of an estimator that no fit would leave behind."""
+    """A part of an estimator that no fit could have produced."""
 
 
 def name_of(kind: type) -> str:
-    """A type by the name that ``trusted`` takes."""
+    """The name of a type as used in ``trusted``."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def strange_estimators(
     part: Any, trusted: Collection[str], *, bound_jobs: bool = False
 ) -> list[str]:
-    """Check all parts of an estimator; the names of types in it that have to be trusted.
+    """Check all parts of an estimator; returns the names of types that have to be trusted.
 
-    ``bound_jobs`` lets no part use more processes than there are cores.
+    ``bound_jobs`` limits the processes of every part to the number of cores.
     """
     strange: set[str] = set()
     _Walk(trusted, strange, bound_jobs).count(part)
@@ -99,19 +99,19 @@ class _Walk:
     def __init__(self, trusted: Collection[str], strange: set[str], bound_jobs: bool) -> None:
         self.trusted, self.strange, self.bound_jobs = trusted, strange, bound_jobs
         self.counts: dict[int, int | None] = {}
-        self.kept: list[Any] = []  # so that no id is given twice
+        self.kept: list[Any] = []  # keeps parts alive, so that no id is used twice
 
     def count(self, part: Any) -> int:
-        """How many estimators a prediction may call; one in two places counts twice.
+        """Number of estimators that a prediction may call; one in two places counts twice.
 
-        Estimators that hold each other, or each the next one several times, would never end.
+        Estimators that contain each other, or each the next one several times, would never finish.
         """
         if id(part) in self.counts:
             found = self.counts[id(part)]
             if found is None:
                 raise Unsound("it holds itself")
             return found
-        self.counts[id(part)] = None
+        self.counts[id(part)] = None  # marks a part that is still being counted
         self.kept.append(part)
         total = int(isinstance(part, BaseEstimator)) + sum(map(self.count, self._inside(part)))
         if total > _MOST_PARTS:
@@ -179,7 +179,7 @@ def _known(kind: type) -> bool:
 
 
 def _width(estimator: Any) -> int:
-    """The number of features, which the estimator itself checks that a table has."""
+    """The number of features, which the estimator itself compares with that of a table."""
     width = vars(estimator).get("n_features_in_")
     if not isinstance(width, Integral) or width < 1:
         raise Unsound(f"{type(estimator).__name__} has {width!r} features")
@@ -188,7 +188,7 @@ def _width(estimator: Any) -> int:
 
 def _check_tree(tree: Any, width: int) -> None:
     if not isinstance(tree, _compiled()[0]) or not 1 <= tree.node_count <= tree.capacity:
-        raise Unsound("a tree without nodes")  # to read more than there are would crash
+        raise Unsound("a tree without nodes")  # reading beyond its capacity would crash
     if tree.n_features != width:
         raise Unsound(f"a tree of {tree.n_features} features among {width}")
     left, right = tree.children_left, tree.children_right
@@ -203,10 +203,10 @@ def _check_tree(tree: Any, width: int) -> None:
 def _check_nodes(
     left: Array, right: Array, inner: Array, feature: Array, threshold: Array, width: int
 ) -> None:
-    """Every node but the first is the child of one other, and splits by a feature that is there."""
+    """Check that nodes form a tree, and that they split by existing features."""
     children = np.concatenate([left[inner], right[inner]]).astype(np.int64)
     parents = np.tile(np.flatnonzero(inner), 2)
-    # A child that stands behind its parent closes no circle.
+    # If every child comes after its parent, there are no cycles.
     if (children <= parents).any() or (np.sort(children) != np.arange(1, len(left))).any():
         raise Unsound("nodes that make no tree")
     if ((feature[inner] < 0) | (feature[inner] >= width)).any():
@@ -228,7 +228,7 @@ def _check_stages(boosting: Any) -> None:
 def _check_histograms(boosting: Any, predictors: Any) -> None:
     width, (_, kind, dtype) = _width(boosting), _compiled()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names that columns have
+        warnings.simplefilter("ignore")  # about missing column names
         row = boosting._preprocess_X(np.full((1, width), np.nan), reset=False)
     if np.shape(row) != (1, width):
         raise Unsound("columns that its trees do not see")
@@ -252,7 +252,7 @@ def _check_histograms(boosting: Any, predictors: Any) -> None:
 
 
 def _is_plain(machine: Any) -> bool:
-    """Whether a support vector machine is a classifier of dense rows by a kernel of its own."""
+    """Whether a support vector machine is a classifier of dense rows with a built-in kernel."""
     known = isinstance(machine, SVC | NuSVC) and machine.kernel in (
         "linear",
         "poly",
@@ -263,7 +263,7 @@ def _is_plain(machine: Any) -> bool:
 
 
 def _check_support(machine: Any) -> None:
-    """The arrays of a support vector machine fit each other."""
+    """Check that the arrays of a support vector machine fit each other."""
     kept, width = machine._n_support, _width(machine)
     classes, number = len(kept), int(kept.sum())
     pairs = classes * (classes - 1) // 2

@@ -14,9 +14,9 @@ from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, 
 from llpkit.estimators.base import Array
 
 FIRST, GROWTH = 1e-5, 1.5
-"""Annealing: C rises by half at a time, from a hundred-thousandth."""
+"""Annealing: C starts at this fraction of its value, and grows by this factor."""
 ENOUGH = 1e-4
-"""A round that lowers the objective by less than this share is the last at its C."""
+"""The alternation at one C stops when a round lowers the objective by less than this share."""
 
 
 class AlterSVMClassifier(MarginClassifier):
@@ -35,16 +35,16 @@ class AlterSVMClassifier(MarginClassifier):
     Yu, Liu, Kumar, Jebara, Chang, *∝SVM for learning with label proportions*, ICML (2013). The
     hinge is rounded over a width of 0.01. Random labels have the counts of the bags, and every
     second start takes the opposite of those before it.
-    Probabilities come from a factor on the margin, ``scale_``, chosen on the likelihood of the
-    training bags; it does not change what is predicted.
+    Probabilities come from a factor on the margin, ``scale_``, chosen by the likelihood of the
+    training bags; it does not change predicted labels.
 
-    Binary; exact counts or intervals, in which the last term is the distance from the interval.
-    With the radial kernel the memory grows with the square of the rows.
+    Binary; exact counts or intervals, for which the last term is the distance from the interval.
+    With the radial kernel, memory grows with the square of the number of rows.
 
     Args:
         C: Weight of the hinges against the ridge.
-        C_p: Weight of the proportions. The labels have exactly the counts where it is infinite;
-            make it finite, for example 1 to 100, where the counts may be wrong.
+        C_p: Weight of the proportions. If infinite, the labels have exactly the known counts; make
+            it finite, for example 1 to 100, if the counts may be wrong.
         kernel: ``"linear"`` or ``"rbf"``.
         gamma: Of :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or ``"auto"``, as in
             :class:`sklearn.svm.SVC`.
@@ -55,9 +55,9 @@ class AlterSVMClassifier(MarginClassifier):
         coef_: Weights ``(1, D)`` of the logit, with the linear kernel.
         dual_coef_: ``(1, S)``, with the radial kernel: of ``support_vectors_`` ``(S, D)``.
         intercept_: ``(1,)``.
-        scale_: What the margin was multiplied with to give the logit.
+        scale_: The factor from the margin to the logit.
         objective_path_: The objective after every step of the best start, ``(T,)``.
-        path_C_: The C of each of these steps, ``(T,)``; the objective falls while C stays.
+        path_C_: The C of each of these steps, ``(T,)``; for the same C the objective never rises.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [3.0], [0.5], [2.5], [2.0], [0.5]])
@@ -108,7 +108,7 @@ class AlterSVMClassifier(MarginClassifier):
 
 
 class _Known(NamedTuple):
-    """The bags as the label step wants them, for rows ordered by bag."""
+    """The bags in the form that the label step needs, for rows ordered by bag."""
 
     bag: Array
     """The bag of every row, ``(N,)``."""
@@ -135,11 +135,10 @@ class _Known(NamedTuple):
 
     def labels(self, f: Array, C: float, C_p: float) -> Array:
         """The best labels ``(N,)``, plus or minus one, for the function's values ``(N,)``."""
-        order = np.lexsort((-f, self.bag))  # stays by bag, the largest first
+        order = np.lexsort((-f, self.bag))  # by bag, the largest first
         rank = np.arange(len(f)) - self.offsets[self.bag]
-        # Calling the row of this rank positive changes the count's distance from the known one by
-        # -1, 0 or 1. The gain falls and the price rises with the rank, so the rows can be decided
-        # one by one.
+        # Making the row of this rank positive changes the distance to the known count by -1, 0 or
+        # 1. The gain falls and the price rises with the rank, so every row can be decided alone.
         price = C_p / np.diff(self.offsets)[self.bag]
         due, over = rank < self.low[self.bag], rank >= self.high[self.bag]
         price = np.where(due, -price, np.where(over, price, 0.0))
@@ -156,7 +155,7 @@ class _Known(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one start led to."""
+    """The result of one start."""
 
     plane: Plane
     path: Array
@@ -166,7 +165,7 @@ class Run(NamedTuple):
 def random_labels(known: _Known, number: int, source: Any) -> Iterator[Array]:
     """Random labels with the counts of the bags; every second time, the opposite of the last.
 
-    Random labels lean to the side of the bags' means, which may be the wrong one.
+    Random labels favour one side by chance, which may be the wrong one.
     """
     s = known.labels(source.uniform(size=len(known.bag)), 0.0, np.inf)
     yield s
@@ -176,7 +175,7 @@ def random_labels(known: _Known, number: int, source: Any) -> Iterator[Array]:
 
 
 def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
-    """Fit the function to the labels, then the labels to it, until neither moves, as C rises."""
+    """Fit the function to the labels and the labels to it until neither changes, as C rises."""
     plane: Plane | None = None
     path: list[float] = []
     Cs: list[float] = []
@@ -202,7 +201,7 @@ def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
 
 
 def objective(plane: Plane, f: Array, s: Array, C: float, C_p: float, known: _Known) -> float:
-    """What the two steps minimise."""
+    """The objective that both steps minimise."""
     error = known.error(s)
-    penalty = C_p * error if error > 0 else 0.0  # of an infinite weight too
+    penalty = C_p * error if error > 0 else 0.0  # inf * 0 would be NaN
     return float(plane.weight @ plane.weight / 2 + C * hinge(1 - s * f).sum() + penalty)

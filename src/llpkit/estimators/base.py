@@ -1,4 +1,4 @@
-"""What all estimators share: ``fit(X, y, groups)``, answers from logits, checks of parameters."""
+"""Shared by all estimators: ``fit(X, y, groups)``, predictions from logits, checks."""
 
 import warnings
 from abc import abstractmethod
@@ -20,23 +20,23 @@ from llpkit.likelihood import log_prob_and_posterior
 Array = NDArray[Any]
 
 ENOUGH = 200_000
-"""A model of few parameters learns nothing new from more rows than this."""
+"""A model with few parameters gains nothing from more rows than this."""
 
 
 class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A classifier of rows that learns from the counts of bags.
+    r"""A per-row classifier that learns from the counts of bags.
 
     ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` what is known
-    of that bag: the number of its positives, ``(N,)``, the same in all rows of a bag; the counts of
-    its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence` with one entry per row, or one
-    per bag in the order of the sorted ids, as ``np.unique(groups)`` gives them. The classes are
+    about that bag: the number of its positives, ``(N,)``, the same in all rows of a bag; the counts
+    of its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence` with one entry per row, or one
+    per bag in the order of the sorted ids, as from ``np.unique(groups)``. The classes are
     ``0 … K - 1``.
 
-    Without ``groups`` every row is a bag of its own and ``y`` is its label, of any type, as with
-    any other classifier.
+    Without ``groups`` every row is its own bag and ``y`` is its label, of any type, as with any
+    other classifier.
 
-    A subclass defines :meth:`_fit_bags` and :meth:`_logits`. With metadata routing enabled,
-    ``groups`` is requested by ``fit`` and ``score``, so pipelines and searches hand it on.
+    A subclass defines :meth:`_fit_bags` and :meth:`_logits`. With metadata routing enabled, ``fit``
+    and ``score`` request ``groups``, so pipelines and searches pass it on.
 
     Attributes:
         classes_: The labels, ``(K,)``. Binary counts are those of ``classes_[1]``.
@@ -44,22 +44,22 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012
-    # A pipeline's score always names sample_weight, so its last step must have heard of it.
+    # A pipeline's score always mentions sample_weight, so its last step must declare it.
     __metadata_request__score = {"groups": True, "sample_weight": None}  # noqa: RUF012
 
     _multiclass = True
     """Whether :meth:`_fit_bags` takes more than two classes."""
     _sparse = False
-    """Whether ``X`` may be a sparse matrix; it comes as CSR."""
+    """Whether ``X`` may be a sparse matrix; it is converted to CSR."""
 
     classes_: Array
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
-        """Fit to what is known of the bags.
+        """Fit to the counts of bags.
 
         Args:
             X: Features ``(N, D)``.
-            y: What is known of each row's bag; without ``groups``, each row's label.
+            y: What is known about each row's bag; without ``groups``, each row's label.
             groups: The bag of every row, ``(N,)``.
         """
         X = self._checked(X, reset=True)
@@ -68,7 +68,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        """Learn. ``X`` is in the user's order; ``X[bags.rows]`` is in that of the bags."""
+        """Fit. ``X`` is in the user's order; ``X[bags.rows]`` is in the order of the bags."""
 
     @abstractmethod
     def _logits(self, X: Any) -> Array:
@@ -90,15 +90,15 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return chosen
 
     def posterior(self, X: Any, y: Any, groups: Any = None) -> Array:
-        """Probability of every class given also what is known of the row's bag, ``(N, K)``."""
+        """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
         phi = self._solve(X, y, groups)[1]
         return np.stack([1 - phi, phi], 1) if phi.ndim == 1 else phi
 
     def score(self, X: Any, y: Any, groups: Any = None) -> float:
-        """Mean log-likelihood of the bags' counts: the greater, the better.
+        """Mean log-likelihood of the bags' counts; higher is better.
 
-        Without ``groups`` this is the mean log-likelihood of the labels. It is not the accuracy:
-        where only counts are known, no accuracy is.
+        Without ``groups`` it is the mean log-likelihood of the labels. It is not the accuracy,
+        which cannot be known from counts alone.
         """
         return float(self._solve(X, y, groups)[0].mean())
 
@@ -165,7 +165,7 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     if bags.num_instances <= ENOUGH:
         return bags
     order = random.permutation(len(bags))
-    # One bag at least, however large it is.
+    # At least one bag, however large it is.
     inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
     inside[0] = True
     return bags[np.sort(order[inside])]
@@ -198,8 +198,7 @@ def bag_sums(X: Any, bags: Bags) -> Array:
     array([[2.],
            [5.]])
     """
-    # An indicator matrix (B, N) that has the bags' offsets as its own: one product, and X may be
-    # sparse.
+    # The bags' rows and offsets are a CSR indicator matrix (B, N): one product, also for sparse X.
     ones = np.ones(bags.num_instances, X.dtype)
     shape = (len(bags), bags.num_rows)
     total = sparse.csr_array((ones, bags.rows.numpy(), bags.offsets.numpy()), shape=shape) @ X

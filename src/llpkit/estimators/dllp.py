@@ -33,8 +33,8 @@ class DLLPClassifier(BaseLLP):
 
     Ardehaly, Culotta, *Co-training for demographic classification using deep learning from label
     proportions* (2017), here fitted in float64 by L-BFGS on all bags. With bags of one and no
-    hidden layer it is logistic regression. It fits only the mean of a bag, so a bag of confident
-    predictions looks the same as one of uncertain ones, and its probabilities are often too near
+    hidden layer it is logistic regression. It fits only the mean of a bag, so confident and
+    uncertain predictions with the same mean look alike, and its probabilities are often too close
     to the mean. In small bags the exact likelihood of ``LLPLogisticRegression`` gets more out of
     the counts.
 
@@ -46,9 +46,9 @@ class DLLPClassifier(BaseLLP):
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        approximation: Of ``score`` and ``posterior``. ``None``: exact. ``"sinkhorn"``, for many
-            classes in bags too large for that: an upper bound.
-        random_state: Seed, generator or ``None``, for the first weights of hidden layers.
+        approximation: For ``score`` and ``posterior``. ``None`` is exact; ``"sinkhorn"`` is an
+            upper bound, for many classes in bags too large for the exact likelihood.
+        random_state: Seed, generator or ``None``, for the initial weights of hidden layers.
 
     Attributes:
         coefs_: The weights of each layer, ``(inputs, outputs)``.
@@ -96,7 +96,7 @@ class DLLPClassifier(BaseLLP):
         widths = [X.shape[1], *hidden, bags.num_classes or 1]
         shapes = list(pairwise(widths))
         source = check_random_state(self.random_state)
-        # A linear model may start at zero; the units of a hidden layer would stay alike.
+        # A linear model may start at zero; hidden units would then all stay the same.
         start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
         layers = [(w, np.zeros(w.shape[1])) for w in start]
         objective = _Objective(X, bags, shapes, C)

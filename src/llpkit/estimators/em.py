@@ -1,4 +1,4 @@
-"""EM around any classifier: the E-step by the engine, the M-step a weighted fit."""
+"""EM around any classifier: the engine does the E-step, and a weighted fit is the M-step."""
 
 import warnings
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from llpkit.estimators.logistic import Scale, calibrate
 _WARMING = 1.5
 """Factor on the inverse temperature after every annealed E-step."""
 _TINY = 1e-12
-"""Distance that probabilities which are not rescaled keep from zero and one."""
+"""Least distance of probabilities from zero and one, if they are not rescaled."""
 
 
 class LLPClassifier(BaseLLP):
@@ -34,9 +34,9 @@ class LLPClassifier(BaseLLP):
     The E-step computes the posterior :math:`\varphi_i` of every label given its bag's count; the
     M-step fits the classifier with every row once per class, weighted by that class's posterior.
     EM stops when two iterations have raised the mean log-likelihood of the bags by less than
-    ``tol``, and the iteration with the highest is kept. A linear model of probabilities climbs in
-    every M-step (the likelihood minus its penalty), so there EM stops when two iterations have
-    changed it by less, and the last is kept: with logistic regression, the optimum of
+    ``tol``, and the iteration with the highest is kept. With a linear model of probabilities, every
+    M-step raises the penalised likelihood; there EM stops when two iterations have changed it by
+    less than ``tol``, and the last is kept: with logistic regression, this is the optimum of
     :class:`LLPLogisticRegression`.
 
     A classifier that can memorise its training rows repeats in every E-step what it learned in the
@@ -49,14 +49,15 @@ class LLPClassifier(BaseLLP):
     labels are cheaper in front: ``make_pipeline(StandardScaler(), LLPClassifier(...))``.
 
     Args:
-        estimator: The classifier; ``HistGradientBoostingClassifier(early_stopping=False)`` unless
-            given. Leave early stopping off: copies of a row would be on both sides of its split.
+        estimator: The classifier; by default ``HistGradientBoostingClassifier(
+            early_stopping=False)``. Leave early stopping off: copies of a row would be on both
+            sides of its split.
         start: Posteriors of the first M-step: those of an additive model of the columns of ``X``,
             fitted to the likelihood (``"additive"``), or the bags' proportions
             (``"proportion"``, also if ``X`` has no columns).
         n_init: Runs of EM; all but the first start at random, and the one with the highest
             likelihood is kept.
-        max_iter: The most iterations of a run.
+        max_iter: Most iterations of a run.
         tol: Stop when two iterations raise the mean log-likelihood per bag by less; ``None`` is
             1e-4 for linear models of probabilities, whose iterations are cheap and not random, and
             5e-3 for all others.
@@ -65,8 +66,8 @@ class LLPClassifier(BaseLLP):
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
             at least two bags per fold.
         n_folds: Number of folds for that; bags stay whole.
-        approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
-            large for that: an upper bound.
+        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
+            classes in bags too large for the exact one.
         random_state: For folds, restarts and random states that the classifier leaves as None.
 
     Attributes:
@@ -74,7 +75,7 @@ class LLPClassifier(BaseLLP):
         log_likelihoods_: Mean log-likelihood per bag in each iteration of the run that is kept.
         n_iter_: Number of those iterations.
         converged_: Whether EM stopped by ``tol``.
-        out_of_fold_: Whether ``log_likelihoods_`` are by fits that had not seen the bag.
+        out_of_fold_: Whether ``log_likelihoods_`` come from fits that had not seen the bag.
         classes_: The labels.
 
     Reference: Baručić and Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
@@ -136,7 +137,7 @@ class LLPClassifier(BaseLLP):
             return
 
         wanted = self.out_of_fold
-        if wanted == "auto":  # with fewer bags, too few are left to fit to
+        if wanted == "auto":  # with fewer bags, too few would remain for fitting
             wanted = may_interpolate(base) and len(bags) >= 2 * self.n_folds
         folds = None
         if wanted and len(bags) > 1:
@@ -156,7 +157,7 @@ class LLPClassifier(BaseLLP):
             fits = WeightedFits(base, X, classes, folds, random)
             runs.append(self._run(fits, bags, first, floor, scaled, random))
         best = max(runs, key=lambda run: run.log_likelihood)
-        if best.model is None:  # the fits were out of fold; this one sees all rows
+        if best.model is None:  # the fits were out of fold: fit once more, to all rows
             best.model = fits.fit(best.phi)
         self._keep(best, floor)
         if not best.converged:
@@ -233,11 +234,11 @@ class LLPClassifier(BaseLLP):
             return self.estimator
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        # The rows of a weighted fit come in copies, so rows held out of them would not be unseen.
+        # A weighted fit has copies of every row, so held-out rows would not be unseen.
         return HistGradientBoostingClassifier(early_stopping=False)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
-        # The classifier itself checks X; here rows are only taken from it.
+        # The classifier itself checks X; here only rows are selected.
         if not hasattr(X, "shape"):
             try:
                 X = np.asarray(X)

@@ -22,12 +22,12 @@ class InvCalClassifier(MarginClassifier):
     :math:`\varepsilon` around the proportion. The halves keep the logits of 0 and 1 finite.
 
     Rüping, *SVM classifier estimation from group probabilities*, ICML (2010). It needs bags whose
-    proportions differ, and takes the function of a mean for the mean of the function. The logits
-    of a mean are those of single instances on too small a scale; here a factor, ``scale_``, chosen
-    on the likelihood of the training bags, makes up for it, and does not change what is predicted.
+    proportions differ, and uses the function of a mean instead of the mean of the function. The
+    scale of the resulting logits is too small for single instances; here a factor, ``scale_``,
+    chosen by the likelihood of the training bags, corrects it without changing predicted labels.
 
-    Binary, exact counts; ``X`` may be sparse. With the radial kernel the time grows with the square
-    of the rows, the memory with the square of the bags.
+    Binary, exact counts; ``X`` may be sparse. With the radial kernel, time grows with the square of
+    the number of rows, and memory with the square of the number of bags.
 
     Args:
         C: Weight of the bags against the ridge.
@@ -40,7 +40,7 @@ class InvCalClassifier(MarginClassifier):
         coef_: Weights ``(1, D)`` of the logit, with the linear kernel.
         dual_coef_: ``(1, S)``, with the radial kernel: of ``support_vectors_`` ``(S, D)``.
         intercept_: ``(1,)``.
-        scale_: What the margin was multiplied with to give the logit.
+        scale_: The factor from the margin to the logit.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [1.0], [1.0], [2.0], [2.0], [3.0]])
@@ -83,8 +83,7 @@ class InvCalClassifier(MarginClassifier):
         ordered, offsets = X[bags.rows.numpy()], bags.offsets.numpy()
         basis = root(mean_kernel(ordered, offsets, self.gamma_))
         plane = fit_plane(np.concatenate([basis.Z, basis.Z]), sign, level, C)
-        # The function of a bag is the mean over its rows, so each row has its share of the
-        # coefficient.
+        # The function of a bag is the mean over its rows, so its coefficient is divided among them.
         of_bag = np.zeros(len(n))
         of_bag[basis.pivots] = basis.dual(plane.weight)
         of_row = (of_bag / n)[bags.bag_index.numpy()]

@@ -1,4 +1,4 @@
-"""Logistic regression by the exact likelihood of counts, and the calibration of other scores."""
+"""Logistic regression with the exact likelihood of counts, and calibration of other scores."""
 
 import warnings
 from collections.abc import Callable
@@ -30,16 +30,16 @@ class LLPLogisticRegression(BaseLLP):
     by L-BFGS in float64. The gradient is :math:`X^\top (p - \varphi)`; the engine returns the
     posteriors :math:`\varphi` with the likelihood. With bags of one this is scikit-learn's
     ``LogisticRegression``. The problem is not convex; if all bags have the same proportion, the
-    start is a saddle point and a small random step leads away from it.
+    start is a saddle point, and a small random step leaves it.
 
     Args:
         C: Inverse strength of the penalty on the weights; the intercept has none.
         fit_intercept: Whether there is an intercept.
         tol: Stop when no entry of the gradient, per instance, is larger.
-        max_iter: The most L-BFGS iterations.
+        max_iter: Most L-BFGS iterations.
         warm_start: Begin at the last solution.
-        approximation: ``None``: the exact likelihood. ``"sinkhorn"``, for many classes in bags too
-            large for that: an upper bound.
+        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
+            classes in bags too large for the exact one.
         random_state: For the step from a saddle point.
 
     Attributes:
@@ -107,7 +107,7 @@ class LLPLogisticRegression(BaseLLP):
 
 
 class Optimum(NamedTuple):
-    """A solution; ``weights`` has a row per feature, then the intercepts; a column per logit."""
+    """A solution; ``weights`` has a row per feature and one of intercepts; a column per logit."""
 
     weights: Array
     n_iter: int
@@ -138,8 +138,8 @@ def fit_logistic(
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
 
-    ``X`` is float64, dense or CSR, in row order. The start is all zeros, with an intercept at the
-    overall proportion where that is known.
+    ``X`` is float64, dense or CSR, in row order. The start is all zeros, with the intercept at the
+    overall proportion if that is known.
     """
     width = bags.num_classes or 1
     transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
@@ -160,7 +160,7 @@ def fit_logistic(
         start = np.zeros((X.shape[1] + 1, width))
         if fit_intercept and bags.evidence.is_exact:
             start[-1] = _overall(bags)
-        # If all proportions are equal the start is a saddle point: step away from it at random, in
+        # If all proportions are equal, the start is a saddle point: leave it by a random step, on
         # the scale of the features.
         if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
@@ -181,12 +181,12 @@ class Scale(NamedTuple):
 
 
 def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
-    """The scale that makes scores likely logits: Platt's, by the exact likelihood of the counts.
+    """Platt scaling of scores to logits, by the exact likelihood of the counts.
 
-    Scores are ``(N,)`` of two classes or ``(N, K)`` of more, in row order. A weak penalty keeps the
-    slope finite where the scores explain all counts.
+    Scores are ``(N,)`` for two classes or ``(N, K)`` for more, in row order. A weak penalty keeps
+    the slope finite if the scores explain all counts.
     """
-    # L-BFGS works on standardised scores; the scale is turned back at the end.
+    # L-BFGS works on standardised scores; the scale is converted back at the end.
     spread = float(score.std()) or 1.0
     middle = score.mean(0)
     unit = (score - middle) / spread
@@ -205,7 +205,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     start[1:] = middle if bags.num_classes else 0.0
     if bags.num_classes is None and bags.evidence.is_exact:
         start[1] = _overall(bags)
-    # A negative slope would turn what the classifier learnt into its opposite.
+    # A negative slope would reverse what the classifier learned.
     bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)
     slope, *shift = lbfgs(objective, start, 1e-6, 200, bounds).weights
     bias = np.asarray(shift if bags.num_classes else shift[0]) - slope / spread * middle
@@ -240,7 +240,7 @@ def lbfgs(
     max_iter: int,
     bounds: Any = None,
 ) -> Optimum:
-    """Minimise a function that returns its value and gradient; ``weights`` are shaped as start."""
+    """Minimise a function that returns value and gradient; ``weights`` have the start's shape."""
     found = minimize(
         objective,
         start.ravel(),

@@ -1,4 +1,4 @@
-"""Mean map: logistic regression whose class sums are estimated from the means of bags."""
+"""Mean map: logistic regression with class sums that are estimated from the means of bags."""
 
 from typing import Any, Literal
 
@@ -36,11 +36,11 @@ class MeanMapClassifier(BaseLLP):
     :math:`\mu_k`.
 
     Quadrianto, Smola, Caetano, Le, *Estimating labels from label proportions*, JMLR (2009). It
-    holds where the rows of a class are alike in all bags, and needs bags whose proportions differ.
-    With bags of one it is logistic regression.
+    assumes that the rows of a class are distributed alike in all bags, and needs bags whose
+    proportions differ. With bags of one it is logistic regression.
 
-    With ``laplacian`` the class means may differ from bag to bag, the less the closer the means of
-    the bags are (Patrini, Nock, Rivera, Caetano, *(Almost) no label no cry*, NeurIPS 2014: LMM):
+    With ``laplacian`` the class means may differ between bags, but less if the means of the bags
+    are close (Patrini, Nock, Rivera, Caetano, *(Almost) no label no cry*, NeurIPS 2014: LMM):
 
     .. math:: \min_\beta\; \sum_b \frac{n_b}{\bar n}
               \Bigl\|m_b - \sum_k \pi_{bk} \beta_{bk}\Bigr\|^2
@@ -59,8 +59,8 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: Number of nearest bags that a bag is tied to, with ``laplacian``.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
-        approximation: Of ``score`` and ``posterior``. ``None``: exact. ``"sinkhorn"``, for many
-            classes in bags too large for that: an upper bound.
+        approximation: For ``score`` and ``posterior``. ``None`` is exact; ``"sinkhorn"`` is an
+            upper bound, for many classes in bags too large for the exact likelihood.
 
     Attributes:
         coef_: Weights of the logit ``(1, D)``, or ``(K, D)`` of the logits.
@@ -179,8 +179,8 @@ def tied_sums(
         for i, a in enumerate(weighted)
     ]
     matrix = sparse.block_array(blocks, format="csr")
-    # Conjugate gradients, because a factorisation of the graph fills up: on random data with 3,000
-    # bags and 30 features, splu took 9 s and this 0.3 s.
+    # Conjugate gradients, because a factorisation of the graph has much fill-in: on random data
+    # with 3,000 bags and 30 features, splu took 9 s and this 0.3 s.
     inverse = sparse.diags_array(1 / matrix.diagonal())
     beta = np.empty((len(pi), *means.shape))  # (K, B, D)
     for d, column in enumerate(means.T):

@@ -1,4 +1,4 @@
-"""Fitted estimators in files, without pickle."""
+"""Saving and loading fitted estimators without pickle."""
 
 import io
 import json
@@ -13,9 +13,9 @@ from llpkit._files import atomic, place_of
 from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
 
-# What skops does not trust of itself, though loading it runs no code of the file: the nodes of
-# trees, whose structure is checked, the states of optimisers, and a check of arrays with its
-# options (of a partial function skops asks about the function too).
+# Types that skops does not trust by default, though loading them runs no code from the file: the
+# nodes of trees, whose structure is checked here, the states of optimisers, and a check of arrays
+# with its options (for a partial function, skops asks about the function too).
 _TRUSTED = (
     "collections.OrderedDict",
     "functools.partial",
@@ -30,7 +30,7 @@ _TRUSTED = (
 )
 
 _MOST_NODES, _ROUNDS = 10**7, 50
-"""Nodes of a file with all references followed, and how often sizes may change until known."""
+"""Most nodes of a file with all references followed, and most rounds to determine the sizes."""
 
 BOOSTERS = (
     "lightgbm.basic.Booster",
@@ -38,16 +38,16 @@ BOOSTERS = (
     "xgboost.core.Booster",
     "xgboost.sklearn.XGBClassifier",
 )
-"""Types that run no code of the file either, but whose readers a crafted file can crash or hang."""
+"""Types that run no code from the file either, but whose readers a crafted file can crash."""
 
 
 class Untrusted(LLPError):
-    """A file that holds types which are only made when the user trusts them."""
+    """A file with types that are loaded only if the user trusts them."""
 
     def __init__(self, file: Path, names: Sequence[str]) -> None:
         super().__init__(
-            f"{file} would make objects of {', '.join(names)}; if you know these types and where "
-            f"the file comes from, pass trusted={list(names)}"
+            f"{file} would create objects of {', '.join(names)}; if you know these types and trust "
+            f"the source of the file, pass trusted={list(names)}"
         )
         self.names = tuple(names)
 
@@ -55,8 +55,8 @@ class Untrusted(LLPError):
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted estimator, or a pipeline that ends in one, to a skops file.
 
-    A warning names all types that :func:`load` would only make if they are trusted, such as the
-    models of LightGBM and XGBoost and the classifiers by neighbours of scikit-learn.
+    A warning names all types that :func:`load` accepts only if they are trusted, such as the models
+    of LightGBM and XGBoost and scikit-learn's nearest-neighbour classifiers.
     """
     import skops.io
 
@@ -68,7 +68,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         strange = _strange(skops.io.get_untrusted_types(file=temporary), ())
     try:
         strange += [name for name in strange_estimators(estimator, ()) if name not in strange]
-    except Exception as error:  # of what it does not know, the check raises all kinds
+    except Exception as error:  # the check may raise anything for unknown objects
         warnings.warn(f"{file} cannot be loaded again: {error}", UserWarning, stacklevel=2)
         return
     if strange:
@@ -83,12 +83,12 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
     """Read what :func:`save` wrote. No code in the file is run, and trees are checked.
 
     Types whose compiled parts a crafted file could crash, such as the models of LightGBM and
-    XGBoost and the classifiers by neighbours of scikit-learn, are made only if they are trusted.
-    What the file unpacks to is limited by the environment variable ``LLPKIT_MAX_UNPACKED``.
+    XGBoost and scikit-learn's nearest-neighbour classifiers, are loaded only if they are trusted.
+    The environment variable ``LLPKIT_MAX_UNPACKED`` limits the unpacked size of the file.
 
     Args:
         path: The file.
-        trusted: Further types, by their full names, that may be made from it, unchecked.
+        trusted: Full names of further types that may be loaded without checks.
     """
     import skops.io
 
@@ -113,14 +113,15 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
         raise
     except FileNotFoundError as error:
         raise LLPError(f"{file} does not exist; check the path of the estimator") from error
-    except Exception as error:  # of damage, readers raise all kinds
-        raise LLPError(f"{file} is not a whole estimator: {error}; save it again") from error
+    except Exception as error:  # readers may raise anything for a damaged file
+        raise LLPError(f"{file} is not a valid estimator: {error}; save it again") from error
 
 
 def _check_references(schema: Any) -> None:
-    """Refuse parts that stand for each other so often that to go through them never ends.
+    """Refuse parts that refer to each other so often that loading would never finish.
 
-    A part stands for an earlier one of the same id, whichever of them skops meets first.
+    A part refers to an earlier one by its id; which of them is the original depends on the order
+    in which skops reads them. So sizes are updated until they no longer change.
     """
     sizes: dict[Any, int] = {}
 
@@ -150,7 +151,7 @@ def _strange(found: Sequence[str], trusted: Sequence[str]) -> list[str]:
 
 
 def _own_types() -> list[str]:
-    """The estimators here, and those that a plugin has registered: the user loaded its code."""
+    """The estimators of llpkit and of plugins, whose code the user has loaded."""
     from llpkit import estimators
 
     known = [getattr(estimators, name) for name in estimators.__all__]

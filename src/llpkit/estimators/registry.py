@@ -15,7 +15,7 @@ from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
 
 ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
-"""Classes, or functions without arguments, that make an estimator; their docstring describes it.
+"""Classes, or functions without arguments, that create an estimator; see their docstrings.
 
 A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or as a decorator.
 """
@@ -86,10 +86,10 @@ def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None =
 
     Args:
         name: A key of :data:`ESTIMATORS`.
-        options: Parameters, by the names of ``get_params``; those of a classifier within EM also
-            without their ``estimator__``.
+        options: Parameters by the names of ``get_params``; those of a classifier within EM also
+            without ``estimator__``.
         seed: For its random state.
-        threads: For its ``n_jobs`` and that of a classifier within EM, where ``options`` has none.
+        threads: For its ``n_jobs`` and that of a classifier within EM, unless in ``options``.
 
     >>> make("hist-gradient-boosting", {"max_leaf_nodes": 8, "tol": 0.01}, seed=0).tol
     0.01

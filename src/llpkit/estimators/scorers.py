@@ -1,4 +1,4 @@
-"""Measures of a classifier that need counts alone, in the form that searches take."""
+"""Scorers that need only counts, for scikit-learn's searches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from llpkit.estimators._bags_from_y import Array, bags_of
 class BagScorer:
     """A scorer ``(estimator, X, y, groups) -> float`` for any classifier with probabilities.
 
-    It requests ``groups`` where metadata routing is enabled, so a search hands them on.
+    It requests ``groups`` if metadata routing is enabled, so a search passes them on.
     """
 
     def __init__(self, name: str, measure: Callable[[Array, Bags], float]) -> None:
@@ -23,7 +23,7 @@ class BagScorer:
         self._measure = measure
 
     def __call__(self, estimator: Any, X: Any, y: Any, groups: Any = None) -> float:
-        """The greater, the better."""
+        """The score; higher is better."""
         bags, _ = bags_of(X, y, groups, estimator.classes_)
         return self._measure(estimator.predict_proba(X)[bags.rows.numpy()], bags)
 
@@ -31,7 +31,7 @@ class BagScorer:
         return self.name
 
     def get_metadata_routing(self) -> Any:
-        """What scikit-learn asks for: ``groups`` is wanted."""
+        """Request ``groups`` from scikit-learn's metadata routing."""
         request = MetadataRequest(owner=self)
         request.score.add_request(param="groups", alias=True)
         return request
@@ -51,7 +51,7 @@ def _neg_proportion_error(p: Array, bags: Bags) -> float:
 
 
 bag_log_likelihood = BagScorer("bag_log_likelihood", _log_likelihood)
-"""Mean exact log-likelihood of the bags' counts: what ``score`` of the estimators here gives."""
+"""Mean exact log-likelihood of the bags' counts, like ``score`` of the estimators here."""
 
 neg_proportion_error = BagScorer("neg_proportion_error", _neg_proportion_error)
-"""Minus the mean distance of the predicted from the known proportion of a bag."""
+"""Minus the mean absolute difference between predicted and known proportions of bags."""

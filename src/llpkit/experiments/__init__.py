@@ -1,7 +1,7 @@
-"""The paper's experiments: many runs by one protocol, their records, and what they show.
+"""The paper's experiments: many runs by one protocol, their records, and the results.
 
-A results folder has one :class:`Protocol`. :func:`reproduce` carries out the runs that have no
-record yet, so that it can be stopped and continued; :class:`Results` reads a folder.
+A results folder has one :class:`Protocol`. :func:`reproduce` performs the runs that have no record
+yet, so that it can be stopped and continued; :class:`Results` reads a folder.
 
 >>> load("digits").experiments
 ['convergence', 'bag-size', 'epoch-time']

@@ -1,4 +1,4 @@
-"""Runs side by side through joblib: processes on this machine, or a Ray or Dask cluster."""
+"""Parallel runs with joblib: processes on this machine, or a Ray or Dask cluster."""
 
 import contextlib
 import importlib
@@ -18,7 +18,7 @@ _POLL = 0.5
 
 
 def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
-    """Carry out runs, as many at once as the worker has jobs."""
+    """Perform runs, as many at once as the worker has jobs."""
     from joblib import Parallel, delayed, parallel_config
 
     parent = os.getpid() if backend == "loky" else None
@@ -29,7 +29,7 @@ def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
             Parallel(batch_size=1)(delayed(_in_worker)(run, worker, parent) for run in runs)
         except BrokenExecutor as error:
             raise LLPError(
-                "a worker process was killed, perhaps for lack of memory; what is done is kept: "
+                "a worker process was killed, perhaps for lack of memory; finished runs are kept: "
                 f"call again with fewer jobs than {worker.jobs}"
             ) from error
 
@@ -44,13 +44,13 @@ _watched: set[int] = set()
 
 
 def _end_with(parent: int) -> None:
-    """Let this process end soon after the one that started it, even if that was killed."""
+    """End this process soon after its parent, even if the parent was killed."""
     if parent in _watched or os.getpid() == parent:
         return
     _watched.add(parent)
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent:  # an orphan gets another parent
             time.sleep(_POLL)
         os._exit(1)
 
@@ -63,7 +63,7 @@ def _nothing(jobs: int) -> Any:
 
 @contextmanager
 def _ray(jobs: int) -> Iterator[None]:
-    """The cluster that is connected or that RAY_ADDRESS names, or a local one."""
+    """The connected cluster, or the one at RAY_ADDRESS, or a local one."""
     ray = _imported("ray")
     mine = not ray.is_initialized()
     if mine:
@@ -79,7 +79,7 @@ def _ray(jobs: int) -> Iterator[None]:
 
 @contextmanager
 def _dask(jobs: int) -> Iterator[None]:
-    """The cluster that is connected or that DASK_SCHEDULER_ADDRESS names, or a local one."""
+    """The connected cluster, or the one at DASK_SCHEDULER_ADDRESS, or a local one."""
     distributed = _imported("distributed")
     with contextlib.ExitStack() as stack:
         try:

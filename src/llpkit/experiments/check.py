@@ -1,4 +1,4 @@
-"""A second run of a record: whether the same numbers come out."""
+"""Repeating a recorded run to see whether it gives the same numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,25 +13,25 @@ from llpkit.methods import METHODS
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
-"""How far apart two last accuracies on a GPU may lie, and for methods that vary more.
+"""Largest difference of two final accuracies on a GPU, and exceptions for methods that vary more.
 
-Sums are added there in no fixed order, and many epochs amplify a last digit. Of runs carried out
-twice on an H200 the root mean square difference was below a point, and 2.5 points for ``llp-gan``;
-three times that is allowed. On a CPU there is no tolerance.
+A GPU adds sums in no fixed order, and many epochs amplify a difference in the last digit. Between
+two runs on an H200 the root mean square difference was below one point, and 2.5 points for
+``llp-gan``; three times that is allowed. On a CPU there is no tolerance.
 """
 _TIMES = ("seconds", "measure_seconds")
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a second run found.
+    """The comparison of a record with a second run.
 
     Args:
-        run: Of the record.
-        device: Of the second run.
-        largest: The largest difference in the history, times aside.
-        where: Its measure and epoch; empty if there is none.
-        accuracy: Of the last epoch, first and second; ``None`` where it was not measured.
+        run: The run of the record.
+        device: The device of the second run.
+        largest: The largest difference in the history, apart from times.
+        where: Its measure and epoch; empty if there is no difference.
+        accuracy: Of the last epoch, first and second run; ``None`` if not measured.
         changed: What else differs: versions, hardware, data, device.
     """
 
@@ -44,19 +44,19 @@ class Check:
 
     @property
     def exact(self) -> bool:
-        """Whether the same numbers are due: both runs were on a CPU."""
+        """Whether equal numbers are expected, because both runs were on a CPU."""
         return self.device == "cpu" and "device" not in self.changed
 
     @property
     def agrees(self) -> bool:
-        """The same to the last digit; off the CPU, accuracies within the tolerance."""
+        """Whether all numbers are equal or, off the CPU, accuracies are within the tolerance."""
         if not self.where or self.exact:
             return not self.where
         return self.accuracy is None or abs(self.accuracy[0] - self.accuracy[1]) <= self.tolerance
 
     @property
     def tolerance(self) -> float:
-        """How far apart the two accuracies may lie on a GPU."""
+        """Largest allowed difference of the two accuracies on a GPU."""
         return TOLERANCES.get(self.run.method, TOLERANCE)
 
     def __str__(self) -> str:
@@ -74,9 +74,9 @@ class Check:
 
 
 def check(record: Record, worker: Worker) -> Check:
-    """Carry out the run of a record again, compiled as it was; nothing is written.
+    """Repeat the run of a record, compiled if it was compiled; nothing is written.
 
-    On a CPU with as many threads as it had, since the order of a sum follows from them.
+    The number of threads is that of the record, because it determines the order of sums on a CPU.
     """
     if record.method not in METHODS:
         raise LLPError(

@@ -1,4 +1,4 @@
-"""Carrying out the runs of experiments that have no record yet."""
+"""Performing the runs of experiments that have no record yet."""
 
 import contextlib
 import json
@@ -27,13 +27,13 @@ _POLL = 0.5
 
 
 class Display(Protocol):
-    """Shows how the runs are going."""
+    """Shows the progress of runs."""
 
     def begin(self, runs: Sequence[Run], done: int) -> None:
-        """Before the first run: those to do, and how many were done before."""
+        """Before the first run: the runs to do, and how many were already done."""
 
     def update(self, running: Sequence[Mapping[str, Any]]) -> None:
-        """Every now and then: a note on each run under way."""
+        """From time to time: a note on each current run."""
 
     def ended(self, run: Run, record: Record) -> None:
         """A run ended."""
@@ -44,7 +44,7 @@ class Display(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many runs were done before, how many now, what failed, and how many are left."""
+    """Numbers of runs done before, done now and left, and the failed ones."""
 
     before: int = 0
     now: int = 0
@@ -69,34 +69,34 @@ def reproduce(
     backend: str = "loky",
     display: Display | None = None,
 ) -> dict[str, Outcome]:
-    """Carry out the runs of some experiments that have no record yet, and pack the records.
+    """Perform the runs of some experiments that have no record yet, and pack the records.
 
-    One call at a time works on a folder. Where a grid is left unfinished, what would use its choice
-    does not run.
+    Only one call at a time can use a folder. If a grid is not finished, experiments that need its
+    choice do not run.
 
     Args:
-        worker: The folder, its protocol, and how runs are carried out.
-        experiments: In this order.
-        methods: Those of the protocol unless given.
-        folds: Those of the protocol unless given; a grid has its own.
+        worker: The folder, its protocol, and how to perform runs.
+        experiments: The experiments, in this order.
+        methods: By default those of the protocol.
+        folds: By default those of the protocol; a grid has its own.
         backend: ``"loky"`` for processes on this machine, ``"ray"`` or ``"dask"`` for a cluster:
-            the one that is connected, else a local one. Its machines must share the folder.
-        display: Shows how it goes.
+            the connected one, else a local one. Its machines must share the folder.
+        display: Shows the progress.
 
     Returns:
-        What came of each experiment.
+        The outcome of each experiment.
     """
     one_of("backend", backend, BACKENDS)
     whole("jobs", worker.jobs)
     check_experiments(worker.protocol, experiments)
-    if backend == "loky":  # a cluster has devices of its own
+    if backend == "loky":  # the machines of a cluster may have other devices
         device_of(worker.device)
     found = {}
     with locked(worker.folder):
         begin(worker.folder, worker.protocol)
         try:
             for experiment in experiments:
-                results = pack(worker.folder)  # with what a killed call left
+                results = pack(worker.folder)  # includes records that a killed call left
                 if experiment == "grid":
                     found[experiment] = _run_grid(results, worker, methods, backend, display)
                     if found[experiment].left:
@@ -117,10 +117,11 @@ def _run_grid(
     backend: str,
     display: Display | None,
 ) -> Outcome:
-    """Search until every method has a choice, or what it needs fails or has no time."""
+    """Search until every method has a choice, or its runs fail or run out of time."""
     protocol, total = results.protocol, Outcome()
     known, asked = known_runs(results), set[str]()
     wanted = [name for name in methods_of(protocol, methods) if protocol.searched(name)]
+    # Each round of records may ask for more runs; asked keeps failed ones from being repeated.
     while True:
         found = [search(protocol, name, known) for name in wanted]
         runs = [run for each in found for run in each.runs if run.id not in asked]
@@ -129,7 +130,7 @@ def _run_grid(
         asked |= {run.id for run in runs}
         part, records = _execute(runs, set(known), worker, backend, display)
         known |= {record.id: record for record in records if record.done}
-        lost = [record for record in part.failed if record.done]  # a result, not a failure
+        lost = [record for record in part.failed if record.done]  # diverged: a result, no failure
         total += replace(
             part,
             now=part.now + len(lost),
@@ -146,14 +147,14 @@ def _execute(
     backend: str,
     display: Display | None,
 ) -> tuple[Outcome, list[Record]]:
-    """Carry out those runs that are not done; their records."""
+    """Perform the runs that are not done; returns their records."""
     waiting = [run for run in runs if run.id not in done]
     before = len(runs) - len(waiting)
     if not waiting or time.time() > worker.deadline:
         return Outcome(before, left=len(waiting)), []
     _check_data(waiting, worker)
     timed = waiting[0].experiment == "epoch-time"
-    if timed:  # alone on the machine, and nobody looks on
+    if timed:  # one run at a time, and no polling thread that would disturb it
         worker, backend = replace(worker, jobs=1), "loky"
     with tempfile.TemporaryDirectory(prefix="llpkit-", ignore_cleanup_errors=True) as status:
         worker = replace(worker, status=None if timed or display is None else Path(status))
@@ -172,19 +173,19 @@ def _execute(
 
 
 def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
-    """An error where this machine is not the one that the folder's epoch times are from."""
+    """Refuse to time runs on a machine other than that of the folder's epoch times."""
     if experiment != "epoch-time" or not results.records[experiment]:
         return
     there = results.records[experiment][0].machine
     if (here := machine(circumstances(replace(worker, jobs=1)))) != there:
         raise LLPError(
-            f"{results.folder} has epoch times of {there}, and this is {here}; choose another "
-            "folder"
+            f"{results.folder} has epoch times of {there}, but this machine is {here}; choose "
+            "another folder"
         )
 
 
 def _check_data(runs: Sequence[Run], worker: Worker) -> None:
-    """An error before any run where the data are missing or have too few bags."""
+    """Before any run, refuse data that are missing or have too few bags."""
     for size in dict.fromkeys(run.bag_size for run in runs):
         data, _ = load(worker.protocol, worker.data_dir, size)
         if len(data.bags) < worker.protocol.folds:
@@ -196,7 +197,7 @@ def _check_data(runs: Sequence[Run], worker: Worker) -> None:
 
 
 class _Watcher:
-    """Reads what runs leave behind, each record once: notes while they run, records at the end."""
+    """Reads the notes of current runs, and the record of each finished run once."""
 
     def __init__(
         self, runs: Sequence[Run], before: int, worker: Worker, display: Display | None
@@ -248,11 +249,11 @@ class _Watcher:
 
 
 def _note(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):  # the run has ended meanwhile
+    with contextlib.suppress(OSError, ValueError):  # the run may have ended in the meantime
         return dict(json.loads(path.read_text(encoding="utf-8")))
     return {}
 
 
 def deadline(time_limit: float | None) -> float:
-    """The time after which no run begins."""
+    """The time after which no run is started."""
     return math.inf if time_limit is None else time.time() + number("time_limit", time_limit, 0)

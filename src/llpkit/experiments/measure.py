@@ -1,4 +1,4 @@
-"""What a run measures on its test fold; nothing is selected by it."""
+"""Measures of a run on its test fold, which are never used for selection."""
 
 import math
 from typing import Any
@@ -11,12 +11,12 @@ from llpkit.bags import Bags
 from llpkit.training import Callback, Feed
 
 EXAMPLES = 12
-"""Test bags whose predictions a record may keep, and the most instances of each."""
+"""Most test bags whose predictions a record keeps, and most instances of each."""
 _EASY = range(4, 9)
 
 
 class Watch(Callback):
-    """Measures the test fold after every epoch, or after the last one alone."""
+    """Measures the test fold after every epoch, or only after the last."""
 
     def __init__(
         self, inputs: Any, truth: Any, bags: Bags, training: Bags, every_epoch: bool
@@ -52,7 +52,7 @@ class Watch(Callback):
         }
 
     def examples(self) -> list[dict[str, Any]]:
-        """Predictions of a few test bags: those of mixed labels and easy size come first."""
+        """Predictions of a few test bags; bags with mixed labels and a handy size come first."""
         bags, y = self.bags, self.bags.counts
         mixed = (y > 0) & (y < bags.sizes)
         easy = mixed & (bags.sizes >= _EASY.start) & (bags.sizes < _EASY.stop)
@@ -86,7 +86,7 @@ def columns(history: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A finite number or nothing: accuracies in full, the rest to seven figures."""
+    """A finite number or ``None``: accuracies in full, the rest to seven digits."""
     if value is None or isinstance(value, int):
         return value
     if not math.isfinite(value):

@@ -55,8 +55,8 @@ def write_report(
 ) -> Path:
     """Draw the records of results folders and return the path of the page.
 
-    Files of an earlier call in the same folder that this one does not write are removed. Files
-    that no such call wrote are neither overwritten nor removed.
+    Files of an earlier call that this one does not write again are removed. Other files in the
+    folder are neither overwritten nor removed.
 
     Args:
         folders: Results folders, one chapter each.
@@ -81,14 +81,14 @@ def write_report(
         write_text(out / name, text)
     for name in sorted(set(before) - names):
         old = out / name
-        if old.is_file() and sha256(old) == before[name]:  # not if it was changed since
+        if old.is_file() and sha256(old) == before[name]:  # keep it if the user changed it
             old.unlink()
     Checksums(out, {name: sha256(out / name) for name in sorted(names)}).write(FILES)
     return path
 
 
 def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
-    """The page of some results: a single folder needs no chapter."""
+    """The page of some results; a single folder has no chapter heading."""
     methods = [
         r.method for results in every for records in results.records.values() for r in records
     ]
@@ -132,7 +132,7 @@ def _opening(wall: Wall | None) -> list[Block]:
 def _sections(
     results: Results, wall: Wall | None, label: str, look: Mapping[str, Style]
 ) -> list[Block]:
-    """Everything about one folder; ``label`` starts the names of its figures."""
+    """Everything about one folder; the names of its figures start with ``label``."""
     sections: list[Block] = [_facts(results), *accuracy_sections(results, label, look)]
     if wall is not None:
         sections.append(Section("Example bags", [wall]))
@@ -171,7 +171,7 @@ def _records(every: Sequence[Results]) -> Iterator[Record]:
 
 
 def _labels(every: Sequence[Results]) -> list[str]:
-    """A name for each folder: its last part, with a number where two folders share it."""
+    """A name for each folder: its last part, numbered if folders share it."""
     names = [results.folder.resolve().name for results in every]
     return [
         name if names.count(name) == 1 else f"{name}-{names[: i + 1].count(name)}"
@@ -210,7 +210,7 @@ def _environment(every: Sequence[Results]) -> Facts:
 
 
 def _tables(page: Page, every: Sequence[Results]) -> dict[str, str]:
-    """CSV files by name. Tables of one name share a file, with the folder in the first column."""
+    """CSV files by name. Tables with the same name share a file; the first column is the folder."""
     labels = _labels(every)
     chapters = page.chapters if len(every) > 1 else [Section("", page.blocks)]
     rows: dict[str, list[dict[str, object]]] = {}

@@ -1,4 +1,4 @@
-"""What a page shows of the experiment ``convergence``: accuracies, curves, paired differences."""
+"""The part of a page on the experiment ``convergence``: accuracies, curves, differences."""
 
 from collections.abc import Mapping, Sequence
 
@@ -98,7 +98,7 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
         (row.method, [row.folds, spread(row.selected), row.gap, row.sampling_sd, row.band])
         for row in rows
     ]
-    about = "Spread. A standard deviation close to the sampling SD says nothing about the method."
+    about = "Spread. A standard deviation close to the sampling SD is no property of the method."
     return table(columns, cells, about, "spread")
 
 
@@ -152,7 +152,7 @@ def table(
     about: str,
     name: str,
 ) -> Table:
-    """A table of methods without the columns that are empty for all of them."""
+    """A table of methods, without columns that are empty for all of them."""
     used = [i for i in range(len(columns)) if any(cells[i] is not None for _, cells in rows)]
     kept = [(head, [cells[i] for i in used]) for head, cells in rows]
     return Table([columns[i] for i in used], kept, about, name=name, apart=[BOUND])

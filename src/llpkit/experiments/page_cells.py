@@ -41,7 +41,7 @@ def _history(record: Record, seconds: float | None) -> list[dict[str, object]]:
 
 
 def counted(number: int, word: str) -> str:
-    """A number of things.
+    """A number with its noun.
 
     >>> counted(1, "fold"), counted(3, "fold")
     ('1 fold', '3 folds')
@@ -50,7 +50,7 @@ def counted(number: int, word: str) -> str:
 
 
 def folds(groups: Sequence[Sequence[Record]]) -> str:
-    """How many folds some groups of records have.
+    """The number of folds in some groups of records, in words.
 
     >>> folds([[None] * 3, [None] * 3]), folds([[None], [None] * 5])
     ('3 folds', '1 to 5 folds')

@@ -10,17 +10,17 @@ from llpkit.experiments.run import load
 from llpkit.report import Wall, WallBag, WallInstance
 
 _FACES = ("group-photos",)
-"""Data sets of people: their pictures never leave the data set."""
+"""Data sets that show people, whose pictures are never copied to a page."""
 
 
 def example_bags(results: Results, data_dir: str | None) -> Wall | None:
-    """The example bags of the records, with pictures if the data are there and show no faces."""
+    """The example bags of the records, with pictures if the data are found and show no faces."""
     chosen = {r.method: r for r in results.records["convergence"] if r.examples}
     if not chosen:
         return None
     first = next(iter(chosen.values()))
     assert first.data is not None
-    # Predictions are compared only for the same bags; an old record may have kept others.
+    # Only predictions for the same bags are comparable; an old record may have other bags.
     rows = [example["rows"] for example in first.examples]
     alike = {m: r for m, r in chosen.items() if [e["rows"] for e in r.examples] == rows}
     names = first.data.class_names
@@ -45,7 +45,7 @@ def example_bags(results: Results, data_dir: str | None) -> Wall | None:
 def _pictures(
     results: Results, record: Record, rows: Sequence[int], data_dir: str | None
 ) -> dict[int, Any]:
-    """The images of some rows, where the data are at hand; never faces."""
+    """The images of some rows, if the data are found; never faces."""
     if results.protocol.dataset in _FACES:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""What a page shows of the experiment ``grid``."""
+"""The part of a page on the experiment ``grid``."""
 
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import Search, searches

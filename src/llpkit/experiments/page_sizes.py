@@ -1,4 +1,4 @@
-"""What a page shows of the experiment ``bag-size``."""
+"""The part of a page on the experiment ``bag-size``."""
 
 from collections.abc import Mapping, Sequence
 
@@ -56,10 +56,10 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
                 Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
             ],
             f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
-            f"Intervals are {LEVEL:.0%}, from {FEWEST} folds on, and allow for overlapping "
-            "training sets. At one size methods are paired by fold. Bags of another size are other "
-            "bags: between sizes nothing is paired, steps have Welch's interval, and the slope is "
-            "that of a line through all runs over the logarithm of the size.",
+            f"Intervals are {LEVEL:.0%}, need at least {FEWEST} folds, and allow for overlapping "
+            "training sets. At one size, methods are paired by fold. Different sizes have "
+            "different bags, so nothing is paired across sizes: steps have Welch's interval, and "
+            "the slope is that of a line through all runs against the logarithm of the size.",
         ),
     ]
 
@@ -107,7 +107,7 @@ def _tables(
     ]
     steps = {(row.method, *row.sizes): interval(row.change) for row in doublings(runs, selected)}
     pairs = list(dict.fromkeys(key[1:] for key in steps))
-    if len(pairs) > 1:  # a single step is the slope
+    if len(pairs) > 1:  # a single step equals the slope
         columns = [Column(f"from_{a}_to_{b}", f"{a} to {b}", spec="+.1f") for a, b in pairs]
         cells = [(name, [steps.get((name, *pair)) for pair in pairs]) for name in runs]
         about = f"Points per doubling from one size to the next, {kind}."
@@ -127,7 +127,7 @@ def _tables(
 
 
 def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table]:
-    """What selecting an epoch by held-out bags gains, and which epoch it selects."""
+    """The gain from selecting an epoch by held-out bags, and the selected epoch."""
     at = {(row.method, row.size): row for row in rows}
     gains: list[tuple[str, list[Cell]]] = []
     epochs: list[tuple[str, list[Cell]]] = []

@@ -1,4 +1,4 @@
-"""What a page shows of time: seconds per epoch, and time to accuracy."""
+"""The part of a page on time: seconds per epoch, and time to accuracy."""
 
 from collections.abc import Mapping
 
@@ -65,7 +65,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
 def time_to_accuracy_section(
     results: Results, label: str, look: Mapping[str, Style]
 ) -> list[Block]:
-    """How long each method takes to nearly its own last accuracy, and the reference to that."""
+    """The time each method takes to nearly its own last accuracy, and the reference to the same."""
     runs = results.by_method("convergence")
     if any("test_accuracy" not in r.history for records in runs.values() for r in records):
         return []

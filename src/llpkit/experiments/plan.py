@@ -1,4 +1,4 @@
-"""Which runs an experiment consists of."""
+"""The runs of an experiment."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,10 @@ def plan(
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
 ) -> list[Run]:
-    """The runs of an experiment, fold by fold so that any part of them is a fair comparison.
+    """The runs of an experiment, fold by fold, so that a part of them is a fair comparison too.
 
-    Of a grid, as far as its records reach. Each turn of timed runs begins with another method.
+    For a grid, only as far as its records allow. Each turn of timed runs starts with another
+    method.
     """
     protocol = results.protocol
     check_experiments(protocol, [experiment])
@@ -34,7 +35,7 @@ def plan(
         folds = range(protocol.folds_of(experiment))
     for fold in folds:
         whole("folds", fold, 0, protocol.folds - 1)
-    # The time of an epoch does not depend on what a grid chooses.
+    # The time of an epoch does not depend on the grid's choice.
     chosen: Mapping[str, Any] = {} if experiment == "epoch-time" else choices(results, names)
     sizes: Sequence[int | None] = (None,)
     if experiment == "bag-size" and protocol.sizes is not None:
@@ -50,7 +51,7 @@ def plan(
 
 
 def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:
-    """An error for an experiment that a protocol does not have."""
+    """Refuse an experiment that a protocol does not have."""
     for name in experiments:
         one_of("experiment", name, EXPERIMENTS)
         if name not in protocol.experiments:
@@ -58,17 +59,17 @@ def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:
 
 
 def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:
-    """The methods to run: those given, else the protocol's, else all."""
+    """The methods to run: the given ones, else the protocol's, else all."""
     names = list(methods or protocol.methods or METHODS)
     for name in names:
         METHODS[name]
         if names.count(name) > 1:
-            raise LLPError(f"methods: {name} is there twice; name each method once")
+            raise LLPError(f"methods: {name} is named twice; name each method once")
     return names
 
 
 def _check_recipes(results: Results, experiment: str, recipes: Mapping[str, Any]) -> None:
-    """An error where a method has records with other settings, after a grid say."""
+    """Refuse settings that differ from a method's records, for example after a new grid."""
     for record in results.records[experiment]:
         wanted = recipes.get(record.method, record.recipe)
         differs = [key for key in wanted if wanted[key] != record.recipe.get(key)]

@@ -1,4 +1,4 @@
-"""A protocol: everything that the runs of one results folder have in common."""
+"""A protocol: everything that the runs of a results folder have in common."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -8,7 +8,7 @@ from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
-"""In the order in which ``all`` runs them: the others use what the grid chose."""
+"""In the order in which ``all`` runs them: the others use the grid's choice."""
 
 WARM_UP = 2
 """Epochs at the start of a timed run that are not counted."""
@@ -16,10 +16,10 @@ WARM_UP = 2
 
 @dataclass(frozen=True)
 class Grid:
-    """How hyper-parameters are searched: axis by axis, by the likelihood of held-out bags.
+    """The hyper-parameter search: one axis at a time, by the likelihood of held-out bags.
 
-    Each axis is a ladder of values in rising order. The search starts with its middle three values
-    (all of them if there are no more) and takes one step beyond an end where the best value lies.
+    Each axis is a ladder of ascending values. The search starts with the middle three values (all
+    if there are no more) and goes one step beyond an end if the best value is there.
 
     Args:
         folds: How many folds a candidate is trained on.
@@ -27,9 +27,8 @@ class Grid:
         held_out: Share of the training bags that candidates are scored by.
         lr: Ladder of learning rates.
         weight_decay: Ladder of weight decays.
-        methods: Ladders of single methods, by method: of their own options, or in place of those
-            above.
-        own_epochs: Epochs of methods that learn more slowly than the others, by method.
+        methods: Ladders by method: for its own options, or instead of those above.
+        own_epochs: Epochs by method, for those that learn more slowly.
     """
 
     folds: int = 2
@@ -54,7 +53,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Accuracy against bag size: which sizes, and how each is trained."""
+    """Accuracy against bag size: the sizes, and how to train on them."""
 
     sizes: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128)
     folds: int = 3
@@ -64,7 +63,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Times:
-    """Epoch times: each method alone, the methods taking turns."""
+    """Epoch times: methods take turns, each alone on the machine."""
 
     turns: int = 3
     epochs: int = 10
@@ -76,15 +75,15 @@ class Protocol:
 
     Args:
         title: A line for the reader.
-        dataset: A data set by name.
+        dataset: The name of a data set.
         data_options: Options of the data set.
-        bag_size: Size of random bags, or the ends of a range; ``None`` for a data set with bags of
-            its own.
+        bag_size: Size of random bags, or the ends of a range; ``None`` for a data set that comes
+            with bags.
         seed: Seed of the bags, the folds and, together with the fold, the training.
         folds: How many folds the bags are divided into.
         flat: Whether images are passed to the network as rows of numbers.
         recipe: Settings of :class:`llpkit.training.recipe.Recipe` that all methods share.
-        methods: The methods to run, and the settings that are a method's own.
+        methods: The methods to run, each with its own settings.
         grid, sizes, times: The optional experiments.
 
     >>> Protocol("Digits", "digits", methods={"mle": {"lr": 0.003}}).recipe_of("mle").lr
@@ -106,12 +105,12 @@ class Protocol:
 
     @property
     def experiments(self) -> list[str]:
-        """Those that this protocol has, in the order in which they run."""
+        """The experiments of this protocol, in the order in which they run."""
         parts = {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}
         return [name for name in EXPERIMENTS if parts.get(name, True) is not None]
 
     def folds_of(self, experiment: str) -> int:
-        """How many folds of an experiment run unless the user names others."""
+        """Number of folds of an experiment, unless the user names others."""
         parts = {"grid": self.grid, "bag-size": self.sizes}
         if experiment == "epoch-time":
             return self.times.turns if self.times else 0
@@ -119,7 +118,7 @@ class Protocol:
         return min(self.folds, part.folds) if part is not None else self.folds
 
     def settings(self, method: str, experiment: str = "convergence") -> dict[str, Any]:
-        """What the protocol says of a method's recipe in an experiment."""
+        """The protocol's settings for a method in an experiment."""
         values = {**self.recipe, **self.methods.get(method, {})}
         values |= {"method": method, "seed": self.seed}
         part = {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}.get(experiment)
@@ -135,7 +134,7 @@ class Protocol:
         Args:
             method: By name.
             experiment: Sets the epochs and the share of held-out bags.
-            chosen: What a grid chose, for settings that the protocol does not have.
+            chosen: The grid's choice, for settings that the protocol does not set.
         """
         own = METHODS[method]
         values = {"lr": own.lr, **chosen, **self.settings(method, experiment)}
@@ -144,7 +143,7 @@ class Protocol:
         return Recipe.from_dict(values)
 
     def quick(self) -> "Protocol":
-        """The same with few folds and epochs, to see that everything works."""
+        """The same protocol with few folds and epochs, to see that everything works."""
         few = min(self.folds, 3)
         epochs = min(int(self.recipe.get("epochs", 30)), 3)
         return replace(
@@ -158,13 +157,13 @@ class Protocol:
         )
 
     def searched(self, method: str) -> bool:
-        """Whether the grid chooses for a method: not where the protocol has its settings."""
+        """Whether the grid tunes a method: not if the protocol sets its hyper-parameters."""
         own = self.methods.get(method, {})
         axes = [*(self.grid.axes(method) if self.grid else ()), "method_options"]
         return self.grid is not None and not any(axis in own for axis in axes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; :func:`llpkit.experiments.protocol_file.parse` takes them back."""
+        """Plain values; :func:`llpkit.experiments.protocol_file.parse` reads them."""
         return dict(_plain(self))
 
 

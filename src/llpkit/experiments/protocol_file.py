@@ -38,7 +38,7 @@ def parse(values: Any, place: str = "protocol") -> Protocol:
 
 
 def load(name: str | Path) -> Protocol:
-    """A protocol that is shipped with llpkit, by name, or one from a file.
+    """A protocol that comes with llpkit, by name, or one from a file.
 
     >>> load("digits").dataset
     'digits'
@@ -53,7 +53,7 @@ def load(name: str | Path) -> Protocol:
 
 
 def presets() -> list[str]:
-    """The protocols that are shipped with llpkit."""
+    """The protocols that come with llpkit."""
     return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
 
 
@@ -117,7 +117,7 @@ def _mappings(check: Callable[[str, Any], Any], place: str, value: Any) -> dict[
 
 
 def _settings(place: str, value: Any) -> dict[str, Any]:
-    """Settings of a recipe, less those that a protocol has in other places."""
+    """Settings of a recipe, except those that a protocol has elsewhere."""
     found = _mapping(place, value)
     if taken := [key for key in ("method", "seed") if key in found]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")

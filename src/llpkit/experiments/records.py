@@ -1,7 +1,7 @@
 """Records of runs, and the files that hold them.
 
-A run that ends leaves a small JSON file; later its row is in the Parquet file of its experiment.
-Every file is whole or absent.
+A finished run writes a small JSON file; later its row is moved to the Parquet file of its
+experiment. All files are written atomically.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ from llpkit.recipe import Recipe
 
 RUNS = "runs"
 _TEXT = ("calibration", "examples", "environment", "method_options")
-"""What a Parquet file holds as JSON text."""
+"""Fields that a Parquet file holds as JSON text."""
 _NESTED = ("data", "final", "selected", "history")
-"""What it holds in columns such as ``final.accuracy``."""
+"""Fields that it holds in columns such as ``final.accuracy``."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,20 @@ class Data:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left behind.
+    """The result of one run.
 
     Args:
         experiment: One of :data:`llpkit.experiments.protocol.EXPERIMENTS`.
-        recipe: Every setting of the run, as :meth:`Recipe.to_dict` gives it; the seed is the
-            protocol's, from which that of the training follows together with the fold.
-        fold: Which fold was tested; of timed runs, the turn.
-        bag_size: In ``bag-size``, the size of the bags; else ``None``: that of the protocol.
-        error: Why the run failed; empty if it did not, and then the fields below are filled in.
+        recipe: Every setting of the run, as in :meth:`Recipe.to_dict`; the seed is the protocol's,
+            which together with the fold determines the seed of the training.
+        fold: The test fold; in timed runs, the turn.
+        bag_size: In ``bag-size``, the size of the bags; else ``None``, the protocol's size.
+        error: Why the run failed; empty if it succeeded, and then the fields below are set.
         diverged: Whether it failed because the loss was no longer finite.
-        final: Measures after the last epoch, ``accuracy`` among them but for a grid's.
-        selected: The same after the epoch that held-out bags chose, if there were any.
+        final: Measures after the last epoch, including ``accuracy`` except in a grid.
+        selected: The same after the epoch selected by held-out bags, if there were any.
         history: Measures after every epoch, one list per measure.
-        seconds: Of the whole run.
+        seconds: Time of the whole run.
         calibration: ``mean_predicted``, ``fraction_positive`` and ``number`` of 20 bins.
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
@@ -78,22 +78,22 @@ class Record:
 
     @property
     def id(self) -> str:
-        """Twelve hexadecimal digits that follow from everything that determines the run."""
+        """Twelve hexadecimal digits, a hash of everything that determines the run."""
         return run_id(self.experiment, self.recipe, self.fold, self.bag_size)
 
     @property
     def done(self) -> bool:
-        """Whether the run need not be tried again: a grid's candidate that diverged has lost."""
+        """Whether the run is final; a diverged candidate of a grid is, because it has lost."""
         return not self.error or (self.diverged and self.experiment == "grid")
 
     @property
     def machine(self) -> str:
-        """What did the work."""
+        """The machine that the run used."""
         return machine(self.environment)
 
 
 def machine(environment: Mapping[str, Any]) -> str:
-    """The card, or the processor and its threads; and whether networks were compiled."""
+    """The GPU, or the processor and its threads; and whether networks were compiled."""
     about = environment.get("hardware", {})
     name = f"{about.get('processor')}, threads: {about.get('threads')}"
     if environment.get("device") == "cuda":
@@ -108,7 +108,7 @@ def run_id(experiment: str, recipe: Mapping[str, Any], fold: int, bag_size: int 
 
 
 def write_run(folder: Path, record: Record) -> Path:
-    """Keep the record of a run that has ended, whole or not at all."""
+    """Write the record of a finished run atomically."""
     path = folder / RUNS / f"{record.id}.json"
     return write_text(path, json.dumps(asdict(record), ensure_ascii=False, allow_nan=False))
 
@@ -123,7 +123,7 @@ def read_run(path: Path) -> Record:
 
 
 def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: Any) -> Record:
-    """A record from plain values; settings that are newer than it have their defaults."""
+    """A record from plain values; settings that it lacks get their defaults."""
     if data is not None:
         data = {**data, "class_names": tuple(data["class_names"])}
     full = {**Recipe().to_dict(), **recipe}
@@ -131,7 +131,7 @@ def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: A
 
 
 def write_packed(path: Path, records: Sequence[Record]) -> None:
-    """One row per record: settings under their own names, parts in columns of their own."""
+    """Write one row per record; settings and nested values are separate columns."""
     import pyarrow as pa
     from pyarrow import parquet
 

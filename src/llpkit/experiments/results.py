@@ -1,8 +1,8 @@
 """A results folder: one protocol and its records.
 
-The folder has ``protocol.yaml``, one Parquet file per experiment and, while runs go on, ``runs/``
-with one small file per run. :func:`pack` moves the rows of small files into the Parquet files. A
-row that is in both counts once, so that a call may be killed at any moment. Reading never writes.
+The folder has ``protocol.yaml``, one Parquet file per experiment and, during runs, ``runs/`` with
+one small file per run. :func:`pack` moves the rows of small files into the Parquet files. A row
+that is in both counts once, so that a call can be killed at any moment. Reading never writes.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class Results:
     """A results folder: its protocol and its records.
 
     Args:
-        folder: Where it is.
+        folder: Its path.
         protocol: Its ``protocol.yaml``.
         records: Finished runs by experiment, ordered by method, bag size and fold.
         failures: Runs that failed.
@@ -46,7 +46,7 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> "Results":
-        """Read a folder; an error if a record does not match the protocol."""
+        """Read a folder; raises if a record does not match the protocol."""
         path = folder / protocol_file.FILE
         if not path.is_file():
             raise LLPError(
@@ -58,7 +58,7 @@ class Results:
 
     @classmethod
     def of(cls, folder: Path, protocol: Protocol, records: Sequence[Record] = ()) -> "Results":
-        """Results from records in any order, not checked."""
+        """Results from unchecked records in any order."""
         done = sorted((r for r in records if not r.error), key=lambda r: _order(protocol, r))
         found = {name: [r for r in done if r.experiment == name] for name in EXPERIMENTS}
         return cls(folder, protocol, found, [r for r in records if r.error])
@@ -72,7 +72,7 @@ class Results:
 
     @property
     def ids(self) -> set[str]:
-        """Of the runs that need not be tried again."""
+        """Ids of the runs that need not be repeated."""
         every = (*self.failures, *(r for records in self.records.values() for r in records))
         return {record.id for record in every if record.done}
 
@@ -102,6 +102,7 @@ class Results:
 
 def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     """Refuse a record that was not made by this protocol."""
+    # A grid may have chosen these, so they are checked only where the protocol sets them.
     axes = {"lr", "weight_decay", "method_options"}
     wanted = _expected(protocol, record)
     own = protocol.methods.get(record.method, {})
@@ -120,7 +121,7 @@ def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
 
 
 def _expected(protocol: Protocol, record: Record) -> dict[str, Any]:
-    """The recipe of a record's method by the protocol, less what a network of its own changes."""
+    """The protocol's recipe for a record, without the network if the method has its own."""
     values = {**Recipe().to_dict(), **protocol.settings(record.method, record.experiment)}
     known = METHODS.get(record.method)
     if known is None or known.network_name is not None:
@@ -136,7 +137,7 @@ def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
 
 
 def begin(folder: Path, protocol: Protocol) -> Results:
-    """The results in a folder, which is made if it is new; an error if its protocol is another."""
+    """The results in a folder, created if new; raises if it has another protocol."""
     path = folder / protocol_file.FILE
     if path.exists():
         there = protocol_file.read(path)
@@ -158,8 +159,8 @@ def begin(folder: Path, protocol: Protocol) -> Results:
 def pack(folder: Path) -> Results:
     """Move the rows of small files into one Parquet file per experiment.
 
-    Nothing is lost if this is interrupted: small files are removed last, and doing it again gives
-    the same files.
+    Nothing is lost if this is interrupted: small files are removed last, and repeating it gives the
+    same files.
     """
     small = sorted((folder / RUNS).glob("*.json"))
     results = Results.read(folder)
@@ -177,7 +178,7 @@ def pack(folder: Path) -> Results:
 
 
 def merge(folder: Path, others: Sequence[Path]) -> Results:
-    """Add the records of other folders with the same protocol; of a run in both, ours stays."""
+    """Add the records of other folders with the same protocol; existing records are kept."""
     with locked(folder):
         for other in others:
             theirs = Results.read(other)
@@ -190,9 +191,10 @@ def merge(folder: Path, others: Sequence[Path]) -> Results:
 
 
 def _rows(folder: Path) -> list[Record]:
-    """Every record once: of two with one id the finished one, or else that of a small file."""
+    """Every record once: of two with the same id the finished one, else that of a small file."""
     rows = []
-    # Small files first: one that is packed meanwhile has its row in the Parquet file read later.
+    # Small files first: if one is packed in the meantime, its row is in the Parquet file, which is
+    # read later.
     for path in sorted((folder / RUNS).glob("*.json")):
         with contextlib.suppress(FileNotFoundError):
             rows.append(read_run(path))

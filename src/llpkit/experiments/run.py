@@ -1,4 +1,4 @@
-"""One run: its data, its training, what is measured, and the record. Works in any process."""
+"""One run: its data, training, measures and record. Works in any process."""
 
 import contextlib
 import functools
@@ -36,7 +36,7 @@ _STATUS_EVERY = 0.5
 
 @dataclass(frozen=True)
 class Run:
-    """One training; its folder's protocol has the data."""
+    """One training run; the data are in the protocol of its folder."""
 
     experiment: str
     recipe: Recipe
@@ -45,7 +45,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """As :attr:`Record.id`."""
+        """The same as :attr:`Record.id`."""
         return run_id(self.experiment, self.recipe.to_dict(), self.fold, self.bag_size)
 
     @property
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What distinguishes it from its neighbours, for a reader."""
+        """A short description that distinguishes it from other runs."""
         parts = [self.method]
         if self.bag_size is not None:
             parts.append(f"bags of {self.bag_size}")
@@ -75,18 +75,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Worker:
-    """What a process that carries out runs needs to know; no result depends on it.
+    """Settings of a process that performs runs; they do not affect results.
 
     Args:
-        folder: Where records go.
-        protocol: Of that folder.
-        device, compile: As :func:`llpkit.fit` takes them.
+        folder: Where to write records.
+        protocol: The protocol of that folder.
+        device, compile: As in :func:`llpkit.fit`.
         jobs: How many runs share the machine.
-        data_dir: Where data sets are.
-        deadline: A time (as of ``time.time``) after which no run begins.
+        data_dir: The folder of data sets.
+        deadline: A time (as from ``time.time``) after which no run is started.
         status: A folder for notes on the progress of runs.
         command: What the user typed, for the record.
-        plugins: Files that make methods known, as :func:`llpkit.plugins.load` takes them.
+        plugins: Files that register methods, for :func:`llpkit.plugins.load`.
     """
 
     folder: Path
@@ -102,7 +102,7 @@ class Worker:
 
 
 def carry_out(run: Run, worker: Worker) -> None:
-    """Train, measure and write the record, of a failure too; nothing after the deadline."""
+    """Train, measure and write the record, also of a failure; nothing after the deadline."""
     if time.time() > worker.deadline:
         return
     plugins.load(worker.plugins)
@@ -126,7 +126,7 @@ def carry_out(run: Run, worker: Worker) -> None:
 
 
 def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Record:
-    """The record of a run, not written anywhere."""
+    """Train and return the record, without writing it."""
     started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     protocol, recipe = worker.protocol, run.recipe
     data, sha256 = load(protocol, worker.data_dir, run.bag_size)
@@ -184,7 +184,7 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
 
 
 def circumstances(worker: Worker) -> dict[str, Any]:
-    """Versions, hardware and how the worker uses it, for the record."""
+    """Versions, hardware, device and jobs, for the record."""
     with _threads(worker):
         found = environment()
     found |= {"device": device_of(worker.device).type, "compiled": worker.compile}
@@ -194,13 +194,13 @@ def circumstances(worker: Worker) -> dict[str, Any]:
 def load(
     protocol: Protocol, data_dir: str | None = None, bag_size: int | None = None
 ) -> tuple[DataSet, str]:
-    """The data set of a protocol, perhaps in bags of another size, and its checksum."""
+    """The data set of a protocol, optionally in bags of another size, and its checksum."""
     size = protocol.bag_size if bag_size is None else bag_size
     options = json.dumps(dict(protocol.data_options), sort_keys=True)
     return _loaded(protocol.dataset, data_dir, size, protocol.seed, options)  # type: ignore[no-any-return]
 
 
-@functools.lru_cache(maxsize=8)  # once per process and size of bags, not once per run
+@functools.lru_cache(maxsize=8)  # load once per process and bag size, not once per run
 def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: str) -> Any:
     data = datasets.load(
         name, data_dir=data_dir, bag_size=bag_size, seed=seed, **json.loads(options)
@@ -209,13 +209,13 @@ def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: 
 
 
 def divide(protocol: Protocol, bags: Bags, fold: int) -> tuple[Bags, Bags]:
-    """The bags to train on and those of the fold; always whole bags."""
+    """The training bags and the test bags of a fold; bags are never split."""
     return list(bags.kfold(protocol.folds, protocol.seed))[fold % protocol.folds]
 
 
 @contextmanager
 def _threads(worker: Worker) -> Iterator[None]:
-    """One thread where runs share the cores, or batches are too small to gain from a second."""
+    """One thread if runs share the cores, or if batches are too small to gain from more."""
     before = torch.get_num_threads()
     if worker.jobs > 1 or worker.protocol.flat:
         torch.set_num_threads(1)
@@ -226,7 +226,7 @@ def _threads(worker: Worker) -> Iterator[None]:
 
 
 class _Note(Callback):
-    """Keeps a small file on the progress of a run, for whoever displays it."""
+    """Writes the progress of a run to a small file, for the display."""
 
     def __init__(self, run: Run, path: Path | None) -> None:
         self.run, self.path, self.last = run, path, 0.0
@@ -239,7 +239,7 @@ class _Note(Callback):
         reached = row.get("test_accuracy")
         about = {"method": self.run.method, "fold": self.run.fold, "accuracy": reached}
         about |= {"epoch": row["epoch"], "epochs": session.epochs}
-        with contextlib.suppress(LLPError):  # the folder is on another machine
+        with contextlib.suppress(LLPError):  # the folder may be on another machine
             write_text(self.path, json.dumps(about))
 
 

@@ -1,9 +1,9 @@
 """The grid: hyper-parameters of each method, chosen by the likelihood of held-out bags.
 
-The search goes axis by axis: candidates differ in one axis and otherwise have what the axes before
-it chose. A candidate's score is the mean over folds of the last epoch's mean log-likelihood of bags
-held out of the *training* folds, so that no label enters. One whose loss is no longer finite has
-lost. A choice follows from the records of grid runs and from nothing else.
+The search takes one axis at a time: candidates differ in one axis and otherwise use the choices on
+earlier axes. A candidate's score is the mean over folds of the last epoch's mean log-likelihood of
+bags held out of the *training* folds, so that no label is used. A candidate whose loss is no longer
+finite has lost. The choice depends only on the records of grid runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from llpkit.methods import METHODS
 _SETTINGS = ("lr", "weight_decay")
 """Axes that are settings of a recipe; the others are options of the method."""
 _START = 3
-"""How many values in the middle of a ladder a search starts with."""
+"""Number of values in the middle of a ladder that a search starts with."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Candidate:
     """Values that were tried together.
 
     Args:
-        values: By axis.
+        values: The values by axis.
         score: Mean over folds of the log-likelihood of held-out bags; ``None`` if not known.
-        scores: By fold.
-        diverged: In how many folds the loss was no longer finite.
-        seconds: Of all its runs.
+        scores: The scores by fold.
+        diverged: Number of folds in which the loss was no longer finite.
+        seconds: Time of all its runs.
     """
 
     values: Mapping[str, Any]
@@ -45,14 +45,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Search:
-    """How far the search for one method has come.
+    """The state of the search for one method.
 
     Args:
         method: Its name.
-        runs: All that it has asked for so far.
-        candidates: All that were tried.
+        runs: All runs that it needs so far.
+        candidates: All candidates so far.
         choice: The chosen values by axis, once the search is complete.
-        edges: Axes whose best value is the lowest or highest that was tried, unless that is zero.
+        edges: Axes whose best value is the lowest or highest one tried, unless that is zero.
     """
 
     method: str
@@ -63,22 +63,22 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """The cost of all candidates."""
+        """The time of all candidates."""
         return sum(candidate.seconds for candidate in self.candidates)
 
     @property
     def number(self) -> int:
-        """How many runs are done."""
+        """Number of finished runs."""
         return sum(len(c.scores) + c.diverged for c in self.candidates)
 
 
 def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Search:
-    """Go through the axes as far as the records reach.
+    """Search the axes as far as the records allow.
 
     Args:
-        protocol: Has the grid.
-        method: By name.
-        known: Records of grid runs that are done, by id.
+        protocol: The protocol with the grid.
+        method: The name of the method.
+        known: Records of finished grid runs, by id.
     """
     if protocol.grid is None:
         raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
@@ -95,6 +95,7 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
                 its = _runs(protocol, method, values_of)
                 runs |= {run.id: run for run in its}
                 tried[repr(values_of)] = _candidate(values_of, its, known)
+            # Without all records, or if every value diverged, the search ends without a choice.
             scored = {v: tried[repr({**best, axis: v})].score for v in values}
             finite = {v: score for v, score in scored.items() if score is not None}
             if not finite or any(run not in known for run in runs):
@@ -118,7 +119,7 @@ def _middle(ladder: tuple[Any, ...]) -> tuple[Any, ...]:
 def _longer(
     ladder: tuple[Any, ...], start: tuple[Any, ...], values: tuple[Any, ...], top: Any
 ) -> tuple[Any, ...]:
-    """One more value beyond the end of the start where the best lies, once at each end.
+    """Add the next value of the ladder if the best is at an end of the start; once at each end.
 
     >>> _longer((1, 2, 3, 4, 5), (2, 3, 4), (2, 3, 4), 4)
     (2, 3, 4, 5)
@@ -160,7 +161,7 @@ def _candidate(
 
 
 def known_runs(results: Results) -> dict[str, Record]:
-    """The grid runs of a folder that are done, by id; those that diverged are."""
+    """The finished grid runs of a folder by id, including those that diverged."""
     every = (*results.records["grid"], *results.failures)
     return {r.id: r for r in every if r.experiment == "grid" and r.done}
 
@@ -173,10 +174,10 @@ def searches(results: Results) -> list[Search]:
 
 
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """For each method the settings that a complete grid in the folder chose; empty for defaults.
+    """For each method, the settings chosen by a complete grid in the folder; empty for defaults.
 
-    An error where the grid has begun and not chosen for all of them: a comparison of tuned with
-    untuned methods would not be fair.
+    Raises if the grid was started but has not chosen for all of them: comparing tuned with untuned
+    methods would not be fair.
     """
     protocol = results.protocol
     wanted = [name for name in methods if protocol.searched(name)]

@@ -1,7 +1,7 @@
-"""Accuracy against the size of bags.
+"""Accuracy against bag size.
 
-Bags of another size are other bags, and fold k of them tests other instances: methods are paired by
-fold at one size, and nothing is paired over sizes.
+Different sizes have different bags, and fold k tests different instances. So methods are paired by
+fold at one size, and nothing is paired across sizes.
 """
 
 import itertools
@@ -32,9 +32,9 @@ class SizeAccuracy:
 
     Args:
         method: Its name.
-        size: Of the bags.
-        accuracy: Of the last epoch.
-        selected: Of the epoch that held-out bags chose, where there were any.
+        size: The size of the bags.
+        accuracy: Accuracy of the last epoch.
+        selected: Accuracy of the epoch selected by held-out bags, if there were any.
         gain: Selected minus last epoch in points, by fold.
         selected_epoch: The median, first and last of the selected epochs.
     """
@@ -60,7 +60,7 @@ class SizeDifference:
 
 @dataclass(frozen=True)
 class Slope:
-    """Points that a doubling of the bags costs one method, over ``sizes`` and ``runs`` runs."""
+    """Change in points per doubling of the bag size, over ``sizes`` and ``runs`` runs."""
 
     method: str
     sizes: Sequence[int]
@@ -117,9 +117,9 @@ def _apart(ours: Sequence[Record], theirs: Sequence[Record], selected: bool) -> 
 
 
 def slopes(runs: Runs, selected: bool = False) -> list[Slope]:
-    r"""For every method, the slope of a line through all runs over the logarithm of the size.
+    r"""For every method, the slope of a line through all runs against the logarithm of the size.
 
-    The t interval is that of the regression, with :math:`(1/k + n_{test}/n_{train}) s^2` for the
+    The t interval is that of the regression, with :math:`(1/k + n_{test}/n_{train}) s^2` as the
     variance of the mean of :math:`k` folds of one size, whose training sets overlap.
     """
     found = []
@@ -142,6 +142,7 @@ def _slope(sizes: dict[int, list[Record]], selected: bool) -> tuple[Interval, in
     degrees, middle = len(points) - 2, fmean(at for at, _ in points)
     rest = sum((y - fitted.intercept - fitted.slope * at) ** 2 for at, y in points) / degrees
     width = sum((at - middle) ** 2 for at, _ in points)
+    # The slope is a weighted sum of the means at each size, so its variance is the sum of theirs.
     variance = rest * sum(
         (len(its) * (x[size] - middle) / width) ** 2 * (1 / len(its) + overlap(its))
         for size, its in sizes.items()
@@ -175,6 +176,7 @@ def _step(
     mean = (means[1] - means[0]) / doubled
     if len(variances) < 2:
         return Interval(mean), number
+    # Welch and Satterthwaite's degrees of freedom.
     total = sum(variance for variance, _ in variances)
     spent = sum(variance**2 / degrees for variance, degrees in variances)
     return _around(mean, total / doubled**2, total**2 / spent if spent else 1.0), number

@@ -8,17 +8,17 @@ from statistics import correlation, fmean, stdev
 from llpkit.experiments.records import Record
 
 Runs = Mapping[str, Sequence[Record]]
-"""The records of one experiment by method, as :meth:`Results.by_method` gives them."""
+"""The records of one experiment by method, as from :meth:`Results.by_method`."""
 
 REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
-"""What the others are compared with; what has all labels; the algorithm of the paper."""
+"""The method that others are compared with; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
-"""Of intervals, and the fewest folds that have one: two say next to nothing about a deviation."""
+"""Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and sample standard deviation of ``number`` values; no deviation of a single one."""
+    """Mean and sample standard deviation of ``number`` values; a single one has no deviation."""
 
     mean: float
     sd: float | None
@@ -43,7 +43,7 @@ def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over folds and its 95 % interval, from three folds on."""
+    """A mean over folds and, with at least three folds, its 95 % interval."""
 
     mean: float
     low: float | None = None
@@ -67,7 +67,7 @@ def _row(record: Record, selected: bool) -> Mapping[str, float]:
 
 
 def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
-    r"""The mean over folds and its t interval, corrected for training sets that overlap.
+    r"""The mean over folds and its t interval, corrected for overlapping training sets.
 
     The variance of the mean of :math:`k` folds is :math:`(1/k + n_{test}/n_{train}) s^2` (Nadeau &
     Bengio, *Inference for the generalization error*, 2003), with the sizes from the records.
@@ -83,7 +83,7 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
 
 
 def overlap(records: Sequence[Record]) -> float:
-    """Tested instances over training instances in a fold; held-out bags are neither."""
+    """Ratio of test to training instances in a fold; held-out bags count as neither."""
     shares = []
     for data, kept in ((r.data, held_out_bags(r)) for r in records):
         assert data is not None
@@ -93,13 +93,13 @@ def overlap(records: Sequence[Record]) -> float:
 
 
 def held_out_bags(record: Record) -> int:
-    """How many bags of its training folds a run kept to select by."""
+    """Number of bags that a run held out of its training folds."""
     share, bags = record.recipe["held_out"], record.data.train_bags if record.data else 0
     return 0 if share is None else bags - round((1 - share) * bags)
 
 
 def pitman_morgan(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """The p-value of equal variances of paired values: sum and difference are then uncorrelated.
+    """The p-value of equal variances of paired values, by the correlation of sum and difference.
 
     >>> f"{pitman_morgan([1.0, 4.0, 2.0, 6.0, 3.0], [3.0, 4.0, 2.0, 5.0, 4.0]):.3f}"
     '0.176'

@@ -1,8 +1,8 @@
 """Statistics over the folds of one results folder: from records to rows, with no side effects.
 
-Accuracy is that of the last epoch. Where held-out bags were kept, the accuracy after the epoch with
-their best likelihood stands beside it as *selected*; no epoch is chosen by test labels. Each method
-has its mean over its own folds; two methods are compared over the folds that both have.
+Accuracy is that of the last epoch. With held-out bags, *selected* is the accuracy after the epoch
+with their best likelihood; no epoch is chosen by test labels. Each method is averaged over its own
+folds; two methods are compared over the folds that both have.
 """
 
 import math
@@ -34,17 +34,17 @@ class Accuracy:
 
     Args:
         method: Its name.
-        folds: How many folds it has.
-        accuracy: Of the last epoch.
-        selected: Of the epoch that held-out bags chose, where there were any.
-        sampling_sd: The deviation that sampling the test instances alone would give.
-        band: The deviation over folds, its mean over all epochs.
+        folds: Number of folds.
+        accuracy: Accuracy of the last epoch.
+        selected: Accuracy of the epoch selected by held-out bags, if there were any.
+        sampling_sd: The deviation expected from sampling the test instances alone.
+        band: The deviation over folds, averaged over all epochs.
         gap: Points from supervised training on the same folds.
         proportion_error, log_likelihood: Of test bags.
         baseline_log_likelihood: Of a model that gives every instance the rate of the training bags;
-            not in older records.
+            missing in older records.
         log_loss, brier: Of test instances.
-        calibration_error: Of the test instances of all folds together.
+        calibration_error: Of the pooled test instances of all folds.
         recipe: The settings that its runs share.
     """
 
@@ -121,11 +121,11 @@ class Difference:
 
     Args:
         rival: The other method.
-        folds: How many folds both have.
-        last: Of the last epoch.
-        along: The mean over all epochs; unknown where accuracy was not measured after each.
-        ahead: Epochs after which the mean over folds of the reference is above the rival's.
-        epochs: Of how many.
+        folds: Number of folds that both have.
+        last: Difference after the last epoch.
+        along: Mean difference over all epochs; ``None`` if accuracy was not measured after each.
+        ahead: Number of epochs after which the reference's mean over folds is above the rival's.
+        epochs: Number of all epochs.
         sd_reference, sd_rival: Deviations of their accuracies over these folds.
         equal_spread: The p-value of equal deviations (Pitman and Morgan).
     """
@@ -167,7 +167,7 @@ def differences(runs: Runs, reference: str = REFERENCE) -> list[Difference]:
 def _along(
     ours: Sequence[Record], theirs: Sequence[Record]
 ) -> tuple[Interval | None, int | None, int | None]:
-    """The mean difference over all epochs, and after how many of them it is positive."""
+    """The mean difference over all epochs, the number of epochs where it is positive, and all."""
     mine, other = ([r.history.get("test_accuracy", [None]) for r in rs] for rs in (ours, theirs))
     epochs = len(mine[0])
     if any(len(curve) != epochs or None in curve for curve in (*mine, *other)):
@@ -182,7 +182,7 @@ def _along(
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure after every epoch: its mean over folds, and one deviation if there are several."""
+    """A measure after every epoch: its mean over folds, and its deviation if there are several."""
 
     method: str
     epochs: Sequence[int]
@@ -216,7 +216,7 @@ class Calibration:
 
     @property
     def error(self) -> float:
-        """The mean distance of the two, weighted by the number of instances."""
+        """The mean absolute gap, weighted by the number of instances."""
         gaps = (
             abs(p - f) for p, f in zip(self.mean_predicted, self.fraction_positive, strict=True)
         )
@@ -225,6 +225,7 @@ class Calibration:
 
 def calibration(records: Sequence[Record]) -> Calibration:
     """The reliability of all folds together, in ten bins."""
+    # Records have 20 bins, pairs of which make up one of the ten.
     bins: dict[int, list[tuple[float, float, int]]] = {}
     for found in (r.calibration for r in records if r.calibration):
         columns = (found[key] for key in ("mean_predicted", "fraction_positive", "number"))

@@ -1,4 +1,4 @@
-"""Seconds per epoch, and how many epochs and seconds a method takes to an accuracy."""
+"""Seconds per epoch, and the epochs and seconds that a method takes to reach an accuracy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from llpkit.experiments.statistics import (
 )
 
 BELOW = 0.01
-"""How far below a method's own last accuracy the target lies."""
+"""Distance of the target below a method's own last accuracy."""
 _DRAWS = 2000
 
 
@@ -30,10 +30,10 @@ class EpochTime:
 
     Args:
         method: Its name.
-        seconds: Over the epochs of all turns, less the first ones of each.
+        seconds: Over the epochs of all turns, except the first ones of each.
         ratio: To supervised training, over the turns that both have.
-        turns: How many turns it has.
-        machine: What it ran on.
+        turns: Number of turns.
+        machine: The machine that it ran on.
     """
 
     method: str
@@ -67,20 +67,20 @@ def _seconds(records: Sequence[Record]) -> Spread | None:
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """How long a method takes to one point below its own last accuracy, and a reference to that.
+    """The time a method takes to one point below its last accuracy, and a reference to the same.
 
     Epochs are those of the mean curve over folds, with intervals bootstrapped over folds. ``None``
-    means never, or an interval of too few folds.
+    means never, or too few folds for an interval.
 
     Args:
         method: Its name.
         target: The accuracy.
         epochs: The first epoch at the target, with its interval.
         median_epochs: The median of the folds, each to its own target.
-        reference_epochs: The first epoch at which the reference has the target.
-        ratio: Of both numbers of epochs, with its interval.
-        own_ratio: Of the epochs that each needs to one point below its *own* last accuracy.
-        seconds, reference_seconds: By the epoch times of both.
+        reference_epochs: The first epoch at which the reference reaches the target.
+        ratio: Ratio of these epochs, method over reference, with its interval.
+        own_ratio: The same ratio, each to one point below its *own* last accuracy.
+        seconds, reference_seconds: Epochs times the time per epoch of each.
     """
 
     method: str
@@ -103,9 +103,9 @@ class TimeToAccuracy:
 def times_to_accuracy(
     runs: Runs, times: Sequence[EpochTime] = (), reference: str = REFERENCE
 ) -> list[TimeToAccuracy]:
-    """A row for every method, over the folds that it has in common with the reference.
+    """A row for every method, over the folds that it shares with the reference.
 
-    Supervised training is compared with nothing.
+    Supervised training is not compared.
     """
     seconds = {row.method: row.seconds.mean for row in times}
     found = []
@@ -124,10 +124,10 @@ def _curves(records: Sequence[Record]) -> Any:
 
 def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
     folds = len(own)
-    # The same draws for all methods of as many folds: a draw has the same folds for both.
+    # A bootstrap over folds. Both methods use the same draws, so that they stay paired by fold.
     draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))
     target, epochs = _to_own(own.mean(0, keepdims=True))
-    targets, drawn = _to_own(own[draws].mean(1))
+    targets, drawn = _to_own(own[draws].mean(1))  # (draws,) each
     low, high = _ends(drawn, folds)
     median = float(np.median(_to_own(own)[1]))
     row = TimeToAccuracy(
@@ -165,13 +165,13 @@ def _with_seconds(
 
 
 def _to_own(curves: Any) -> tuple[Any, Any]:
-    """For each curve one point below its end, and the first epoch at that."""
+    """For each curve, one point below its end, and the first epoch that reaches it."""
     targets = curves[:, -1] - BELOW
     return targets, _first(curves, targets)
 
 
 def _first(curves: Any, targets: Any) -> Any:
-    """The first epoch at which each curve is at its target; infinite if never."""
+    """The first epoch at which each curve reaches its target; infinite if never."""
     there = curves >= targets[:, None]
     return np.where(there.any(1), there.argmax(1) + 1.0, np.inf)
 
@@ -180,6 +180,7 @@ def _ends(drawn: Any, folds: int) -> tuple[Any, Any]:
     if folds < FEWEST:
         return np.inf, np.inf
     tail = (1 - LEVEL) / 2
+    # No interpolation between draws: epochs are whole numbers, and some are infinite.
     low, high = np.quantile(drawn, (tail, 1 - tail), method="inverted_cdf")
     return low, high
 

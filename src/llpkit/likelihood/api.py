@@ -1,4 +1,4 @@
-"""The public functions: arguments checked, a solver chosen, derivatives attached."""
+"""The public functions: they check arguments, choose a solver and attach derivatives."""
 
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class CountDistribution(NamedTuple):
     """
 
     probability: Tensor
-    """``(S,)``, summing to one over each bag."""
+    """``(S,)``; sums to one over each bag."""
     counts: Tensor
     """``(S,)``: ``0 … n``; with K classes ``(S, K)``, all count vectors that sum to ``n``."""
     offsets: Tensor
@@ -46,36 +46,36 @@ def log_prob(
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
-    r"""Exact log-probability of what is known of every bag's count.
+    r"""Exact log-probability of what is known about every bag's count.
 
     .. math::
 
         \log P(y_b) = \log \sum_{h \,:\, \sum_i h_i = y_b} \prod_i
         \sigma(z_i)^{h_i} (1 - \sigma(z_i))^{1 - h_i}
 
-    The cost is linear in the number of instances whatever the size of the bags. Differentiable
-    twice; the gradient is ``posterior - sigmoid(logits)``.
+    The cost is linear in the number of instances, whatever the bag sizes. Differentiable twice; the
+    gradient is ``posterior - sigmoid(logits)``.
 
     Args:
-        logits: ``(N,)``, the instances of a bag side by side; or ``(N, K)`` softmax logits of K
-            classes. An infinite logit is a known label. With K classes only the distances within
-            a row matter, and a mask of ``-1e9``, say, is as good as ``-inf``; a bag of three or
-            more classes is refused if its log-likelihood is below ``-1e10``.
+        logits: ``(N,)``, the instances of a bag contiguous; or ``(N, K)`` softmax logits of K
+            classes. An infinite logit is a known label. With K classes only the differences within
+            a row matter, and a mask such as ``-1e9`` works like ``-inf``; a bag of three or more
+            classes is refused if its log-likelihood is below ``-1e10``.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
-            :meth:`Evidence.exact` has the rule on floats.
+            For counts given as floats see :meth:`Evidence.exact`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
-        approximation: ``None``: exact. ``"sinkhorn"``, for K classes: an upper bound, cheap in bags
-            of any size.
-        backend: ``"auto"`` takes a compiled backend where there is one: ``"numba"`` for CPU
-            tensors, ``"triton"`` for exact counts of binary labels on a CUDA device; else
-            ``"torch"``. Or name one.
-        max_states: K classes: the largest recursion allowed for one bag, in states.
+        approximation: ``None`` is exact. ``"sinkhorn"``, for K classes, is an upper bound that is
+            cheap for bags of any size.
+        backend: ``"auto"`` uses a compiled backend if there is one: ``"numba"`` for CPU tensors,
+            ``"triton"`` for exact counts of binary labels on a CUDA device; else ``"torch"``. Or
+            name one.
+        max_states: For K classes: the largest recursion allowed for one bag, in states.
         validate: Check the values. Without it an impossible bag gives ``-inf``, and the Triton
-            backend, given tensors on the device, does not wait for it.
+            backend, given tensors on the device, does not synchronise.
 
     Returns:
-        ``(B,)`` in the dtype of the logits; computed in float64, except that the Triton
-        backend takes float32 logits with an error below 2e-5.
+        ``(B,)`` in the dtype of the logits. Computed in float64, except that the Triton backend
+        computes float32 logits in their own precision, with an error below 2e-5.
 
     >>> import torch
     >>> z = torch.tensor([0.0, 0.0, 1.0, -1.0, 2.0])
@@ -95,7 +95,7 @@ def posterior(
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
-    r"""Probability that each instance is positive, given what is known of its bag's count.
+    r"""Probability that each instance is positive, given what is known about its bag's count.
 
     .. math:: \varphi_i = P(h_i = 1 \mid y_b), \qquad \sum_{i \in b} \varphi_i = y_b
 
@@ -167,7 +167,7 @@ def sample(
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
-    """Label combinations drawn exactly from the posterior given what is known of the counts.
+    """Label combinations drawn exactly from the posterior given what is known about the counts.
 
     Randomness comes from ``generator``, a generator or a seed, or from torch's global state. An
     impossible bag has no labels to draw, so all values are checked, even with ``validate=False``.
@@ -198,7 +198,7 @@ def mode(
     max_states: int = MAX_STATES,
     validate: bool = True,
 ) -> Tensor:
-    """The most probable label combination given what is known of the counts, int64 ``(N,)``.
+    """The most probable label combination given what is known about the counts, int64 ``(N,)``.
 
     An impossible bag has none, so all values are checked, even with ``validate=False``.
 
@@ -213,7 +213,7 @@ def mode(
 
 
 def _generator(generator: Any, device: torch.device) -> torch.Generator | None:
-    """A generator on this device, made from a seed where one is given."""
+    """A generator on this device, created from a seed if one is given."""
     if generator is None:
         return None
     if isinstance(generator, torch.Generator):

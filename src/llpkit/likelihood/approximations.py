@@ -1,4 +1,4 @@
-r"""The tilted bound for K classes: cheap at any size, and named for what it is.
+r"""The tilted upper bound for K classes, cheap for bags of any size.
 
 Among all tilts ``t`` of the classes the best bound on the count likelihood is
 
@@ -35,8 +35,8 @@ def sinkhorn(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The bound ``(B,)``, tilted probabilities ``(N, K)``, their derivative along a direction.
 
-    ``strict`` refuses a bag whose best tilt cannot be found; without it the tilt that came nearest
-    stands, whose bound holds as well, or ``-inf`` where too few instances can be of a class.
+    ``strict`` refuses a bag whose best tilt cannot be found. Without it the closest tilt is used,
+    whose bound is still valid; the bound is ``-inf`` if too few instances can belong to a class.
     """
     bag, y = bag_index(offsets), counts.to(log_p.dtype)
     t = _solve(log_p, y, offsets)
@@ -59,12 +59,14 @@ def _jacobian(phi: Tensor, v: Tensor) -> Tensor:
 
 
 def _hessian(phi: Tensor, offsets: Tensor) -> Tensor:
-    """Second derivative of the bound in ``t``, made regular where moving ``t`` does nothing."""
+    """Second derivative of the bound in ``t``, regularised in directions that do not matter."""
     total = segment_sum(phi, offsets)  # (B, K)
     classes = phi.shape[1]
-    # A class at a time: all products at once would be K times the size of the logits.
+    # One class at a time: all products at once would take K times the memory of the logits.
     outer = torch.stack([segment_sum(phi * phi[:, k : k + 1], offsets) for k in range(classes)], 1)
     used = (total > 0).to(phi.dtype)
+    # Adding a constant to t changes nothing (softmax), and neither do tilts of unused classes: a
+    # rank-one term and ones on the diagonal make both directions regular.
     return (
         torch.diag_embed(total + (1 - used))
         - outer
@@ -78,13 +80,13 @@ def _tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor,
     tilted = log_p + t[bag_index(offsets)]
     log_total = tilted.logsumexp(1, keepdim=True)
     phi = (tilted - log_total).exp()
-    # Classes with y = 0 are tilted away entirely: 0 * -inf counts as nothing.
+    # Classes with y = 0 have tilt -inf; their term 0 * -inf must be zero, not NaN.
     bound = segment_sum(log_total[:, 0], offsets) - torch.where(y > 0, t * y, 0.0).sum(1)
     return bound, phi, segment_sum(phi, offsets)
 
 
 def _solve(log_p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
-    """Tilts ``(B, K)``: a few of Sinkhorn's sweeps, then Newton's steps where they did not do."""
+    """Tilts ``(B, K)``: a few Sinkhorn sweeps, then Newton steps for bags not yet converged."""
     t = torch.where(y > 0, 0.0, -torch.inf).to(log_p.dtype)
     for _ in range(_SWEEPS):
         total = _tilt(log_p, y, offsets, t)[2]
@@ -106,19 +108,20 @@ def _some(
 
 
 def _open(total: Tensor, y: Tensor) -> Tensor:
-    """Which bags' totals are not the counts yet, ``(B,)`` bool."""
+    """Bags whose totals have not reached the counts yet, ``(B,)`` bool."""
+    # Negated so that NaN counts as open.
     return ~((total - y).abs().amax(1) <= _TOLERANCE * y.sum(1).clamp(min=1))
 
 
 def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
-    """Newton's steps with halving, until all bags are done or none gets further."""
+    """Newton steps with step halving, until all bags have converged or none improves."""
     found, here = t.clone(), torch.arange(len(t), device=t.device)
     bound, phi, total = _tilt(log_p, y, offsets, t)
     moving = _open(total, y)
     for _ in range(_STEPS):
         if not bool(moving.any()):
             break
-        if 2 * int(moving.sum()) <= len(moving):  # work on those alone
+        if 2 * int(moving.sum()) <= len(moving):  # drop the bags that are done
             here, t = here[moving], t[moving]
             log_p, y, offsets = _some(moving, log_p, y, offsets)
             bound, phi, total = _tilt(log_p, y, offsets, t)
@@ -141,7 +144,7 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
 
 
 def _cooled(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
-    """The same for logits far apart: solved for flatter ones first, each the start of the next."""
+    """Newton steps for logits far apart: flatter logits first, each solution starting the next."""
     spread = float(torch.where(log_p.isfinite(), log_p, 0.0).abs().amax())
     heat = max(1.0, spread / 8)
     warm = torch.where(y > 0, 0.0, -torch.inf).to(t.dtype)
@@ -162,6 +165,6 @@ def _check_totals(total: Tensor, y: Tensor) -> None:
         b = int(failed.nonzero()[0])
         raise LLPError(
             f"bag {b}: the tilted class totals miss the counts by {float(off[b]):.3g}; its logits "
-            'are too far apart for approximation="sinkhorn", or forbid what the counts ask for; '
-            "leave it out or scale the logits down"
+            'are too far apart for approximation="sinkhorn", or rule out the counts; leave it out '
+            "or scale the logits down"
         )

@@ -1,19 +1,19 @@
-r"""The exact count likelihood of binary bags in plain torch: the truth on every device.
+r"""The exact count likelihood of binary bags in plain torch: the reference on every device.
 
-Every piece of evidence (see :mod:`.pieces`) is looked at from the tilted measure in which its most
-probable count ``c`` is the expected one, :math:`\sum_i \sigma(z_i + t) = c`. There the probability
-of ``c`` is about :math:`1/\sqrt{2\pi\sigma^2}`, never small, so a Fourier sum of products of
-characteristic functions gives the likelihood and all posteriors to rounding error:
+Every piece of evidence (see :mod:`.pieces`) is evaluated in the tilted measure under which its most
+probable count ``c`` is the expected count, :math:`\sum_i \sigma(z_i + t) = c`. There the
+probability of ``c`` is about :math:`1/\sqrt{2\pi\sigma^2}`, never small, so a Fourier sum of
+products of characteristic functions gives the likelihood and all posteriors to rounding error:
 
 .. math::
 
     P_t(k) = \frac1M \sum_l e^{-i\omega_l k} F(\omega_l), \qquad
     F(\omega) = \prod_j (1 - p_j + p_j e^{i\omega}), \qquad \omega_l = 2\pi l / M.
 
-``M`` is odd, so that no factor vanishes and each can be divided out again. Two bounds say how many
-frequencies are needed. By Bennett's inequality the mass further than :math:`9\sigma + 25` from the
-mean is below 3e-18, so about that many points alias nothing; and
-:math:`|F(\omega)| \le e^{-2\sigma^2 \sin^2(\omega/2)}`, so of those points fewer than forty
+``M`` is odd, so that no factor vanishes and each can be divided out again. Two bounds limit the
+number of frequencies. By Bennett's inequality the mass further than :math:`9\sigma + 25` from the
+mean is below 3e-18, so with about that many points aliasing is negligible; and
+:math:`|F(\omega)| \le e^{-2\sigma^2 \sin^2(\omega/2)}`, so fewer than forty of those points
 matter, and about fifteen in a large bag. The cost is linear in the number of instances.
 """
 
@@ -35,14 +35,14 @@ from llpkit.ragged import (
 )
 
 CHUNK = 2**21
-"""Instances worked on at a time, which bounds memory."""
+"""Instances processed at a time, which bounds memory."""
 
 NEGLIGIBLE = 24.0
-"""Frequencies with ``|F|`` surely below ``exp(-2 * NEGLIGIBLE)`` are left out."""
+"""Frequencies whose ``|F|`` is provably below ``exp(-2 * NEGLIGIBLE)`` are left out."""
 
 
 class Tilted(NamedTuple):
-    """Pieces seen from the measure in which the anchor ``c`` is the expected count."""
+    """Pieces in the tilted measure under which the anchor ``c`` is the expected count."""
 
     offsets: Tensor  # (P + 1,)
     bag: Tensor  # (N,) the piece of every instance
@@ -67,10 +67,11 @@ def evaluate(
     else:
         log_p, phi, second = _evaluate_chunks(z, offsets, pieces, direction)
     impossible = log_p == -torch.inf
-    if bool(impossible.any()):
+    if bool(impossible.any()):  # no posterior: return the prior
         phi = torch.where(impossible[bag_index(offsets)], z.sigmoid(), phi)
     if direction is None or second is None:
         return log_p, phi, None
+    # Cov(h) v = E[h h'] v - E[h] (E[h]' v).
     bag = bag_index(offsets)
     product = second - phi * segment_sum(direction * phi, offsets)[bag]
     return log_p, phi, torch.where(impossible[bag], 0.0, product)
@@ -79,7 +80,7 @@ def evaluate(
 def _evaluate_known(
     z: Tensor, offsets: Tensor, pieces: Pieces, direction: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """An infinite logit is a known label: drop the instance, and its part of the count."""
+    """An infinite logit is a known label: drop the instance and its share of the count."""
     inner, inner_offsets, inner_pieces = without_known(z, offsets, pieces)
     free = z.isfinite()
     some = None if direction is None else direction[free]
@@ -109,7 +110,7 @@ def without_known(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, T
 def _evaluate_chunks(
     z: Tensor, offsets: Tensor, pieces: Pieces, direction: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Several pieces a bag, or more instances than fit at once: piece by piece, then mixed."""
+    """Several pieces per bag, or too many instances at once: solve in chunks, then mix."""
     sizes = offsets.diff()[pieces.bag]  # (P,)
     group = torch.div(sizes.cumsum(0), CHUNK, rounding_mode="floor")
     log_piece = z.new_empty(len(sizes))
@@ -135,7 +136,7 @@ def _evaluate_chunks(
 
 
 def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
-    """Anchor and tilt of every piece; piece ``j`` has the instances of bag ``j`` of ``offsets``."""
+    """Anchor and tilt of every piece; piece ``j`` has the instances of bag ``j``."""
     bag, n = bag_index(offsets), offsets.diff()
     low, high = pieces.low.clamp(min=0), torch.minimum(pieces.high, n)
     possible = low <= high
@@ -143,7 +144,7 @@ def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
     in_range = pieces._replace(low=low, high=high, tabled=pieces.tabled & possible)
     c = _anchor(z, offsets, bag, in_range)
 
-    # Order statistics around the anchor bracket the tilt whatever the logits' scale.
+    # The order statistics around the anchor bracket the tilt at any scale of the logits.
     order = descending(z, offsets)
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(z), device=z.device)
@@ -156,10 +157,11 @@ def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
     centre = above / 2 + below / 2
     half = (above - centre) + (2.0 * n.clamp(min=1)).log()
     centred = z - centre[bag]
+    # A count of 0 or n would need an infinite tilt; half a count inside is close enough.
     target = torch.minimum(c.to(z.dtype).clamp(min=0.5), n - 0.5)
     tau = _solve(centred, offsets, bag, target, half)
 
-    # Log-concave weights are largest at c if the tilt lies between the slopes beside it.
+    # Tilted log-concave weights peak at c if the tilt lies between the slopes on either side of it.
     t = tau - centre
     bounded = torch.minimum(torch.maximum(t, in_range.slope(c)), in_range.slope(c - 1))
     x = torch.where((bounded == t)[bag], centred + tau[bag], z + bounded[bag])
@@ -202,8 +204,8 @@ def _anchor(z: Tensor, offsets: Tensor, bag: Tensor, pieces: Pieces) -> Tensor:
 def _solve(d: Tensor, offsets: Tensor, bag: Tensor, target: Tensor, half: Tensor) -> Tensor:
     """``tau`` in ``[-half, half]`` with ``sum sigmoid(d + tau)`` within 0.05 of the target.
 
-    Newton's iteration on the log-odds of the mean, which is exact for equal logits, kept inside a
-    shrinking bracket by bisection.
+    Newton's method on the log-odds of the mean, which is exact for equal logits, with bisection as
+    a fallback whenever it leaves the bracket. Any tilt near the target gives exact results.
     """
     n = offsets.diff()
     tau, left, right = torch.zeros_like(half), -half, half
@@ -225,7 +227,7 @@ def _solve(d: Tensor, offsets: Tensor, bag: Tensor, target: Tensor, half: Tensor
 def _fourier(
     z: Tensor, offsets: Tensor, pieces: Pieces, direction: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-probability of each piece, posterior and ``E[h h'] v``; piece ``j`` has bag ``j``."""
+    """Log-probability and posterior of each piece, and ``E[h h'] v``; piece ``j`` has bag ``j``."""
     tilted = tilt(z, offsets, pieces)
     bag, p, q, c, low, high = (
         tilted.bag,
@@ -238,7 +240,7 @@ def _fourier(
     n, mean = offsets.diff(), segment_sum(p, offsets)
     variance = segment_sum(p * q, offsets)
 
-    # Counts that matter, and points enough to keep their aliases out of reach.
+    # Only counts within reach of the anchor matter; enough points keep their aliases apart.
     reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
     first, last = torch.maximum(low, c - reach), torch.minimum(high, c + reach)
     exact = pieces.low == pieces.high
@@ -258,7 +260,7 @@ def _fourier(
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - c))  # (P,)
         if window is not None:
             product = product * window.transform(omega)
-        total = total + product.real
+        total = total + product.real  # frequencies l and M - l are conjugate: hence the factor 2
         ratio = p * torch.polar(torch.ones_like(omega), omega)[bag] / factor
         mass = product[bag] * ratio  # (N,) the same sum with factor i replaced by p exp(i omega)
         phi += mass.real
@@ -268,7 +270,7 @@ def _fourier(
             second += (mass * others).real
 
     log_p = torch.where(tilted.possible, total.log() + tilted.log_scale, -torch.inf)
-    # The sums are exact to rounding; only rounding is cut off here.
+    # The sums are exact up to rounding, so clamping removes rounding errors only.
     phi = (phi / total[bag]).clamp(0, 1)
     phi = torch.where((exact & (c == 0))[bag], 0.0, torch.where((exact & (c == n))[bag], 1.0, phi))
     if second is not None and direction is not None:
@@ -279,12 +281,12 @@ def _fourier(
 def _characteristic(
     p: Tensor, q: Tensor, bag: Tensor, offsets: Tensor, omega: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Each factor ``q + p exp(i omega)``, and of each bag's product the log-modulus and the phase.
+    """Each factor ``q + p exp(i omega)``, and the log-modulus and phase of each bag's product.
 
-    The phase is that of the count less its mean, so that it stays small.
+    The phase is that of the count minus its mean, so that it stays small.
     """
     sin, cos = (omega / 2).sin()[bag], (omega / 2).cos()[bag]
-    # Written so that the smallness of the factor near omega = pi is not rounded away.
+    # Written so that small factors near omega = pi do not suffer from cancellation.
     real, imag = (q - p) + 2 * p * cos * cos, 2 * p * sin * cos
     log_abs = segment_sum((real * real + imag * imag).log(), offsets) / 2
     phase = segment_sum(torch.atan2(imag, real) - omega[bag] * p, offsets)
@@ -346,6 +348,6 @@ def pmf(z: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         _, log_abs, phase = _characteristic(p, q, bag, offsets, omega)
         phase = (phase + omega * (mean - centre))[of_bag] - omega[of_bag] * step
         probability += (log_abs.exp() * weight)[of_bag] * phase.cos()
-    # Out of reach the sum only repeats itself; there the probability is below rounding.
+    # The sum is periodic in the count; beyond its reach the probability is below rounding.
     near = step.abs() <= reach[of_bag]
     return torch.where(near, probability.clamp(0, 1), 0.0), count, out_offsets

@@ -1,4 +1,4 @@
-"""What the likelihood of a bag costs; for measures, exact within the budget, else the bound."""
+"""The cost of a bag's likelihood; for evaluation, exact within a budget, else the bound."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,15 @@ from llpkit.ragged import ranges, to_offsets
 
 
 class Tractability(NamedTuple):
-    """By which computation the likelihood of each bag can be had, ``(B,)`` bool each."""
+    """How the likelihood of each bag can be computed, ``(B,)`` bool each."""
 
     exact: Tensor
     bound: Tensor
-    """Not exactly, but its counts are exact, so the tilted bound serves."""
+    """Exactly intractable, but the counts are exact, so that the tilted bound applies."""
 
 
 def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
-    """Whether the states of a bag are within the budget, and whether the bound serves if not."""
+    """Whether the states of a bag are within the budget and, if not, whether the bound applies."""
     everyone = torch.ones_like(sizes, dtype=torch.bool)
     if evidence.num_classes in (None, 2):
         return Tractability(everyone, ~everyone)
@@ -31,9 +31,9 @@ def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
 
 
 def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
-    """What the likelihood of each bag costs, float64 ``(B,)``: states of its recursion.
+    """Cost of each bag's likelihood in states of its recursion, float64 ``(B,)``.
 
-    Two classes, and the bound, cost as much as there are instances.
+    For two classes and for the bound it is linear in the number of instances.
     """
     linear = (sizes + 1).to(torch.float64)
     if evidence.num_classes in (None, 2):
@@ -42,9 +42,9 @@ def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
 
 
 def even_sample(cost: Tensor, budget: float) -> Tensor:
-    """Places of bags, evenly spread, that together cost no more than the budget; one at least.
+    """Indices of evenly spread bags whose total cost is within the budget; at least one.
 
-    Bags that alone cost more are left out; if all do, the cheapest is taken.
+    Bags that exceed the budget alone are left out; if all do, the cheapest is taken.
 
     >>> even_sample(torch.ones(10), 5)
     tensor([1, 3, 5, 7, 9])
@@ -67,7 +67,7 @@ def even_sample(cost: Tensor, budget: float) -> Tensor:
 def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
     """Log-likelihood of every bag ``(B,)``: exact within the budget, else the bound.
 
-    It is NaN for a bag beyond the budget whose counts are not exact, which has no bound either.
+    NaN for a bag beyond the budget whose counts are not exact, because the bound needs these.
     """
     if evidence.num_classes in (None, 2):
         return log_prob(logits, evidence, offsets, validate=False)
@@ -79,7 +79,7 @@ def best_posterior(
 ) -> Tensor:
     """Posterior of every instance, ``(N,)`` or ``(N, K)``: exact within the budget, else tilted.
 
-    In a bag that has neither it is what the logits alone say.
+    In a bag that has neither it is the prior from the logits alone.
     """
     return _best(logits, evidence, offsets, validate)[1]
 

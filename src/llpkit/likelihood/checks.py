@@ -1,4 +1,4 @@
-"""Arguments of the engine, checked: every refusal names the place, the value and the remedy."""
+"""Checks of the engine's arguments: every error names the place, the value and the remedy."""
 
 import math
 from typing import Any, Literal, TypeAlias
@@ -24,13 +24,13 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_backend(backend: Any) -> None:
-    """Refuse a backend that there is not, and list those that there are."""
+    """Refuse an unknown backend and list the known ones."""
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise LLPError(f"backend = {backend!r}; known are {', '.join(BACKENDS)}")
 
 
 def check_approximation(approximation: Any) -> None:
-    """Refuse an approximation that there is not."""
+    """Refuse an unknown approximation."""
     known = isinstance(approximation, str) and approximation in APPROXIMATIONS
     if not (known or approximation is None):
         raise LLPError(
@@ -66,7 +66,8 @@ def check_offsets(offsets: Any, num_instances: int, device: torch.device, valida
         ends = whole_tensor(offsets, "offsets")
     if ends.dim() != 1 or len(ends) == 0:
         raise LLPError(f"offsets has shape {tuple(ends.shape)}; expected (B + 1,), starting with 0")
-    if validate or ends.device.type == "cpu":  # compiled kernels trust them
+    # The compiled kernels do not check bounds. On a CUDA device a check would wait for the device.
+    if validate or ends.device.type == "cpu":
         marks = ends.cpu().numpy()
         check_rising(marks)
         if marks[-1] != num_instances:
@@ -83,7 +84,7 @@ def check_evidence(counts: Any, logits: Tensor, ends: Tensor, validate: bool) ->
     if isinstance(counts, Evidence):
         evidence = counts
     elif not validate and isinstance(counts, Tensor) and counts.is_cuda and _whole(counts.dtype):
-        evidence = Evidence.unchecked(counts.to(torch.int64))  # a look at them would have to wait
+        evidence = Evidence.unchecked(counts.to(torch.int64))  # reading them would synchronise
     else:
         y = exact_counts(counts, naming, ends.diff().cpu().numpy())
         evidence = Evidence.unchecked(on_device_of(counts, y))
@@ -110,12 +111,12 @@ def _whole(dtype: torch.dtype) -> bool:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all are finite, by their sum, which is quick; ``False`` may also be an overflow."""
+    """Whether all are finite, judged by their sum for speed; an overflow also gives ``False``."""
     return math.isfinite(float(values.sum(dtype=torch.float64)))
 
 
 def check_numbers(logits: Tensor) -> None:
-    """No NaN; with several classes, a class for every instance."""
+    """Refuse NaN and, with several classes, rows without exactly one possible known class."""
     if all_finite(logits):
         return
     bad = logits.isnan()
@@ -173,9 +174,9 @@ def impossible_bag(b: int, positive: int = 0, negative: int = 0) -> LLPError:
 
 
 def absurd_bag(b: int, log_p: float) -> LLPError:
-    """The error for a bag whose label combinations float64 cannot tell apart."""
+    """The error for a bag whose label combinations float64 cannot distinguish."""
     return LLPError(
-        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts ask for classes that the logits "
-        "put out of reach, and float64 cannot tell its label combinations apart; correct the "
-        "counts, scale the logits down, or lower the learning rate"
+        f"bag {b} has a log-likelihood of {log_p:.3g}: its counts need classes that the logits all "
+        "but rule out, and float64 cannot distinguish its label combinations; correct the counts, "
+        "scale the logits down, or lower the learning rate"
     )

@@ -1,9 +1,9 @@
 r"""The exact count likelihood of bags with K classes (Poisson-multinomial), in plain torch.
 
 A recursion in log-space over the instances of a bag. Its state is the count of each class among the
-instances seen so far; one class, the one that saves most, is left out, since the counts sum to the
-position. With exact counts that makes :math:`\prod_{k \ne d} (y_k + 1)` states at every position.
-Bags are worked on side by side: their states lie one after the other on a flat axis.
+instances seen so far. One class :math:`d`, the one that saves most, is left out, because the counts
+sum to the position. With exact counts there are :math:`\prod_{k \ne d} (y_k + 1)` states at every
+position. Many bags are processed together: their states are concatenated on a flat axis.
 """
 
 from collections.abc import Iterator
@@ -29,8 +29,8 @@ _CHUNK = 2**22
 
 
 LEAST = -1e10
-"""The least log-likelihood of a bag, unless it is impossible: below it, float64 sums lose what
-tells label combinations apart."""
+"""The smallest log-likelihood of a possible bag: below it, float64 sums can no longer distinguish
+label combinations."""
 
 
 def log_prior(logits: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def log_prior(logits: Tensor) -> Tensor:
     known = (logits == torch.inf).any(1, keepdim=True) | (logits == -torch.inf).all(1, keepdim=True)
     safe = torch.where(known, 0.0, logits)
     certain = torch.where(logits == torch.inf, 0.0, -torch.inf)
-    # A class further below counts as that far below; a bag that needs it is below LEAST anyway.
+    # Clamped because a bag that needs such an improbable class is below LEAST anyway.
     log_p = torch.where(safe == -torch.inf, safe, safe.log_softmax(1).clamp(min=2 * LEAST))
     return torch.where(known, certain, log_p)
 
@@ -46,11 +46,11 @@ def log_prior(logits: Tensor) -> Tensor:
 class _States(NamedTuple):
     """The states of some bags on one flat axis, and the moves between them."""
 
-    offsets: Tensor  # (B + 1,) where each bag's states lie; its first state is all zeros
+    offsets: Tensor  # (B + 1,) each bag's range of states; its first state is all zeros
     bag: Tensor  # (S,)
     final: Tensor  # (S, K) the bag's counts if it ended here
-    stride: Tensor  # (B, K) what one more of a class adds to the state's index
-    after: Tensor  # (K, S) the state after one more of class k, itself where there is none
+    stride: Tensor  # (B, K) by how much one more of a class moves the state's index
+    after: Tensor  # (K, S) the state after one more of class k, or itself if there is none
     grows: Tensor  # (K, S) bool: whether there is one
     before: Tensor  # (K, S)
     shrinks: Tensor  # (K, S) bool
@@ -58,7 +58,7 @@ class _States(NamedTuple):
 
 
 def _extents(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """How many values each class takes in the state ``(B, K)``; the class left out ``(B, 1)``."""
+    """Number of values of each class in the state ``(B, K)``; the class left out ``(B, 1)``."""
     extent = torch.minimum(evidence.high, sizes[:, None]) + 1
     left_out = extent.argmax(1, keepdim=True)
     return extent.scatter(1, left_out, 1), left_out
@@ -91,6 +91,7 @@ def check_budget(
 
 def _states(evidence: Evidence, sizes: Tensor) -> _States:
     extent, left_out = _extents(evidence, sizes)
+    # Mixed-radix numbering: the stride of a class is the product of the extents after it.
     reverse = extent.flip(1).cumprod(1).flip(1)
     stride = torch.cat([reverse[:, 1:], torch.ones_like(reverse[:, :1])], 1)
     stride = stride.scatter(1, left_out, 0)
@@ -133,7 +134,7 @@ def log_weight(evidence: Evidence, bag: Tensor, counts: Tensor) -> Tensor:
 
 
 def as_binary(evidence: Evidence, offsets: Tensor) -> Evidence:
-    r"""What is known of two class counts ``(B, 2)`` as what is known of the second one, ``(B,)``.
+    r"""Evidence about two class counts ``(B, 2)`` as evidence about the second one, ``(B,)``.
 
     .. math:: w(y) = w_0(n - y)\, w_1(y)
 
@@ -153,14 +154,14 @@ def as_binary(evidence: Evidence, offsets: Tensor) -> Evidence:
 
 
 def _positions(offsets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each position: which bags reach it ``(B,)`` bool, and the row of that instance."""
+    """For each position: bags long enough to have it ``(B,)`` bool, and the row of the instance."""
     sizes = offsets.diff()
     for position in range(int(sizes.max()) if len(sizes) else 0):
         yield position < sizes, torch.where(position < sizes, offsets[:-1] + position, 0)
 
 
 def _groups(sizes: Tensor, evidence: Evidence) -> Iterator[Tensor]:
-    """Bags that are worked on together: of like size, and as many as fit the memory."""
+    """Bags to process together: of similar size, and as many as fit into memory."""
     states = count_states(evidence, sizes)
     order = sizes.argsort(stable=True)
     group = (states[order].cumsum(0) / _CHUNK).floor()
@@ -181,6 +182,7 @@ def evaluate(
     product = None if direction is None else torch.zeros_like(log_p)
     change = None
     if direction is not None:
+        # From a change of the logits to one of the log-probabilities; known labels do not change.
         change = direction - (log_p.exp() * direction).sum(1, keepdim=True)
         known = ((log_p == 0) | (log_p == -torch.inf)).all(1, keepdim=True)
         change = torch.where(known, 0.0, change)
@@ -194,7 +196,7 @@ def evaluate(
         if product is not None and part[2] is not None:
             product[rows] = part[2]
     impossible = (log_prob == -torch.inf)[bag_index(offsets), None]
-    # The rows sum to one but for rounding, which is large only where logits are absurd.
+    # The rows sum to one up to rounding, which is large only for extreme logits.
     phi = torch.where(impossible, log_p.exp(), phi / phi.sum(1, keepdim=True))
     return log_prob, phi, product
 
@@ -207,10 +209,10 @@ def _forward_backward(
     phi = torch.zeros_like(log_p)
     phi_dot = None if change is None else torch.zeros_like(log_p)
 
-    # Backward: beta(s) is the log-probability of agreeing evidence after state s.
+    # Backward: beta(s) is the log-probability of matching the evidence from state s on.
     beta, beta_dot = states.log_weight, torch.zeros_like(alpha)
     log_prob = segment_logsumexp(alpha, states.offsets)
-    total = torch.where(log_prob.isfinite(), log_prob, 0.0)
+    total = torch.where(log_prob.isfinite(), log_prob, 0.0)  # avoids -inf - -inf
     total_dot = segment_sum((alpha - total[states.bag]).exp() * alpha_dots[-1], states.offsets)
     positions = list(_positions(offsets))
     for index in range(len(positions) - 1, -1, -1):
@@ -267,6 +269,7 @@ def pmf(log_p: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         empty = log_p.new_zeros(0)
         return empty, offsets.new_zeros((0, classes)), offsets.new_zeros(1)
     bag, probability, counts = (torch.cat(column) for column in zip(*parts, strict=True))
+    # Stable sorts by the last key first give the lexicographic order of (bag, counts).
     order = torch.arange(len(bag), device=bag.device)
     for column in (*counts.T.flip(0), bag):
         order = order[column[order].argsort(stable=True)]
@@ -281,7 +284,7 @@ def draw(
     generator: torch.Generator | None,
     copies: int | None,
 ) -> Tensor:
-    """Classes ``(copies, N)`` drawn from the posterior; for ``None`` the most probable ones."""
+    """Classes ``(copies, N)`` drawn from the posterior, or the most probable ones for ``None``."""
     sizes = offsets.diff()
     labels = torch.zeros((copies or 1, len(log_p)), dtype=torch.int64, device=log_p.device)
     for chosen in _groups(sizes, evidence):
@@ -295,7 +298,7 @@ def draw(
 
 
 def _backward(log_p: Tensor, offsets: Tensor, states: _States, best: bool) -> list[Tensor]:
-    """For every position, log of the sum (or the largest) over what may follow each state."""
+    """For every position, the log of the sum (or the maximum) over all continuations of a state."""
     betas = [states.log_weight]
     for active, row in reversed(list(_positions(offsets))):
         terms = torch.where(states.grows, betas[-1][states.after], -torch.inf)

@@ -1,4 +1,4 @@
-"""Who answers a call: a solver by the kind of counts and the backend, and its derivatives."""
+"""Dispatch: a solver for the kind of counts and the backend, and its derivatives."""
 
 import importlib
 import math
@@ -27,11 +27,11 @@ from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
 
 class Solver(Protocol):
-    """Knows the bags and their evidence, and answers for any logits."""
+    """Holds the bags and their evidence, and evaluates any logits."""
 
     offsets: Tensor
     takes_nan: bool = False
-    """Whether ``evaluate`` itself gives NaN for the bags it went into."""
+    """Whether ``evaluate`` handles NaN logits itself, by returning NaN for their bags."""
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
@@ -40,7 +40,7 @@ class Solver(Protocol):
         ...
 
     def pull_back(self, grad: Tensor, z: Tensor, phi: Tensor) -> Tensor:
-        """Gradient in the logits: that of each bag times posterior minus prior."""
+        """Gradient in the logits: each bag's gradient times posterior minus prior."""
         scale = grad[bag_index(self.offsets, len(z))]
         return (scale if z.dim() == 1 else scale[:, None]) * (phi - self.prior(z))
 
@@ -49,7 +49,7 @@ class Solver(Protocol):
         ...
 
     def refuse_impossible(self, z: Tensor) -> None:
-        """Raise for a bag that no label combination explains."""
+        """Raise for a bag that no label combination can explain."""
         ...
 
 
@@ -68,7 +68,7 @@ class ExactSolver(Solver, Protocol):
 def exact_solver(
     logits: Any, counts: Any, offsets: Any, backend: str, max_states: int, validate: bool
 ) -> tuple[Tensor, ExactSolver]:
-    """Check the arguments; the logits as the solver wants them, and the solver."""
+    """Check the arguments and return the logits in the solver's form, and the solver."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if _use_triton(backend, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
@@ -77,7 +77,8 @@ def exact_solver(
     z = logits.to(torch.float64)
     if z.dim() == 1:
         return z, BinarySolver(ends, evidence, kernel)
-    sound = validate or bool(z.isfinite().all())  # else a row may allow neither class, or both
+    # Two classes are solved as binary, unless an unchecked row may allow neither class, or both.
+    sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
     if backend == "numba" and not evidence.is_exact:
@@ -87,15 +88,15 @@ def exact_solver(
 
 
 def _log_odds(z: Tensor) -> Tensor:
-    """Of the second of two classes; finite logits, however far apart, do not make a label known."""
-    odds = z[:, 1] - z[:, 0]
+    """Log-odds of the second of two classes; finite logits never become a known label."""
+    odds = z[:, 1] - z[:, 0]  # may overflow to infinity, which would mean a known label
     return torch.where(z.isfinite().all(1), odds.clamp(-1e306, 1e306), odds)
 
 
 def sinkhorn_solver(
     logits: Any, counts: Any, offsets: Any, validate: bool
 ) -> tuple[Tensor, "SinkhornSolver"]:
-    """The same for the tilted bound."""
+    """Like :func:`exact_solver`, for the tilted bound."""
     logits, ends, evidence = _checked(logits, counts, offsets, validate)
     if logits.dim() == 1:
         raise LLPError(
@@ -135,7 +136,7 @@ def _use_numba(backend: str, device: torch.device) -> bool:
 
 
 def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
-    """Whether the Triton kernels are to be used; on the CPU they run in the interpreter only."""
+    """Whether to use the Triton kernels; on the CPU they run only in Triton's interpreter."""
     if backend == "triton":
         fits = logits.is_cuda or (installed("triton") and triton_interpreted())
         if not (fits and installed("triton")):
@@ -160,7 +161,7 @@ def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
 
 @cache
 def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether every kernel can be launched: Triton is there, but may lack a compiler or headers."""
+    """Whether every kernel can be launched: an installed Triton may lack a compiler or headers."""
     from llpkit.likelihood.kernels import triton_binary
 
     try:
@@ -174,7 +175,7 @@ def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         warnings.warn(
             f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
-            'is used instead, which is slower. backend = "torch" asks for it from the start',
+            'is used instead, which is slower. Pass backend = "torch" to skip the attempt',
             stacklevel=2,
         )
         return False
@@ -199,7 +200,7 @@ class BinarySolver(ExactSolver):
 
     @cached_property
     def pieces(self) -> Pieces:
-        """The evidence as all backends but Triton take it."""
+        """The evidence in the form that all backends but Triton take."""
         return cut(self.evidence)
 
     def evaluate(
@@ -252,6 +253,7 @@ class ClassSolver(ExactSolver):
         from llpkit.likelihood.kernels import numba_classes
 
         log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]
         if len(left):
             sizes = self.offsets.diff()[left]
@@ -266,7 +268,7 @@ class ClassSolver(ExactSolver):
 
     def refuse_impossible(self, z: Tensor) -> None:
         if bool(self.prior(z).gt(0).all()) and len(self.evidence.table) == 0:
-            return  # class counts that make up the bag can always be had
+            return  # if every class is possible everywhere, so are all counts
         log_p, _, _ = self.evaluate(z)
         _refuse_absurd(log_p)
 
@@ -308,7 +310,7 @@ class SinkhornSolver(Solver):
 
 
 def _refuse_absurd(log_p: Tensor) -> None:
-    """Refuse a bag of K classes that no label combination explains, or none within reach."""
+    """Refuse a bag of K classes that is impossible, or so improbable that rounding decides."""
     far = log_p < classes.LEAST
     if bool(far.any()):
         b = int(far.nonzero()[0])
@@ -329,7 +331,7 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
         sick = None if solver.takes_nan or all_finite(z) else z.isnan()
         log_p, phi, _ = solver.evaluate(z if sick is None else torch.where(sick, 0.0, z))
-        if sick is not None:  # unchecked: NaN comes out for the bags it went into
+        if sick is not None:  # without validation, a NaN logit makes its whole bag NaN
             of_row = sick if z.dim() == 1 else sick.any(1)
             bad = segment_sum(of_row.to(z.dtype), solver.offsets) > 0
             log_p = torch.where(bad, torch.nan, log_p)
@@ -337,7 +339,7 @@ class _Solve(torch.autograd.Function):
             phi = torch.where(bad if z.dim() == 1 else bad[:, None], torch.nan, phi)
         ctx.solver = solver
         ctx.set_materialize_grads(False)
-        # The posterior is saved as an output, so a second derivative finds its way through it.
+        # The posterior is saved as an output, so that second derivatives pass through it.
         ctx.save_for_backward(z, phi)
         return log_p, phi
 

@@ -1,4 +1,4 @@
-"""Evidence cut into log-concave pieces, the form in which the torch and Numba backends take it."""
+"""Evidence cut into log-concave pieces, the form that the torch and Numba backends take."""
 
 from typing import NamedTuple
 
@@ -9,24 +9,24 @@ from llpkit.evidence import Evidence
 from llpkit.ragged import bag_index, to_offsets
 
 _ROUNDING = 8 * torch.finfo(torch.float64).eps
-"""A rise of the slope up to this, relative to the log-weights, is rounding and not a break."""
+"""A rise of the slope up to this, relative to the log-weights, is treated as rounding."""
 
 
 class Pieces(NamedTuple):
     """One contiguous range of counts each, on which the log-weights are concave.
 
-    An exact count, an interval, "at least", and the usual noise densities are one piece a bag; any
-    other table is the mixture of several. Piece ``j`` weighs count ``k`` by
+    An exact count, an interval, "at least" and the usual noise densities are one piece per bag; any
+    other table is a mixture of several. Piece ``j`` weighs count ``k`` by
     ``exp(table[base[j] + k])`` if ``tabled[j]``, else by one, for ``low[j] <= k <= high[j]``.
     """
 
-    bag: Tensor  # (P,) the bag of each piece, not falling
+    bag: Tensor  # (P,) the bag of each piece, in ascending order
     low: Tensor  # (P,)
     high: Tensor  # (P,)
     tabled: Tensor  # (P,) bool
     base: Tensor  # (P,)
     table: Tensor  # flat log-weights
-    one_each: bool  # piece j belongs to bag j and to no other
+    one_each: bool  # every bag has one piece: piece j belongs to bag j
 
     def log_weight(self, k: Tensor) -> Tensor:
         """Log-weight of count ``k[j]`` in every piece ``j``; ``-inf`` outside its range."""
@@ -64,7 +64,7 @@ def cut(evidence: Evidence) -> Pieces:
     tabled = lengths > 0
     base = evidence.table_offsets[:-1] - evidence.low
 
-    # A table breaks where a count is impossible and where the slope rises.
+    # A table is cut where a count is impossible and where the slope rises.
     table, starts = evidence.table, evidence.table_offsets[:-1][tabled]
     owner = bags[tabled][bag_index(to_offsets(lengths[tabled]))]
     possible = table.isfinite()

@@ -19,11 +19,11 @@ def sample(
 ) -> Tensor:
     r"""Labels ``(copies, N)`` drawn from ``P(h | evidence)`` exactly.
 
-    Independent labels are drawn in the tilted measure and kept with probability
-    :math:`w_t(k) / w_t(c)` for their count ``k``, which is one try in about
-    :math:`\sqrt{2\pi\sigma^2}`. Bags that were refused are drawn again.
+    Rejection sampling: independent labels are drawn in the tilted measure and accepted with
+    probability :math:`w_t(k) / w_t(c)` for their count ``k``. About one try in
+    :math:`\sqrt{2\pi\sigma^2}` is accepted; rejected bags are drawn again.
     """
-    labels = (z > 0).to(torch.int64).repeat(copies, 1)  # right for the known ones
+    labels = (z > 0).to(torch.int64).repeat(copies, 1)  # correct for known labels
     inner, inner_offsets, inner_pieces = without_known(z, offsets, pieces)
     drawn = _sample_free(inner, inner_offsets, inner_pieces, generator, copies)
     labels[:, z.isfinite()] = drawn
@@ -58,7 +58,7 @@ def _sample_free(
 
 
 def _tilt_pieces(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tilted, Pieces]:
-    """Every piece beside its own copy of its bag's instances."""
+    """Every piece with its own copy of its bag's instances."""
     if pieces.one_each:
         return tilt(z, offsets, pieces), pieces
     sizes = offsets.diff()[pieces.bag]
@@ -69,13 +69,13 @@ def _tilt_pieces(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tilted, Pi
 def _choose_piece(
     z: Tensor, offsets: Tensor, pieces: Pieces, generator: torch.Generator | None, copies: int
 ) -> Tensor:
-    """A piece for every copy of every bag, by the pieces' probabilities (Gumbel's trick)."""
+    """A piece for every copy of every bag, drawn by probability (Gumbel-max trick)."""
     sizes = offsets.diff()[pieces.bag]
     own = pieces.take(torch.arange(len(sizes), device=z.device))
     own = own._replace(bag=torch.arange(len(sizes), device=z.device), one_each=True)
     log_piece, _, _ = evaluate(z[ranges(offsets[pieces.bag], sizes)], to_offsets(sizes), own)
     starts = to_offsets(torch.bincount(pieces.bag, minlength=len(offsets) - 1))
-    # Relative to the bag's best piece: beside a huge number the noise would be rounded away.
+    # Relative to the bag's best piece: added to a huge number, the noise would be rounded away.
     log_piece = log_piece - torch.segment_reduce(log_piece, "max", offsets=starts)[pieces.bag]
     uniform = torch.rand((copies, len(sizes)), dtype=z.dtype, device=z.device, generator=generator)
     score = log_piece - (-uniform.log()).log()
@@ -84,7 +84,7 @@ def _choose_piece(
 
 
 def mode(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tensor:
-    """The most probable labels ``(N,)``: the largest logits, as many as the best count says."""
+    """The most probable labels ``(N,)``: the largest logits are positive, up to the best count."""
     inner, inner_offsets, inner_pieces = without_known(z, offsets, pieces)
     labels = (z > 0).to(torch.int64)
     labels[z.isfinite()] = _mode_free(inner, inner_offsets, inner_pieces)
@@ -101,7 +101,7 @@ def _mode_free(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tensor:
     rank = ranges(torch.zeros_like(sizes), sizes)
     ordered = z[order][rows]
 
-    # Within a piece the gain of one more positive falls, so count the steps that gain.
+    # Within a piece the gain of one more positive decreases, so count the steps that still gain.
     low, high = own.low.clamp(min=0), torch.minimum(own.high, sizes)
     gain = ordered + own.take(piece).slope(rank)
     steps = (rank >= low[piece]) & (rank < high[piece]) & (gain > 0)

@@ -69,7 +69,7 @@ class LLPGAN(Method):
                 f'method "{self.key}" needs a network with forward_features(x) -> (logits, '
                 f'features); use network="{self.network_name}"'
             )
-        if hasattr(network, "mark_forward_method"):  # Fabric applies its precision only to these
+        if hasattr(network, "mark_forward_method"):  # Fabric wraps marked methods only
             network.mark_forward_method("forward_features")
         assert batch.evidence is not None
         assert batch.offsets is not None

@@ -12,7 +12,7 @@ from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, s
 from llpkit.report.style import BOUND, INK, MUTED, RC, Style
 from llpkit.report.table import Interval, decimals
 
-COLUMNS = 15  # of a table whose importance is drawn
+COLUMNS = 15  # most columns whose importance is drawn
 _BOTTOM = 20.0
 
 
@@ -71,7 +71,7 @@ def importance_bars(entries: Sequence[tuple[str, float, float]], style: Style) -
 def intervals(
     rows: Sequence[tuple[str, Interval]], look: Mapping[str, Style], name: str, title: str
 ) -> Figure | None:
-    """Means with their intervals beside a line at zero; one row per method."""
+    """Means with their intervals and a line at zero; one row per method."""
     if not rows:
         return None
     methods = [method for method, _ in rows]

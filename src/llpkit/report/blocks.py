@@ -45,7 +45,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks behind a line that a reader opens with a click; no script is needed."""
+    """Blocks behind a line that the reader opens with a click; needs no script."""
 
     summary: str
     blocks: Sequence[Block]
@@ -62,7 +62,7 @@ class Commands:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures side by side where there is room; ``narrow`` ones need less of it."""
+    """Figures side by side if there is room; ``narrow`` ones need less of it."""
 
     figures: Sequence[Figure]
     narrow: bool = False

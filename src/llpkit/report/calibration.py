@@ -61,7 +61,7 @@ def reliability(
 ) -> Figure | None:
     """Predicted against observed frequencies, above the number of predictions.
 
-    With ``equal`` bins of one width each bar stands in the middle of its bin, not at its mean.
+    With ``equal`` bins of one width, bars are in the middle of their bins, not at the bin means.
     """
     bins = curve.bins
     if not bins:

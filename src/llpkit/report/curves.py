@@ -22,7 +22,7 @@ class SizePoint:
 
 
 def run_curves(run: Series, style: Style) -> list[Figure | None]:
-    """The learning curves of one run: test accuracy, and training bags beside held-out bags."""
+    """The learning curves of one run: test accuracy, and training against held-out bags."""
 
     def panel(
         name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False

@@ -1,4 +1,4 @@
-"""Labels at the ends of lines, placed so that no two of them touch."""
+"""Labels at the ends of lines, placed so that no two of them overlap."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,10 @@ from llpkit.report.style import Style
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float, Style]]) -> None:
-    """Label every line, given as ``(name, x, y, style)`` of its last point, beside the frame."""
+    """Label every line, given as ``(name, x, y, style)`` of its last point, next to the frame."""
     low, high = axes.get_ylim()
     tall = HEIGHT - TOP - BOTTOM
+    # In points from the bottom of the axes, the unit of the font size.
     wanted = [tall * (y - low) / (high - low) for _, _, y, _ in ends]
     places = spread(wanted, gap=1.22 * LABEL, low=0.0, high=tall)
     for (name, x, y, style), place in zip(ends, places, strict=True):
@@ -44,12 +45,14 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     [0.0, 10.0, 30.0]
     """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))
-    # Labels that touch form a block, placed where its members want it on average.
+    gap = min(gap, (high - low) / max(len(wanted) - 1, 1))  # too many labels: overlap evenly
+    # Labels that touch form a block, placed at the mean of its members' wishes. A new label starts
+    # its own block and absorbs the blocks below it until none touches (isotonic regression).
     blocks: list[tuple[list[float], float]] = []
     for i in order:
         members = [wanted[i]]
         while True:
+            # Member k sits k gaps above the first, so its wish for the first is w - k gap.
             first = sum(w - k * gap for k, w in enumerate(members)) / len(members)
             first = min(max(first, low), high - (len(members) - 1) * gap)
             if not blocks or blocks[-1][1] + len(blocks[-1][0]) * gap <= first:

@@ -38,6 +38,7 @@ class Figure:
         svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.S)
         svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
 
+        # Ids that nothing refers to would clash between the figures of a page.
         used = set(re.findall(r"#([\w.-]+)[\")]", svg))
         svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg)
         svg = re.sub(r"font: (?:\w+ )*([\d.]+px) [^;\"]*", r"font-size: \1", svg)
@@ -74,7 +75,7 @@ class Figure:
 
 
 def present(figures: Iterable[Figure | None]) -> list[Figure]:
-    """The figures that had something to draw."""
+    """Only the figures that had something to draw."""
     return [figure for figure in figures if figure is not None]
 
 
@@ -99,10 +100,10 @@ def heading(axes: Axes, title: str, left: float) -> None:
 
 
 def room_for(names: Sequence[str]) -> float:
-    """The width in points of a column of names beside the axes."""
+    """The width in points of a column of names next to the axes."""
     return 18 + 0.64 * LABEL * max(len(shortened(name)) for name in names)
 
 
 def shortened(name: str) -> str:
-    """A name that fits beside the axes."""
+    """A name that fits next to the axes."""
     return name if len(name) <= 18 else name[:17] + "…"

@@ -11,7 +11,7 @@ from torch import Tensor
 from llpkit.bags import Bag, Bags
 from llpkit.errors import LLPError
 
-FEATURES = 4  # of an instance without an image
+FEATURES = 4  # features shown for an instance without an image
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class WallInstance:
 
     Args:
         image: uint8 ``(C, H, W)`` with one or three channels, or ``None``.
-        caption: Shown in place of an image, such as a few features, one per line; with an image,
+        caption: Shown instead of an image, such as a few features, one per line; with an image,
             its description.
-        truth: The true label, where it is known.
+        truth: The true label, if known.
     """
 
     image: NDArray[np.uint8] | None = None
@@ -34,7 +34,7 @@ class WallInstance:
 class WallBag:
     """One bag: its id, its known count (``"3 of 7 odd"``) and its instances.
 
-    ``left_out`` is the number of instances of the bag that are not among them.
+    ``left_out`` is the number of further instances of the bag.
     """
 
     id: str

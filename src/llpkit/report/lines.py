@@ -29,7 +29,7 @@ EPOCHS, SECONDS, SIZES = "epoch", "seconds of training", "instances per bag"
 class Line:
     """One curve: points, their standard deviation over runs (empty for one run), its style.
 
-    A point without a deviation, beside others that have one, has not-a-number.
+    If only some points have a deviation, it is NaN for the others.
     """
 
     label: str
@@ -96,7 +96,7 @@ def _scale(axes: Axes, x: str, lines: Sequence[Line]) -> None:
 
 
 def _epoch_ticks(last: float) -> list[float]:
-    """Round numbers, with the last epoch in place of the tick next to it.
+    """Round numbers, with the last epoch replacing the tick closest to it.
 
     >>> _epoch_ticks(120)
     [0.0, 25.0, 50.0, 75.0, 100.0, 120.0]
@@ -136,9 +136,9 @@ def _mark_kept(axes: Axes, epoch: int, rises: bool) -> None:
 def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, float]:
     """Vertical limits that fit the last half of the curves with their bands.
 
-    A wild epoch may leave the frame, and so may a band in the first half: one unusual fold would
-    flatten all curves. Likelihoods are wilder than percentages, so they get less extra room. With
-    ``whole`` nothing leaves the frame. Percentages end at 0 and 100, whatever a band says.
+    An extreme epoch may leave the frame, and so may a band in the first half: one unusual fold
+    would flatten all curves. Likelihoods vary more than percentages, so they get less extra room.
+    With ``whole`` nothing leaves the frame. Percentages stop at 0 and 100, even if a band does not.
     """
     around = 3 if percent else 1.5
     settled: list[float] = []
@@ -153,6 +153,7 @@ def _limits(lines: Sequence[Line], whole: bool, percent: bool) -> tuple[float, f
     few = 0 if whole or percent else len(settled) // 40  # outliers that may be cut off
     low, high = sorted(settled)[few], sorted(settled)[-1 - few]
     room = (high - low) or 0.1 * abs(high) or 0.1
+    # Extend the frame towards the extremes of all epochs, by a few times its height at most.
     low = min(low, max(min(every), low - around * room))
     high = max(high, min(max(every), high + around * room))
     return low - 0.08 * room, high + 0.08 * room

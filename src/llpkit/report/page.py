@@ -20,8 +20,8 @@ class Section:
 
     Args:
         heading: Its heading.
-        blocks: What it shows.
-        text: How to read it, below the heading.
+        blocks: Its contents.
+        text: How to read them, below the heading.
     """
 
     heading: str
@@ -37,7 +37,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """The contents of a page.
 
     Args:
         title: The heading.
@@ -79,7 +79,7 @@ def write_page(
     """Write a page atomically and return its path.
 
     Args:
-        page: What to show.
+        page: The contents.
         path: The HTML file; missing folders are created.
         figures_dir: Where to write each figure as PNG and PDF as well.
         made_by: The commands behind the figures, for the metadata of their files.

@@ -1,4 +1,4 @@
-"""Probabilities in words: the label they imply, the bar's length, whether that is right."""
+"""Probabilities as text: the predicted label, the length of its bar, whether it is right."""
 
 import math
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ class Reading:
 def read(
     probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str], place: str
 ) -> Reading:
-    """Turn a probability, or one per class, into words; ``place`` names the instance in errors."""
+    """Describe a probability, or one per class; ``place`` names the instance in errors."""
     p = np.atleast_1d(probability)
     if not (np.isfinite(p) & (p >= -1e-6) & (p <= 1 + 1e-6)).all():
-        raise LLPError(f"the probability of {place} is {probability}; it must lie in 0 … 1")
+        raise LLPError(f"the probability of {place} is {probability}; it must be from 0 to 1")
     if len(p) == 1:
         label, shown, of = int(p[0] >= 0.5), 0, 1
     else:
@@ -51,8 +51,8 @@ def read(
 def expected(probability: Any, class_names: Sequence[str]) -> str:
     """The expected counts of a bag: sums of probabilities, as known counts are sums of labels.
 
-    The number of instances per predicted label would be misleading beside a known count: of 100
-    instances with probability 0.4 none is labelled positive, and 40 are expected.
+    The number of instances per predicted label would be misleading next to a known count: of 100
+    instances with probability 0.4, none is labelled positive but 40 are expected to be.
     """
     rows = np.asarray(probability)
     if rows.ndim == 1:

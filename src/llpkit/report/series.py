@@ -1,4 +1,4 @@
-"""A run as a figure needs it: one row per epoch."""
+"""A run in the form that figures need: one row per epoch."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -72,7 +72,7 @@ TRAINING = Style("muted", MUTED, DARK["muted"], 1.5, (3.2, 1.5))
 
 
 def styles(methods: Iterable[str]) -> dict[str, Style]:
-    """A style for each method: its own if it is built in, else the next of four that take turns."""
+    """A style for each method: its own if built in, else one of four spare styles in turn."""
     chosen: dict[str, Style] = {}
     for method in dict.fromkeys(methods):
         turn = sum(name not in _KNOWN for name in chosen)

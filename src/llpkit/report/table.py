@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-PHONE = 345  # pixels of a table on a phone
-LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # pixels, at most: fonts differ
+PHONE = 345  # width of a table on a phone, in pixels
+LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # upper bounds in pixels, as fonts differ
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the ends of its interval, where it has one."""
+    """A mean and the ends of its interval, if it has one."""
 
     mean: float
     low: float | None = None
@@ -96,7 +96,7 @@ class Table:
         about: How to read it.
         of: The heading of the first column.
         name: The stem of its CSV file; without one it has none.
-        apart: Rows that take no part in the contest for the best, such as an upper bound.
+        apart: Rows that cannot be the best, such as an upper bound.
 
     >>> accuracy = Column("accuracy", "Accuracy", spec=".1f", unit=" %")
     >>> table = Table([accuracy], [("mle", [Spread(97.71, 0.4)])])
@@ -133,7 +133,7 @@ class Table:
         return shown
 
     def _best(self, i: int) -> float | None:
-        """The best number of a column as printed: equal to the last digit is equally good."""
+        """The best number of a column as printed; equal printed digits count as a tie."""
         column = self.columns[i]
         if not column.better:
             return None
@@ -145,7 +145,7 @@ class Table:
 
     @property
     def wide(self) -> bool:
-        """Whether a phone has no room for the columns side by side."""
+        """Whether the columns are too wide for a phone."""
         pixels = 20.0 + max((LETTER * len(head) for head, _ in self.rows), default=0.0)
         for i, column in enumerate(self.columns):
             cells = [row[i] for _, row in self.body]

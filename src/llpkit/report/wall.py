@@ -14,8 +14,8 @@ from llpkit.report.instances import WallBag
 from llpkit.report.readings import Reading, expected, named, read
 from llpkit.report.style import BOUND
 
-SHOWN = 24  # instances of a bag that are shown; the others are only counted
-STRONGEST = "mle"  # comes first if it is there
+SHOWN = 24  # most instances shown per bag; the others are only counted
+STRONGEST = "mle"  # listed first if present
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ShownInstance:
 class ShownBag:
     """A bag on the page; ``expected`` and ``right`` have one entry per method.
 
-    Nothing is expected of a bag with unknown instances.
+    A bag with instances left out has no expected count.
     """
 
     id: str
@@ -79,17 +79,17 @@ class Wall:
 
     @property
     def has_images(self) -> bool:
-        """Whether there is more to see than captions."""
+        """Whether any instance has an image."""
         return any(one.image is not None for bag in self.bags for one in bag.instances)
 
     @property
     def has_truth(self) -> bool:
-        """Whether anything is marked right or wrong."""
+        """Whether any prediction is marked right or wrong."""
         return any(bag.checked for bag in self.shown)
 
     @property
     def example(self) -> ShownBag | None:
-        """The first bag of mixed labels and easy size, not the most flattering one."""
+        """The first bag with mixed labels and a handy size, not the most flattering one."""
         mixed = [bag for bag in self.shown if bag.mixed]
         easy = [bag for bag in mixed if 4 <= bag.size <= 8]
         return next(iter(easy or mixed or self.shown), None)
@@ -137,7 +137,7 @@ class Wall:
         """One method's values for one bag; two columns are reduced to that of the positives."""
         if len(values[method]) != len(self.bags):
             raise LLPError(
-                f"{method} has predictions for {len(values[method])} bags, and the wall has "
+                f"{method} has predictions for {len(values[method])} bags, but the wall has "
                 f"{len(self.bags)}; pass one array per bag"
             )
         found = np.asarray(values[method][b], np.float64)

@@ -1,4 +1,4 @@
-"""What the commands do: runs in directories, predictions, measurements. Nothing here prints."""
+"""The work behind the commands: run directories, predictions, measurements. Nothing here prints."""
 
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs.folder import REPORT, RunFolder

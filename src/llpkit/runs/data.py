@@ -1,4 +1,4 @@
-"""The data of a run: loading it, dividing it by bags, its checksum, what there is by name."""
+"""The data of a run: loading, splitting by bags, checksums, and the list of known data sets."""
 
 import hashlib
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ def load_data(data: Data, seed: int) -> DataSet:
 
 
 def divide(bags: Bags, config: Config) -> dict[str, Bags]:
-    """The bags to train on, and those held out and kept for testing, by name; always whole bags."""
+    """Training, held-out and test bags by name; bags are never split."""
     generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
     for name, share in (
@@ -38,7 +38,7 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
 
 
 def checksum(data: DataSet) -> str:
-    """SHA-256 of inputs and bags; of image files, of their names and sizes."""
+    """SHA-256 of inputs and bags; image files enter by name and size."""
     total = hashlib.sha256()
     if isinstance(data.inputs, ImageFiles):
         for path in data.inputs.paths:
@@ -53,7 +53,7 @@ def checksum(data: DataSet) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """A data set for a list: whether it can be loaded now and, if not, what to do."""
+    """An entry of the list of data sets: whether it can be loaded and, if not, what to do."""
 
     name: str
     summary: str

@@ -1,4 +1,4 @@
-"""An estimator in the place of a network: trained, kept, read back, and looked into."""
+"""Runs that train an estimator instead of a network: fitting, saving, loading, inspecting."""
 
 import json
 import warnings
@@ -26,12 +26,12 @@ from llpkit.training.model import DESCRIPTION
 
 ESTIMATOR = "estimator.skops"
 _ROWS = 20_000
-"""Rows that importances are measured on; more would only take longer."""
+"""Most rows that importances are measured on; more would only take longer."""
 _REPEATS = 5
 
 
 class FittedEstimator(Fitted):
-    """A fitted estimator with the face of a trained network."""
+    """A fitted estimator with the interface of a trained network."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class FittedEstimator(Fitted):
 
         folder = Path(directory)
         claim(folder, (ESTIMATOR, DESCRIPTION))
-        with warnings.catch_warnings():  # that LightGBM has to be trusted is told by load
+        with warnings.catch_warnings():  # load explains that LightGBM models must be trusted
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)
         about = {
@@ -88,7 +88,7 @@ def train(
     threads: int | None = None,
     held_out: Bags | None = None,
 ) -> FittedEstimator:
-    """Fit an estimator by name to the training bags of a table; held-out bags only judge it."""
+    """Fit an estimator by name to the training bags of a table; held-out bags only evaluate it."""
     from llpkit.estimators.registry import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -98,7 +98,7 @@ def train(
         )
     estimator = make(name, options, seed, threads)
     rows = data.inputs[bags.rows].numpy()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
@@ -115,7 +115,7 @@ def train(
     history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
     details: dict[str, Any] = {
         "estimator": name,
-        "warnings": sorted({str(w.message) for w in told}),
+        "warnings": sorted({str(w.message) for w in caught}),
     }
     model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
     details["baseline"] = _baseline(model, data.inputs, bags, held_out)
@@ -125,7 +125,7 @@ def train(
 def _baseline(
     model: FittedEstimator, inputs: Tensor, bags: Bags, held_out: Bags | None
 ) -> dict[str, Any]:
-    """The constant rate, what it reaches, and a warning if the model does not beat it."""
+    """The constant rate and its log-likelihood, with a warning if the model does not beat it."""
     rate = evaluation.constant_rate(bags)
     found: dict[str, Any] = {"rate": rate.tolist()}
     gains: list[evaluation.Gain | None] = []
@@ -144,9 +144,9 @@ def _baseline(
 
 
 def load(folder: Path, trust: bool = False) -> FittedEstimator:
-    """Read what :meth:`FittedEstimator.save` wrote. Nothing that is read can run code.
+    """Read what :meth:`FittedEstimator.save` wrote. The files cannot run code.
 
-    ``trust`` reads models of LightGBM and XGBoost too, which could crash the process.
+    ``trust`` also reads LightGBM and XGBoost models, which could crash the process.
     """
     from llpkit import estimators
     from llpkit.estimators.persistence import BOOSTERS, Untrusted
@@ -173,16 +173,16 @@ def load(folder: Path, trust: bool = False) -> FittedEstimator:
 
 
 class _Loaded(FittedEstimator):
-    """A model from a file, of which nothing is known but that its parts are sound."""
+    """A model read from a file, whose parts are valid but may not fit together."""
 
     def logits(self, inputs: Any) -> Tensor:
-        """As in the model that was saved, or an error."""
+        """Logits as in the saved model, or an error."""
         wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
         try:
             z = super().logits(inputs)
         except LLPError:
             raise
-        except Exception as error:  # what is missing in it shows only here
+        except Exception as error:  # missing parts show only when the estimator is used
             raise LLPError(f"the estimator cannot be used: {error!r}; fit it again") from error
         if z.shape != wanted or not z.isfinite().all():
             raise LLPError(
@@ -193,7 +193,7 @@ class _Loaded(FittedEstimator):
 
 
 class Importance(NamedTuple):
-    """What a column is worth: the fall of the mean bag log-likelihood when it is shuffled."""
+    """Importance of a column: the drop of the mean bag log-likelihood when it is shuffled."""
 
     column: str
     mean: float
@@ -203,15 +203,15 @@ class Importance(NamedTuple):
 def importances(
     model: FittedEstimator, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
 ) -> list[Importance]:
-    """Permutation importances of the table's columns, the greatest first.
+    """Permutation importances of the table's columns, largest first.
 
-    All features of a column are shuffled together, over all rows, some times; the labels of
-    instances are not needed.
+    All features of a column are shuffled together over all rows, several times. No instance labels
+    are needed.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(bags))
     some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
-    some[0] = True
+    some[0] = True  # one bag at least, even if it is larger than that
     bags = bags[np.sort(order[some])]
     rows = inputs[bags.rows].numpy()
     whole = evaluation.mean_log_likelihood(model.logits(rows), bags)
@@ -243,9 +243,10 @@ class BagCheck(NamedTuple):
 
 
 def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
-    """Expected counts, and how far the known ones are; logits in the order of ``bags.rows``."""
+    """Expected counts and their distance from the known ones; logits in order of ``bags.rows``."""
     p = probability_of(logits)
-    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))
+    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))  # (B,) or (B, K)
+    # Zero inside the known range, else the distance to its nearer end.
     gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
     distance = gap / variance.clamp(min=1e-12).sqrt()
     if distance.dim() == 2:
@@ -256,7 +257,7 @@ def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
 def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.Calibration:
     """Predicted against known proportions of bags, in bins of equal width, weighted by size.
 
-    Of a count that is a range the value nearest to the prediction counts as known.
+    If a count is known as a range, the value in it nearest to the prediction is used.
     """
     high = bags.evidence.high
     known = torch.minimum(torch.maximum(check.expected, bags.evidence.low), high)

@@ -41,7 +41,7 @@ from llpkit.tables.columns import NumberColumn
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8  # bags on the wall
-_COLUMNS = 5  # of each row on it
+_COLUMNS = 5  # columns shown for each of their rows
 _LISTED = 100  # bags in the CSV file
 
 
@@ -52,7 +52,7 @@ def estimator_page(
     model: FittedEstimator,
     record: Values,
 ) -> tuple[Page, dict[str, str]]:
-    """The page, and CSV tables of the importances and the worst bags by file name."""
+    """The page, and the CSV tables of importances and worst bags by file name."""
     assert isinstance(data.inputs, Tensor)
     name = model.details["estimator"]
     look = styles([name])
@@ -110,7 +110,7 @@ def _calibration(
     logits: Tensor,
     check: BagCheck,
 ) -> tuple[Section, float | None]:
-    """Calibration of instances and its error where labels are known, otherwise of bags."""
+    """Calibration of instances with its error if labels are known, otherwise of bags."""
     if data.truth is not None:
         found = evaluation.calibration(probability_of(logits), data.truth[bags.rows])
         curve = Calibration(name, *found)
@@ -197,7 +197,8 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
 
 
 def _number(value: float, scale: float) -> str:
-    """A number that was standardised in float32 and back, as a person would write it."""
+    """A number as a person would write it, after standardising in float32 and back."""
+    # Rounding leaves about 1e-7 of the scale, where the table had a zero.
     if abs(value) < 1e-5 * scale:
         return "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

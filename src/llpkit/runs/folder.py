@@ -1,10 +1,10 @@
-"""Where a run works until it is finished, and how it gets its name.
+"""Where a run keeps its files until it is finished, and how it moves to its final place.
 
-Everything that is not the run directory itself is in one hidden folder next to it, which carries a
-mark of ours: ``work``, the run as far as it has come; ``old``, a run that is being replaced; and
-``trash``, what is being removed. A run is finished when its list of checksums names its page, which
-is written last. From there two renames give it its name, so that whoever comes after a kill knows
-from what is there how to go on, and the only copy of a run is never removed.
+Everything but the run directory itself is in one hidden folder next to it, marked as llpkit's:
+``work`` is the run so far, ``old`` a run that is being replaced, and ``trash`` what is being
+removed. A run is finished once its list of checksums includes the page, which is written last. Two
+renames then move it into place. After a kill at any point, the next process can tell from these
+folders how to continue, and the only copy of a run is never removed.
 """
 
 import json
@@ -44,32 +44,33 @@ class RunFolder:
         self.work, self._old, self._trash = (self.home / n for n in ("work", "old", "trash"))
         if self.home.exists() and not self._is_ours():
             raise LLPError(
-                f"{self.home} is not a folder of llpkit, and a run would work there; move it away, "
-                "or choose another run directory"
+                f"{self.home} was not made by llpkit, but a run would keep its files there; move "
+                "it, or choose another run directory"
             )
 
     def _is_ours(self) -> bool:
         try:
             return bool(json.loads(read_regular(self.home / _MARK)) == _ABOUT)
         except (OSError, ValueError):
-            # A kill between making the folder and marking it, or while it was removed.
+            # The process was killed after it made the folder and before it marked it, or while it
+            # removed the folder: then nothing but our own temporary files may be in it.
             return self.home.is_dir() and all(is_ours(path.name) for path in self.home.iterdir())
 
     @property
     def finished(self) -> bool:
-        """Whether the run that works here is finished and only lacks its name."""
+        """Whether the run in the working folder is finished and only has to be moved."""
         found = Checksums.read(self.work)
         return found is not None and REPORT in found.files and found.whole()
 
     @property
     def kept(self) -> bool:
-        """Whether there is anything to go on with."""
+        """Whether there is a checkpoint or a finished run to continue from."""
         return (self.work / CHECKPOINT).exists() or self.finished
 
     def recover(self, force: bool) -> bool:
-        """Finish what a killed process began; whether a finished run got its name by that.
+        """Complete what a killed process began; returns whether that published a finished run.
 
-        A run in the way is replaced with ``force`` alone.
+        An existing run is replaced only with ``force``.
         """
         if not self.home.exists():
             return False
@@ -80,6 +81,7 @@ class RunFolder:
             self.publish()
             return True
         if self._old.exists():
+            # The kill came between the two renames of publish, or after both.
             if self.out.exists():
                 self._drop(self._old)
             else:
@@ -96,7 +98,7 @@ class RunFolder:
             self.work.mkdir(exist_ok=True)
 
     def finish(self) -> None:
-        """List all files of the run: from here on it is finished."""
+        """Write the checksums of all files, which marks the run as finished."""
         with writing(self.work):
             for path in self.work.rglob("*"):
                 if is_ours(path.name):
@@ -105,7 +107,7 @@ class RunFolder:
         add_checksums(self.work, [name for name in names if name not in (CHECKPOINT, CHECKSUMS)])
 
     def publish(self) -> None:
-        """Give a finished run its name; a run that it replaces goes last."""
+        """Move a finished run into place; the run that it replaces is removed last."""
         with writing(self.work):
             (self.work / CHECKPOINT).unlink(missing_ok=True)
         if self.out.exists():
@@ -143,7 +145,7 @@ class RunFolder:
                 self.home.rmdir()
 
     def _drop(self, part: Path) -> None:
-        """Remove a part; a kill on the way does not leave half of it under its name."""
+        """Remove a part atomically: renamed first, so a kill never leaves half of it in place."""
         self._remove(self._trash)
         if part.exists():
             rename(part, self._trash)

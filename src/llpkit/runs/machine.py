@@ -1,4 +1,4 @@
-"""What a run was made with: command, data, versions, hardware."""
+"""The record of a run: command, data, versions, hardware."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ _PACKAGES = ("torch", "numpy", "lightning-fabric", "numba", "scikit-learn", "pya
 
 
 def record_of(config: Config, data: DataSet, command: str) -> Values:
-    """What to know of a run before it begins."""
+    """The record at the start of a run."""
     return {
         "command": command,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -62,7 +62,7 @@ def _processor() -> str:
 
 
 def flat(record: Values) -> dict[str, object]:
-    """A record for a page: one line per name."""
+    """A record without nesting, for a page: one line per name."""
     flat: dict[str, object] = {}
     for key, value in record.items():
         if isinstance(value, dict):

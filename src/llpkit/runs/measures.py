@@ -1,4 +1,4 @@
-"""Measures of a model: of bags always, of instances where their labels are known."""
+"""Measures of a model: always of bags, and of instances if their labels are known."""
 
 import math
 from typing import Any
@@ -23,17 +23,17 @@ def measure(
     truth: Tensor | None,
     threshold: float = 0.5,
 ) -> Values:
-    """Measures of bags, and of their instances (of all, without bags) where the truth is known.
+    """Measures of bags, and of their instances (all instances without bags) if labels are known.
 
-    ``approximated`` is the number of bags whose exact likelihood is out of reach, if there are any.
-    ``baseline_log_likelihood`` is that of the same bags if every instance had the model's constant
-    rate of the training bags; of a model without one, that of these bags.
+    ``approximated`` is the number of bags whose exact likelihood is intractable, if there are any.
+    ``baseline_log_likelihood`` is the log-likelihood if every instance had the same probability:
+    the constant rate of the model's training bags or, if it has none, of these bags.
     """
     rows = torch.arange(len(inputs)) if bags is None else bags.rows
     logits = model.logits(take(inputs, rows))
     found: Values = {}
     if bags is not None:
-        log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if it cannot be had
+        log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if intractable
         base = mean_baseline(bags, model.details.get("baseline", {}).get("rate"))
         found["bags"] = {
             "number": len(bags),
@@ -65,9 +65,9 @@ def mean_baseline(bags: Bags, rate: Any = None) -> float:
 
 
 def how_measured(bags: Bags, sampled: bool = False) -> str:
-    """How the log-likelihood of bags was measured, in a few words: exact only if all of it is.
+    """A phrase on how the log-likelihood of bags was measured; "exact" only if all bags are.
 
-    ``sampled`` if it is of the sample that is measured after every epoch of a training.
+    ``sampled`` means that only the sample measured after every epoch is covered.
     """
     every = len(bags)
     if sampled:
@@ -86,7 +86,7 @@ def probability_of(logits: Tensor) -> Tensor:
 
 
 def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
-    """Label probabilities given the counts, one row a row of the table."""
+    """Label probabilities given the counts, one row per row of the table."""
     phi = probability_of(logits)
     phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
     return phi

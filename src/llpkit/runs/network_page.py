@@ -28,7 +28,7 @@ from llpkit.runs.measures import how_measured, probability_of
 from llpkit.runs.page_parts import calibration, closing, facts, result, title
 from llpkit.training import Fitted
 
-_WALL = 12  # bags on the wall, and the most instances each of them may have
+_WALL = 12  # most bags on the wall, and most instances in each
 
 
 def network_page(
@@ -78,7 +78,7 @@ def network_page(
 
 
 def _how(model: Fitted, parts: Mapping[str, Bags]) -> str:
-    """How the log-likelihood was measured: of held-out bags if there are any."""
+    """How the log-likelihood was measured, on held-out bags if there are any."""
     if "held-out" in parts:
         return how_measured(parts["held-out"])
     return how_measured(parts["training"], "measured_bags" in model.history[-1])

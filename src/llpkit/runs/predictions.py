@@ -1,4 +1,4 @@
-"""Finished runs read back: predictions for tables, and measures on other data."""
+"""Using finished runs: predictions for tables, and measures on other data."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, read back. Nothing that is read can run code."""
+    """A finished run, read from its directory. The files cannot run code."""
 
     folder: Path
     config: Config
@@ -42,18 +42,18 @@ class Run:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the label values 0, 1, … stand for."""
+        """Names of the classes 0, 1 and so on."""
         classes = self.model.num_classes or 2
         names = self.model.details.get("class_names") or range(classes)
         return tuple(map(str, names))
 
 
 def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
-    """Read a run directory; ``trust_model`` reads models that could crash the process too."""
+    """Read a run directory; ``trust_model`` also reads models that could crash the process."""
     if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
         if RunFolder(folder).kept:
             raise LLPError(
-                f"the run {folder} was stopped before its end; go on: "
+                f"the run {folder} was stopped before its end; continue it with: "
                 f"llpkit fit --resume --out {shlex.quote(str(folder))}"
             )
         raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
@@ -82,19 +82,19 @@ def data_of(run: Run, source: str | None, options: Values) -> Data:
 
     Args:
         run: The run.
-        source: A table or the name of a data set; ``None`` for the run's own.
-        options: What differs, by paths such as ``data.label``.
+        source: A table or the name of a data set; ``None`` for the run's own data.
+        options: Settings that differ, by paths such as ``data.label``.
     """
     own = run.config.data
     settings = {key: value for key, value in own.to_dict().items() if value}
     if source is not None and is_table(source):
         if own.table is None:
             raise LLPError(
-                f"the run {run.folder} learnt from the data set {own.dataset}, not from a table; "
+                f"the run {run.folder} learned from the data set {own.dataset}, not from a table; "
                 "give the name of a data set"
             )
         settings |= {"table": source}
-        settings.pop("counts_table", None)
+        settings.pop("counts_table", None)  # it belongs to the bags of the other table
     elif source is not None and source != own.dataset:
         settings = {"dataset": source}
     names = {path: option(path.removeprefix("data.")) for path in options}
@@ -104,17 +104,17 @@ def data_of(run: Run, source: str | None, options: Values) -> Data:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions row by row, and what to know of them."""
+    """Predictions for every row, with notes about them."""
 
     table: Table
     columns: dict[str, Any]
     notes: tuple[str, ...]
     inputs: tuple[Path, ...] = ()
-    """The files that were read, none of which is written to."""
+    """The files that were read, which must not be overwritten."""
 
 
 def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
-    """Probability, label and, where counts are given, posterior of every row."""
+    """Probability, label and, if counts are given, posterior of every row."""
     if not 0 <= threshold <= 1:
         raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
     bags: Bags | None
@@ -135,7 +135,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
             if data.counts_table is not None:
                 raise
             bags = None
-            missing = [f"no posterior: {error}; a posterior takes whole bags and their counts"]
+            missing = [f"no posterior: {error}; a posterior needs whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
@@ -160,7 +160,7 @@ def _as_table(data: DataSet) -> Table:
 
 
 def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, list[str]]:
-    """Inputs of the rows that can be read, which rows these are, and what to know."""
+    """Inputs of the readable rows, the numbers of these rows, and notes."""
     if run.encoder is not None:
         features = run.encoder.apply(table)
         return features, torch.arange(len(table)), run.encoder.notes(table)
@@ -186,13 +186,13 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     if files.size != (height, width):
         raise LLPError(
             f"the images of {table.path} have {files.size[0]} x {files.size[1]} pixels, but the "
-            f"run learnt from {height} x {width}; resize them with --image-size {height}x{width}"
+            f"run learned from {height} x {width}; resize them with --image-size {height}x{width}"
         )
     return files
 
 
 def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
-    """The bags of a table whose counts are given, or why there are none."""
+    """The bags of a table with counts, or ``None`` and the reason."""
     counts = CountColumns(
         data.count,
         data.count_low,
@@ -216,7 +216,7 @@ def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[s
 def _named(
     what: str, probability: Tensor, class_names: Sequence[str], known: Any
 ) -> dict[str, Any]:
-    """One column, or one per class; null where nothing is known."""
+    """One column, or one per class; null in rows without a prediction."""
     import pyarrow as pa
 
     values = probability.float().numpy()
@@ -237,7 +237,7 @@ def _labels(probability: Tensor, class_names: Sequence[str], threshold: float, k
 
 
 def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
-    """The table with the predictions to the right of its columns."""
+    """Write the table with the predictions as new columns on the right."""
     taken = [f"{prefix}{name}" for name in found.columns if f"{prefix}{name}" in found.table.names]
     if taken:
         raise LLPError(
@@ -246,19 +246,19 @@ def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:
         )
     check_apart(out, found.inputs)
     if not out.parent.is_dir():
-        raise LLPError(f"there is no folder {out.parent} to write {out.name} to")
+        raise LLPError(f"{out} cannot be written: there is no folder {out.parent}; create it first")
     found.table.write(out, {f"{prefix}{name}": c for name, c in found.columns.items()})
 
 
 class Evaluated(NamedTuple):
-    """The measures of every part of some data, and what to know of them."""
+    """The measures of every part of the data, with notes about them."""
 
     parts: dict[str, Values]
     notes: tuple[str, ...]
 
 
 def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
-    """Measures of a run on some data, or on each part that the run divided its own data into."""
+    """Measures of a run on other data, or on each part of its own data."""
     bags: Bags | None
     notes: list[str] = []
     missing: list[str] = []

@@ -1,8 +1,8 @@
-"""Training as configured, into a run directory that is whole or not there.
+"""Training from a configuration into a run directory, which is either complete or absent.
 
-While a run works, its files are in a hidden folder next to the run directory; see
-:mod:`llpkit.runs.folder`. A run that was killed leaves its checkpoint there, and goes on from it.
-One process at a time works on a run directory.
+Until a run is finished, its files are in a hidden folder next to the run directory; see
+:mod:`llpkit.runs.folder`. A killed run leaves its checkpoint there and can resume from it. Only one
+process at a time can work on a run directory.
 """
 
 import csv
@@ -40,7 +40,7 @@ ENCODER = "encoder.json"
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended: where it lies, its model, what was measured, what to know of it."""
+    """A finished run: its directory, model, measures and notes."""
 
     folder: Path
     model: Fitted
@@ -49,10 +49,10 @@ class Finished:
 
 
 class Stopped(KeyboardInterrupt):
-    """An interrupt, and what there is of the run.
+    """An interrupt, with what is left of the run.
 
     Args:
-        kept: ``"finished"``, ``"checkpoint"`` or, if there is nothing, ``""``.
+        kept: ``"finished"``, ``"checkpoint"``, or ``""`` if nothing is left.
     """
 
     def __init__(self, kept: str) -> None:
@@ -71,16 +71,16 @@ def fit(
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
-    A run that was finished when its process was killed only gets its name.
+    If a killed process had already finished the run, it is only moved into place.
 
     Args:
-        config: What to do.
-        out: The run directory. One that is there is an error, unless ``force``. One that another
-            process works on always is.
-        resume: Go on where a run was stopped, if one was.
-        force: Replace a finished run once this one is, and drop an unfinished one.
+        config: The configuration.
+        out: The run directory. It must not exist unless ``force``, and no other process may be
+            using it.
+        resume: Continue a stopped run, if there is one.
+        force: Replace a finished run once this one is finished, and drop an unfinished one.
         command: What the user typed, for the record.
-        callbacks: Look on; see :class:`llpkit.training.Callback`.
+        callbacks: See :class:`llpkit.training.Callback`.
 
     Raises:
         Stopped: On an interrupt.
@@ -92,6 +92,7 @@ def fit(
         place = RunFolder(out)
         finished = place.finished
         try:
+            # A published run counts only if it is the one asked for; else training starts anew.
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
@@ -100,15 +101,16 @@ def fit(
             place.publish()
             return done
         except KeyboardInterrupt as stop:
+            # publish renames the working folder, so its absence means that the run is in place.
             named = finished and not place.work.exists()
             raise Stopped("finished" if named else "checkpoint" * place.kept) from stop
         finally:
-            if not place.kept:  # nothing was learnt that could be resumed
+            if not place.kept:  # nothing to resume from: clean up
                 place.recover(force=False)
 
 
 def _found(config: Config, place: RunFolder) -> Finished | None:
-    """The run that only lacked its name, if it is the one that is asked for."""
+    """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(place.out)
     if _differing(checked.check(CONFIG), config):
         return None
@@ -116,7 +118,7 @@ def _found(config: Config, place: RunFolder) -> Finished | None:
     if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
         return None
     table = ESTIMATOR in checked.files
-    # A run that this very command began is no stranger's.
+    # This machine trained the model with the same settings, so it can be trusted.
     model = load_table_model(place.out, trust=True) if table else train.load(place.out)
     return _measured(place.out, model, data, divide(data.bags, config))
 
@@ -134,7 +136,7 @@ def _fit(
     command: str,
     callbacks: Sequence[Callback],
 ) -> Finished:
-    """Everything up to a finished run that only lacks its name."""
+    """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
     work = place.work
     resumed = work.exists()
@@ -152,7 +154,7 @@ def _fit(
     parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
-            # Notes say it, the first of all parts.
+            # The notes of the run cover both, once for all parts of the data.
             warnings.simplefilter("ignore", ApproximationWarning)
             warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
@@ -177,19 +179,19 @@ def _fit(
 
 
 def _measured_note(model: Fitted, training: Bags) -> str | None:
-    """What to know of the history if it tells of a sample of the bags."""
+    """A note if the history covers only a sample of the training bags."""
     measured = model.history[-1].get("measured_bags") if model.history else None
     if measured is None:
         return None
     return (
         f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
-        f"was measured, since that of all would have taken long; {option('measure', 'all')} "
+        f"was measured, because measuring all would be slow; {option('measure', 'all')} "
         "measures all"
     )
 
 
 def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
-    """Refuse what would replace or lose something, and drop an unfinished run with ``force``."""
+    """Refuse to replace or lose a run without ``force``; with it, drop an unfinished one."""
     out, stopped = place.out, place.kept
     if out.exists() and not (out / CONFIG).exists():
         more = ", so --force does not replace it" if force else ""
@@ -197,7 +199,7 @@ def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) ->
     if out.exists() and not force:
         if stopped:
             raise LLPError(
-                f"{out} exists, and the run that is to replace it was stopped; go on with --resume "
+                f"{out} exists, and the run to replace it was stopped; continue with --resume "
                 "--force, or start that afresh with --force"
             )
         if resume:
@@ -208,8 +210,8 @@ def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) ->
     if stopped and not resume:
         if not force:
             raise LLPError(
-                f"{out} holds a run that was stopped; go on with --resume, or start it afresh with "
-                "--force"
+                f"{out} holds a run that was stopped; continue it with --resume, or start again "
+                "with --force"
             )
         place.clear()
     elif stopped:
@@ -217,7 +219,7 @@ def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) ->
 
 
 def unfinished(out: Path) -> Values | None:
-    """The settings of a run that was stopped, where there is one."""
+    """The settings of a stopped run, if there is one."""
     place = RunFolder(out)
     if not place.kept:
         return None
@@ -225,7 +227,7 @@ def unfinished(out: Path) -> Values | None:
 
 
 def nothing_to_resume(out: Path) -> bool:
-    """Whether the run is finished and no other is to replace it; an error if one works on it."""
+    """Whether the run is finished and none was started to replace it; an error if in use."""
     if not out.exists() and not RunFolder(out).home.exists():
         return False
     with locked(out):
@@ -237,13 +239,13 @@ def nothing_to_resume(out: Path) -> bool:
 def _same_settings(file: Path, config: Config, out: Path) -> None:
     for key, (before, now) in _differing(file, config).items():
         raise LLPError(
-            f"the run in {out} has {key} = {before!r}, this one {now!r}; resume it with its own "
-            "settings, or start afresh with --force"
+            f"the run in {out} has {key} = {before!r}, but this one has {now!r}; resume it with "
+            "its own settings, or start again with --force"
         )
 
 
 def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
-    """Values that determine the result and differ from those in a file: there, and here."""
+    """Settings that determine the result and differ from a file: their values there and here."""
     before = check(read(file))
     sections = ((before.recipe, config.recipe), (before.choice, config.choice))
     pairs = [(k, v, getattr(new, k)) for old, new in sections for k, v in old.to_dict().items()]
@@ -257,7 +259,7 @@ def _sha256(file: Path) -> str:
     try:
         return str(json.loads(read_regular(file))["data"]["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LLPError(f"{file} is damaged; start the run afresh with --force") from error
+        raise LLPError(f"{file} is damaged; start the run again with --force") from error
 
 
 def _same_data(file: Path, record: Values) -> None:
@@ -265,7 +267,7 @@ def _same_data(file: Path, record: Values) -> None:
     if before != now:
         raise LLPError(
             f"the data changed since the run began (checksum {before[:12]} in {file}, now "
-            f"{now[:12]}); start afresh with --force"
+            f"{now[:12]}); start again with --force"
         )
 
 

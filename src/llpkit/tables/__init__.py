@@ -1,4 +1,4 @@
-"""The user's tables: read CSV and Parquet, find the counts of bags, turn columns into features."""
+"""User tables: reading CSV and Parquet, the counts of bags, and columns as features."""
 
 from llpkit.tables.counts import Columns, CountColumns, listed
 from llpkit.tables.features import FeatureEncoder

@@ -26,10 +26,10 @@ Columns = str | Sequence[str] | None
 class CountColumns:
     """The columns that hold the counts: one for the positives, or one per class.
 
-    Give ``count``, or ``low`` and ``high`` (an empty cell is no bound), or ``proportion`` (with the
-    ``decimals`` that it was rounded to, if any). ``table`` names a second table with one row per
-    bag that has these columns and the bag column; without it they are in the table itself, the same
-    in all rows of a bag.
+    Give ``count``, or ``low`` and ``high`` (an empty cell means no bound), or ``proportion`` (with
+    the ``decimals`` that it was rounded to, if any). ``table`` names a second table, with one row
+    per bag, that has these columns and the bag column; without it they are in the table itself, the
+    same in all rows of a bag.
     """
 
     count: Columns = None
@@ -41,7 +41,7 @@ class CountColumns:
 
     @property
     def names(self) -> list[str]:
-        """All columns named."""
+        """The names of all these columns."""
         given = (self.count, self.low, self.high, self.proportion)
         return [name for columns in given for name in listed(columns)]
 
@@ -57,9 +57,9 @@ class CountColumns:
         kinds.append(self.low is not None or self.high is not None)
         if sum(kinds) != 1:
             raise LLPError(
-                f"what is known of the counts? Name the columns of one of {option('count')}, "
-                f"{option('proportion')}, or "
-                f"{option('count_low')} and {option('count_high')}; {sum(kinds)} of them were given"
+                f"{sum(kinds)} kinds of counts were given; name the columns of one of "
+                f"{option('count')}, {option('proportion')}, or {option('count_low')} and "
+                f"{option('count_high')}"
             )
         if self.decimals is not None and self.proportion is None:
             raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
@@ -77,7 +77,7 @@ class CountColumns:
 
 
 def listed(columns: Columns) -> list[str]:
-    """Column names as a list, whether one was given, several or none."""
+    """Column names as a list, whether none, one or several were given."""
     if columns is None:
         return []
     return list(columns) if isinstance(columns, list | tuple) else [columns]  # type: ignore[list-item]
@@ -85,7 +85,7 @@ def listed(columns: Columns) -> list[str]:
 
 @dataclass(frozen=True)
 class _Cells(CountNaming):
-    """Errors name the cell of a bag: its first row ``(B,)`` and the column, or those of classes."""
+    """Errors name a table cell: the first row ``(B,)`` of the bag, and the column (of a class)."""
 
     table: Table = field(kw_only=True)
     columns: list[str] = field(kw_only=True)
@@ -128,10 +128,10 @@ class _Cells(CountNaming):
 
 @dataclass(frozen=True)
 class _Counted:
-    """The table that holds the counts, and where in it each bag is."""
+    """The table that holds the counts, and the rows of each bag in it."""
 
     table: Table
-    codes: Array | None  # the bag of every row of that table; None: every bag has one row
+    codes: Array | None  # the bag of every row of that table; None if every bag has one row
     rows: Array  # (B,) the first row of every bag in that table
     sizes: Array  # (B,)
     ids: list[str]
@@ -209,9 +209,9 @@ class _Counted:
         refuse(
             np.isnan(values),
             lambda *i: (
-                f"{naming.cell(*i)} is empty; give the count. Where some are not known, use "
-                f"{option('count_low', columns)} {option('count_high', columns)} in place of "
-                f"{option('count')}: an empty cell is then no bound"
+                f"{naming.cell(*i)} is empty; give the count. If some are not known, use "
+                f"{option('count_low', columns)} {option('count_high', columns)} instead of "
+                f"{option('count')}: an empty cell then means no bound"
             ),
         )
         y = whole_counts(values, naming)
@@ -222,13 +222,14 @@ class _Counted:
         return evidence
 
     def bounds(self, low: Columns, high: Columns) -> Evidence:
-        """Evidence from bounds; without a bound a count goes from 0 to the size of the bag."""
+        """Evidence from bounds; without bounds a count is between 0 and the size of the bag."""
         if low is not None and high is not None and len(listed(low)) != len(listed(high)):
             names = f"{option('count_low')} and {option('count_high')}"
             raise LLPError(f"{names} name different numbers of columns")
         naming = self.naming(high if low is None else low)
         n = self.sizes if len(naming.columns) == 1 else self.sizes[:, None]
         first = self._bound(low, np.zeros_like(n))
+        # At least the lower bound, so that a bound above the size is reported as such, below.
         last = self._bound(high, np.maximum(n, first))
         first = np.broadcast_to(first, last.shape)
         refuse(
@@ -242,7 +243,7 @@ class _Counted:
         return evidence
 
     def _bound(self, columns: Columns, missing: Array) -> Array:
-        """Bounds ``(B,)`` or ``(B, K)``, and ``missing`` where there is none."""
+        """Bounds ``(B,)`` or ``(B, K)``; ``missing`` fills empty cells."""
         if columns is None:
             return missing
         naming = self.naming(columns)

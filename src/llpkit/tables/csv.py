@@ -1,4 +1,4 @@
-"""CSV files: read as tables of text, with what is wrong with a bad one; and written back."""
+"""CSV files: reading them as tables of text, explaining errors in them, and writing them."""
 
 import contextlib
 import csv
@@ -13,7 +13,8 @@ from llpkit.errors import LLPError
 
 _BLOCK = 2**25
 _MANY = 20
-"""Lines within one value that look like rows, from which on they are rows: prose has commas too."""
+"""A quoted value with at least this many lines that look like rows has an unclosed quotation mark;
+with fewer it may be prose, which has commas too."""
 
 
 def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
@@ -29,7 +30,8 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
             "or as Parquet"
         )
     if not content.endswith((b"\n", b"\r")):
-        content += b"\n"  # a header alone is read only as a whole line
+        content += b"\n"  # pyarrow reads a lone header only if its line is complete
+    # Separators inside quotation marks do not count.
     bare = re.sub(rb'"[^"]*"', b"", start).strip(b" \r\n") or start
     header = bare.splitlines()[0].decode("latin-1")
     delimiter = max(",;\t", key=header.count)
@@ -41,13 +43,14 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
         _check_quotes(path, content, delimiter, width)
         _check_widths(path, content, delimiter)
         raise LLPError(f"{path} cannot be read as a CSV: {error}") from error
+    # More lines than rows: some value spans lines, perhaps because a quotation mark is missing.
     if b'"' in content and content.count(b"\n") > len(table) + 1:
         _check_quotes(path, content, delimiter, width)
     return table, delimiter
 
 
 def lines_of(content: bytes, delimiter: str) -> list[int]:
-    """The line of the file that each row begins in, from 1 on; those before a fault alone."""
+    """The line, counted from 1, on which each row begins; only up to the first error."""
     lines: list[int] = []
     with contextlib.suppress(csv.Error, ValueError):
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
@@ -60,11 +63,11 @@ def lines_of(content: bytes, delimiter: str) -> list[int]:
 
 
 def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
-    """``wrong`` is called with a row that has too many values or too few."""
+    """A table of text columns; ``wrong`` is called with a row of the wrong length."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    threads = wrong is None  # with several threads rows are not numbered
+    threads = wrong is None  # pyarrow numbers rows only without threads
     parsing = arrow_csv.ParseOptions(
         delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong
     )
@@ -88,9 +91,9 @@ def _check_encoding(path: Path, content: bytes) -> None:
 
 
 def _check_quotes(path: Path, content: bytes, delimiter: str, width: int) -> None:
-    """Refuse a quotation mark that makes one value of several rows."""
+    """Refuse a quotation mark that turns several rows into one value."""
     mark = re.escape(delimiter.encode())
-    # What ends a value is only looked at: it is what begins the next one.
+    # The end of a value is matched by lookahead only, because it also begins the next value.
     quoted = (
         rb'(?:\A(?:\xef\xbb\xbf)?|[\r\n%b])"([^"]*(?:""[^"]*)*)("?)(?:(?=( *(?:[\r\n%b]|\Z)))|)'
     )
@@ -107,8 +110,8 @@ def _check_quotes(path: Path, content: bytes, delimiter: str, width: int) -> Non
         if not closed:
             raise LLPError(f"{where} never closed; close it, or remove it")
         last = first + value.count(b"\n")
-        fault = "the lines between look like rows" if ended is not None else "amid a value there"
-        raise LLPError(f"{where} closed in line {last} only, {fault}; close it, or remove it")
+        fault = "the lines between look like rows" if ended is not None else "inside a value"
+        raise LLPError(f"{where} closed only in line {last}, {fault}; close it, or remove it")
 
 
 def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
@@ -135,7 +138,7 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
 
 
 def write_csv(data: Any, path: Path) -> None:
-    """As pyarrow writes it, but with quotation marks only where they are needed."""
+    """Write a CSV like pyarrow, but with quotation marks only where needed."""
     import pyarrow as pa
 
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -147,15 +150,16 @@ def write_csv(data: Any, path: Path) -> None:
 
 
 def _quoted(name: str) -> str:
-    """A name in the header, quoted if a reader might take a part of it for a separator."""
+    """A name in the header, quoted if it contains a possible separator."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
 
 
 class _ShortEnds:
-    r"""Ends lines in ``\n``. Before Python 3.13 the writer quotes only its own line ends.
+    r"""Ends lines with ``\n``.
 
-    It therefore has to write ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
+    Before Python 3.13, ``csv.writer`` quotes only its own line ends. It therefore has to write
+    ``\r\n``, or a bare ``\r`` in a cell would begin a new row.
     """
 
     def __init__(self, file: IO[str]) -> None:

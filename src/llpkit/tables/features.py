@@ -21,9 +21,9 @@ _FORMAT = "llpkit features 1"
 
 @dataclass(frozen=True)
 class FeatureEncoder:
-    """How the columns of a table become features: fitted once, saved as JSON, applied anew.
+    """Turns the columns of a table into features: fitted once, saved as JSON, applied to others.
 
-    Numbers are standardised; a missing one is set to the mean, and a feature marks it. Categories
+    Numbers are standardised; a missing one is set to the mean and marked by a feature. Categories
     are one-hot, with one feature for all rare ones.
     """
 
@@ -45,9 +45,9 @@ class FeatureEncoder:
     ) -> "FeatureEncoder":
         """Fit to these columns of a table.
 
-        A column is numeric when its values are numbers. One with more numbers than other texts is
-        taken for a numeric column with a slip in it, which is an error, unless it is in
-        ``categorical``; one in ``numeric`` must be numeric.
+        A column is numeric if all its values are numbers. If there are more numbers than other
+        texts, the texts are taken for typing errors and refused, unless the column is in
+        ``categorical``; a column in ``numeric`` must be numeric.
         """
         numeric, categorical = set(numeric), set(categorical)
         both = sorted(numeric & categorical)
@@ -58,7 +58,7 @@ class FeatureEncoder:
                 "choose one"
                 if both
                 else f"column {stray[0]!r} is in {option('numeric')} or {option('categorical')} "
-                "but is no feature"
+                "but is not a feature"
             )
         if not names:
             raise LLPError(
@@ -84,7 +84,7 @@ class FeatureEncoder:
         return torch.from_numpy(out)
 
     def notes(self, table: Table) -> list[str]:
-        """How numbers were read, and which values of a table were never met in training."""
+        """Notes on how numbers were read, and on values that did not occur in training."""
         return [note for column in self.columns for note in column.notes(table)]
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""The content of table files, bounded: a small file must not unpack to more than memory holds."""
+"""The content of table files, bounded: a small file must not unpack to fill the memory."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ def content(file: Path) -> bytes:
         return pa.input_stream(str(file), compression="detect")
 
     unpacked = 0
-    with opened() as stream:  # measured before anything is kept: a bomb is never in memory
+    with opened() as stream:  # a first pass measures only, so a zip bomb never fills the memory
         if not isinstance(stream, pa.CompressedInputStream):
             return bytes(stream.read())
         while part := stream.read(2**20):
@@ -35,7 +35,7 @@ def read_parquet(path: Path, content: bytes) -> Any:
     try:
         source = pq.ParquetFile(pa.BufferReader(content))
         unpacked = 0
-        for batch in source.iter_batches():  # as above
+        for batch in source.iter_batches():  # measured first, as above
             unpacked += batch.nbytes
             check_unpacked(path, unpacked)
         table = pa.Table.from_batches(list(source.iter_batches()), source.schema_arrow)
@@ -45,4 +45,4 @@ def read_parquet(path: Path, content: bytes) -> Any:
     except LLPError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise LLPError(f"{path} is not a whole Parquet file: {error}; write it again") from error
+        raise LLPError(f"{path} is not a valid Parquet file: {error}; write it again") from error

@@ -1,4 +1,4 @@
-"""Text as numbers: which texts are numbers, which commas are decimal ones."""
+"""Parsing text as numbers, including decimal commas."""
 
 import contextlib
 import re
@@ -20,7 +20,7 @@ PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311 or 30,5"
 
 
 class NotNumbers(NamedTuple):
-    """The values of a column that are not finite numbers: the first of them, and how many."""
+    """Values of a column that are not finite numbers: the first one, and their number."""
 
     row: int
     written: str
@@ -28,23 +28,23 @@ class NotNumbers(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A column as numbers, NaN where a value is missing or is not a finite number."""
+    """A column as numbers; NaN if a value is missing or not a finite number."""
 
     values: Array
     bad: NotNumbers | None = None
     decimal_comma: str | None = None
-    """A value with a decimal comma as it is written, if the column was read with such commas."""
+    """A value with a decimal comma as written, if the column was read with decimal commas."""
 
 
 def parse(column: Any, words: Callable[[], Any], decimal_commas: bool, likely: bool) -> Parsed:
     """A pyarrow column as float64.
 
     Args:
-        column: The column as it is.
-        words: Gives the column as text, null where a value is missing.
-        decimal_commas: Whether commas are known to be decimal ones.
-        likely: Whether they are where all values can be read so, since another sign separates the
-            columns.
+        column: The raw column.
+        words: Returns the column as text, null where a value is missing.
+        decimal_commas: Whether commas are known to be decimal commas.
+        likely: Whether commas are decimal if all values can be read that way, because the columns
+            are separated by another character.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -54,7 +54,7 @@ def parse(column: Any, words: Callable[[], Any], decimal_commas: bool, likely: b
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return _finite(values, np.isinf(values), lambda i: str(values[i]))
     if pa.types.is_large_string(kind):
-        with contextlib.suppress(pa.ArrowInvalid):  # most columns need no closer look
+        with contextlib.suppress(pa.ArrowInvalid):  # the fast path: most columns are plain numbers
             values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
             if np.isfinite(values).all():
                 return Parsed(values)
@@ -82,9 +82,9 @@ def _finite(values: Array, bad: Array, written: Callable[[int], str]) -> Parsed:
 
 
 def _decimal_comma(text: Any, known: bool) -> str | None:
-    """The first value that can only be a decimal comma, if all values can be read with one.
+    """The first value that must have a decimal comma, if all values can be read with one.
 
-    Where it is known to be one, the first value with a comma.
+    If commas are known to be decimal, the first value with a comma.
     """
     import pyarrow.compute as pc
 

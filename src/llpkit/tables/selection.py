@@ -1,4 +1,4 @@
-"""Which columns of a table can be features, and of which kind."""
+"""Which columns of a table can be features, and whether they are numbers or categories."""
 
 import re
 from collections.abc import Container, Iterable
@@ -14,14 +14,14 @@ from llpkit.tables.parsing import PLAIN_NUMBERS
 from llpkit.tables.table import Table
 
 _FEW_BAGS = 5
-"""Bags of two rows or more, below which a column may be the same within each by chance."""
+"""With fewer bags of two rows or more, a column may be constant within each bag by chance."""
 
 
 def is_numeric(table: Table, name: str) -> bool:
     """Whether the values of a column are numbers.
 
-    If most of them are, the others are taken for slips, which are an error: silently, one slip
-    would turn a column of numbers into hundreds of categories.
+    If most of them are, the others are taken for typing errors and refused: otherwise a single one
+    would silently turn a column of numbers into hundreds of categories.
     """
     values, bad, _ = table.parse(name)
     if bad is None:
@@ -53,10 +53,10 @@ def _with_commas(table: Table, name: str) -> bool:
 def usable(
     table: Table, names: Iterable[str], wanted: Container[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Of these columns, those that can be features, and a note for each other column on why not.
+    """The columns that can be features, and a note for each other column on why it cannot.
 
-    A column that is ``wanted`` by name is kept, and so is one of numbers with a slip in it: fitting
-    the encoder raises an error that shows what is wrong with it.
+    A column that is ``wanted`` by name is kept, and so is one of numbers with typing errors:
+    fitting the encoder raises an error that explains them.
     """
     kept, notes = [], []
     for name in names:
@@ -69,12 +69,12 @@ def usable(
 
 
 def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
-    """Whether a column differs between bags but never within one, of which there are a few."""
+    """Whether a column differs between bags but never within one, given enough bags."""
     values, bad, _ = table.parse(name)
     if bad is not None:
         encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
         values = encoded.to_numpy(zero_copy_only=False)
-    values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # a missing one is like another
+    values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # missing values are equal
     first = values[bags.offsets[:-1].numpy()][bags.bag_index.numpy()]
     enough = int((bags.sizes > 1).sum()) >= _FEW_BAGS
     return enough and bool((values == first).all() and (values != values[0]).any())

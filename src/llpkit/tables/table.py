@@ -1,8 +1,8 @@
 """Tables in CSV or Parquet files, and messages that name file, row and column.
 
-A CSV is read as text and only what is asked for is converted, so that a message can show the value
-as it was written and a table can be written back unchanged. Rows in messages are counted from 1,
-without the header and blank lines; the line of the file is added where it is not the next number.
+A CSV is read as text and columns are converted on demand, so that messages can show a value as it
+was written, and a table can be written back unchanged. Rows in messages are counted from 1, without
+the header and blank lines; the line of the file is added if it is not simply one more.
 """
 
 import contextlib
@@ -33,11 +33,12 @@ _PARQUET = (".parquet", ".pq")
 class Table:
     """A CSV or Parquet file: one row per instance, or one row per bag.
 
-    A value is missing when it is empty or reads NA, N/A, NaN, None, null or a question mark, in
-    either case. As the name of a bag or of an image only an empty value is missing.
+    A value is missing if it is empty or reads NA, N/A, NaN, None, null or a question mark, in upper
+    or lower case. In a column of bag names or image paths only an empty value is missing.
 
-    Use :meth:`read`; ``path`` names it in errors, ``data`` is a ``pyarrow.Table``, ``delimiter``
-    is the separator of a CSV. Where that is no comma, a column of numbers such as 30,5 is numeric.
+    Use :meth:`read`; ``path`` names the table in errors, ``data`` is a ``pyarrow.Table``,
+    ``delimiter`` is the separator of a CSV. If that is not a comma, a column of numbers such as
+    30,5 is numeric.
     """
 
     def __init__(self, path: Path, data: Any, delimiter: str | None = None) -> None:
@@ -84,16 +85,16 @@ class Table:
         )
 
     def cell(self, row: int, column: str) -> str:
-        """How messages call a cell."""
+        """How messages name a cell."""
         line = self._lines[row] if row < len(self._lines) else row + 2
         more = "" if line == row + 2 else f", line {line} of the file"
         return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
 
     @functools.cached_property
     def _lines(self) -> list[int]:
-        """The line of the file that each row begins in; none where it is no CSV."""
+        """The line of the file on which each row begins; empty if it is not a CSV."""
         if self.delimiter is not None:
-            with contextlib.suppress(OSError, ValueError):  # the file may be gone by now
+            with contextlib.suppress(OSError, ValueError):  # the file may no longer exist
                 return lines_of(content(self.path), self.delimiter)
         return []
 
@@ -103,11 +104,11 @@ class Table:
 
         if name not in self._position:
             raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
-        column = self._data.column(self._position[name])  # by its name pyarrow would look at all
+        column = self._data.column(self._position[name])  # by name, pyarrow searches all columns
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_string(column.type):
-            column = column.cast(pa.large_string())  # one array may pass 2 GB
+            column = column.cast(pa.large_string())  # a combined array may exceed 2 GB
         return column.combine_chunks()
 
     def text(self, name: str, missing: Sequence[str] = ("",)) -> Any:
@@ -128,7 +129,7 @@ class Table:
         return pc.if_else(gone, None, column)
 
     def words(self, name: str) -> Any:
-        """The column as text with null where the value is missing by any of its marks."""
+        """The column as text, null where the value is missing in any of the usual spellings."""
         return self.text(name, MISSING)
 
     def numbers(
@@ -137,9 +138,9 @@ class Table:
         remedy: str = "correct it or leave it empty",
         decimal_commas: bool = False,
     ) -> Array:
-        """The column as float64 ``(R,)``, NaN where missing; the first other text is an error.
+        """The column as float64 ``(R,)``, NaN where missing; any other text is an error.
 
-        A comma is a decimal one where that is known, or follows from the values.
+        Commas are decimal if that is known or follows from the values.
         """
         values, bad, _ = self.parse(name, decimal_commas)
         if bad is not None:
@@ -152,7 +153,7 @@ class Table:
     def parse(self, name: str, decimal_commas: bool = False) -> Parsed:
         """The column as float64, and the values in it that are not numbers."""
         key = name, decimal_commas
-        if key not in self._parsed:  # asked for again and again while features are fitted
+        if key not in self._parsed:  # fitting features parses a column several times
             likely = self.delimiter in (";", "\t")
             found = parse(self._column(name), lambda: self.words(name), decimal_commas, likely)
             if found.decimal_comma is not None:
@@ -161,7 +162,7 @@ class Table:
         return self._parsed[key]
 
     def has_decimals(self, name: str) -> bool:
-        """Whether a column of numbers is of floats, or has text with a decimal point or comma."""
+        """Whether a column of numbers holds floats, or text with a decimal point or comma."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -175,7 +176,7 @@ class Table:
         return with_commas(self.words(name))
 
     def groups(self, name: str) -> tuple[Array, list[str]]:
-        """For every row the number of its bag, and the bags' ids, in order of first appearance."""
+        """The bag number of every row, and the ids of the bags in order of first appearance."""
         import pyarrow.compute as pc
 
         text = self.text(name)
@@ -216,7 +217,7 @@ class Table:
         return labels
 
     def write(self, path: str | os.PathLike[str], columns: Mapping[str, Array]) -> None:
-        """Write the table with further columns to the right: Parquet or CSV, by the file's name."""
+        """Write the table with new columns on the right: Parquet or CSV, by the file's name."""
         import pyarrow as pa
 
         data, file = self._data, Path(os.path.expanduser(path))

@@ -200,7 +200,7 @@ def fit(
         feed = Feed(data, where, execution.resident, execution.workers)
         preprocess = make_preprocess(feed, bags, how, where)
         plain = plain.to(where)
-        if where.type == "cuda" and len(task.input_shape) == 3:  # the layout of tensor cores
+        if where.type == "cuda" and len(task.input_shape) == 3:  # faster convolutions
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = make_optimizer(recipe, plain, task.lr, how, where)
         with quiet():

@@ -282,7 +282,7 @@ class Session:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
             "model": None if self.method.model is None else self.method.model.state_dict(),
-            "history": json.dumps(self.history),  # as text: torch pickles number by number
+            "history": json.dumps(self.history),  # torch would inspect every number of a list
             "best": self.best,
             "stop": self.stop,
         }

@@ -1,4 +1,4 @@
 """Compiled kernels: Numba for CPU tensors, Triton for CUDA tensors.
 
-They are imported where they are first used, so that the engine works without either package.
+They are imported on first use, so that the engine works without either package.
 """

@@ -1,8 +1,8 @@
-"""Compiled kernels kept on disk for the next process, each file with its checksum.
+"""A disk cache of compiled kernels, each file with a checksum.
 
-Numba's own cache trusts its files: one that was cut short by a full disk or a kill ends in a
-traceback, and one with a flipped bit in wrong numbers. Here whatever cannot be read, verified or
-written only costs the time to compile.
+Numba's own cache trusts its files: one truncated by a full disk or a kill ends in a traceback, and
+one with a flipped bit gives wrong numbers. Here a file that cannot be read, verified or written
+only costs the time to compile.
 """
 
 # mypy: allow-untyped-calls
@@ -22,10 +22,10 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class KernelCache(FunctionCache):
-    """What Numba asks for a kernel before it compiles, and hands the result to.
+    """The cache that Numba consults before it compiles a kernel, and saves the result to.
 
     Raises:
-        RuntimeError: There is nowhere to write to.
+        RuntimeError: There is no writable cache folder.
     """
 
     def __init__(self, function: Any) -> None:
@@ -35,24 +35,24 @@ class KernelCache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types, or ``None`` if it has to be compiled."""
-        with contextlib.suppress(Exception):  # whatever a file does that another version wrote
+        with contextlib.suppress(Exception):  # files of other versions can fail in any way
             return super().load_overload(sig, target_context)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a kernel, if it can be."""
+        """Save a kernel, if possible."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
 
 
 class _Files:
-    """One file per kernel and types: a SHA-256, then what it was made by and from, and the code."""
+    """One file per kernel and argument types: SHA-256, Numba version, source stamp, code."""
 
     def __init__(self, folder: Path, name: str, stamp: Any) -> None:
         self.folder, self.name, self.made = folder, name, (numba.__version__, stamp)
 
     def load(self, key: Any) -> Any:
-        """What was saved under a key; ``None`` if nothing was, or if it is damaged or outdated."""
+        """The data saved under a key, or ``None`` if there is none, or a damaged or old file."""
         try:
             content = self._path(key).read_bytes()
         except OSError:
@@ -64,7 +64,7 @@ class _Files:
         return data if made == self.made else None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file atomically."""
         body = dumps((self.made, data))
         path = self._path(key)
         draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
@@ -75,7 +75,7 @@ class _Files:
             draft.unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Forget all."""
+        """Delete all files of this kernel."""
         for path in self.folder.glob(f"{self.name}.*.nbc"):
             path.unlink(missing_ok=True)
 

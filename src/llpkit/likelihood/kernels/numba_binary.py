@@ -6,10 +6,10 @@ symmetric polynomials of :math:`u_i = e^{z_i}`,
 .. math:: P(y) = \frac{e_y(u)}{\prod_i (1 + u_i)}, \qquad
           \varphi_i = \frac{u_i\, e_{y-1}(u_{\setminus i})}{e_y(u)},
 
-each :math:`e_{y-1}(u_{\setminus i})` put together from a prefix and a suffix. All terms are
-positive, so nothing cancels. Everything else is seen from the tilted measure, as in
-:mod:`llpkit.likelihood.binary`: a forward-backward recursion for small bags, the Fourier sum for
-large ones.
+where each :math:`e_{y-1}(u_{\setminus i})` is combined from a prefix and a suffix. All terms are
+positive, so nothing cancels. Everything else is evaluated in the tilted measure, as in
+:mod:`llpkit.likelihood.binary`: by a forward-backward recursion in small bags, by the Fourier sum
+in large ones.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ SMALL = 128
 """Largest bag for the recursions; beyond it the Fourier sum is faster (measured)."""
 
 NARROW = 8
-"""Counts of the rarer label below this take loops of fixed length, which run as vectors."""
+"""Counts of the rarer label below this use loops of fixed length, which are vectorised."""
 
 MODERATE = 500.0
 """Sum of absolute logits up to which no product of exponentials leaves float64's range."""
 
 _MANY = 2**15
-"""Instances that make another thread worth waking."""
+"""Instances per thread that make another thread worthwhile."""
 
 Array = Any  # a NumPy array
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,13 +57,13 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
         starts = to_offsets(torch.bincount(pieces.bag, minlength=num_bags))
     tensors = (z, offsets, starts, *pieces[1:6], log_p, phi)
     arrays = [x.detach().contiguous().numpy() for x in tensors]
-    # A library's exponential works on several numbers at once, a compiled loop on one; torch's
-    # also wakes threads, which pays for many numbers only.
+    # NumPy's and torch's exponentials are vectorised, a compiled loop's is not; torch also starts
+    # threads, which pays off only for many numbers.
     with np.errstate(over="ignore"):  # bags with such logits are left to the tilted measure
         exp_z = np.exp(arrays[0]) if len(z) < _MANY else z.detach().exp().numpy()
     small = [exp_z, *arrays[:6], *arrays[8:]]  # without the weight tables
     left = in_threads(run_small, small, arrays[1])
-    np.log(arrays[8], out=arrays[8])  # probabilities so far; torch's would wake threads
+    np.log(arrays[8], out=arrays[8])  # probabilities until here; torch's log would start threads
     if left:
         in_threads(run_rest, arrays, arrays[1])
     return log_p, phi
@@ -72,10 +72,10 @@ def evaluate(z: Tensor, offsets: Tensor, pieces: Pieces) -> tuple[Tensor, Tensor
 def in_threads(
     kernel: Callable[..., int], arrays: list[Array], offsets: Array, least: int = _MANY
 ) -> int:
-    """``kernel(first, last, *arrays)`` over all bags; the sum of what it returns.
+    """Run ``kernel(first, last, *arrays)`` over all bags; returns the sum of its results.
 
-    The kernels hold no lock, so plain threads do. The bags are cut into parts of equal length, one
-    a thread; ``least`` is how many instances make a thread worth waking.
+    The kernels release the interpreter lock, so plain threads suffice. The bags are cut into parts
+    of about as many instances, one per thread; each thread gets at least ``least`` instances.
     """
     num_bags, length = len(offsets) - 1, int(offsets[-1])
     workers = min(torch.get_num_threads(), 1 + length // least)
@@ -89,13 +89,13 @@ def in_threads(
 
 @cache
 def _pool(pid: int) -> ThreadPoolExecutor:
-    """Threads of this process, made as they are needed; a forked child has its own."""
+    """Threads of this process, created on demand; a forked child gets its own."""
     del pid
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="llpkit")
 
 
 def jit(**options: Any) -> Callable[[F], F]:
-    """Compile without the interpreter lock, and keep the result for the next process."""
+    """Compile to run without the interpreter lock, and cache the result on disk."""
 
     def wrap(function: F) -> F:
         compiled = njit(nogil=True, error_model="numpy", **options)(function)
@@ -120,9 +120,10 @@ def run_small(
     prob: Array,
     phi: Array,
 ) -> int:
-    """Solve the bags ``first … last - 1`` that are small, exact and moderate; the number left.
+    """Solve those of the bags ``first … last - 1`` that are small, exact and moderate.
 
-    Writes probabilities, not their logarithms, and NaN for the bags that are left.
+    Writes probabilities, not their logarithms, and NaN for the remaining bags; returns their
+    number.
     """
     odds, suffix = np.empty(SMALL), np.empty(SMALL + 1)
     prefix = np.empty((SMALL + 1, SMALL + 1))
@@ -171,7 +172,7 @@ def run_rest(
     for b in range(first, last):
         if not math.isnan(log_p[b]):
             continue
-        # An infinite logit is a known label: leave it out, with its part of the count.
+        # An infinite logit is a known label: leave it out, with its share of the count.
         m, known = 0, 0
         for i in range(offsets[b], offsets[b + 1]):
             if math.isinf(z[i]):
@@ -187,6 +188,7 @@ def run_rest(
                 continue
             at = base[j] + known
             value = _piece(free[:m], least, most, tabled[j], at, table, part[:m], p, q, grid, row)
+            # Mix the posteriors of the pieces, weighted by their probabilities so far.
             if value > -np.inf:
                 new = max(total, value) + math.log1p(math.exp(-abs(total - value)))
                 old_share, new_share = math.exp(total - new), math.exp(value - new)
@@ -228,7 +230,7 @@ def _symmetric(
     prefix: Array,
     suffix: Array,
 ) -> float:
-    """P(y) by symmetric polynomials; the rarer label is the one that is counted."""
+    """P(y) by symmetric polynomials, counting the rarer label."""
     flip = 2 * y > n
     k = n - y if flip else y
     scale = 1.0
@@ -269,9 +271,9 @@ def _symmetric_narrow(
     prefix: Array,
     tail: Array,
 ) -> float:
-    """The same for few of the rarer label: all of ``e_0 … e_7`` at every step, whatever is needed.
+    """Like :func:`_symmetric` for few of the rarer label: computes all of ``e_0 … e_7`` each step.
 
-    ``tail[j]`` is the suffix polynomial that goes with ``e_j`` of the prefix.
+    ``tail[j]`` is the suffix polynomial that multiplies ``e_j`` of the prefix.
     """
     flip = 2 * y > n
     k = n - y if flip else y
@@ -329,7 +331,7 @@ def _piece(
     grid: Array,
     row: Array,
 ) -> float:
-    """One log-concave piece of evidence on finite logits: anchor, tilt, then either sum."""
+    """One log-concave piece of evidence on finite logits: anchor, tilt, recursion or Fourier."""
     n = len(z)
     if low == high and (low == 0 or low == n):
         value, sign = _log_weight(tabled, base, table, low), 1.0 if low > 0 else -1.0
@@ -350,7 +352,7 @@ def _piece(
         else:
             end = middle
 
-    # Order statistics beside it bracket the tilt.
+    # The order statistics around the anchor bracket the tilt.
     p[:n] = z
     above = _smallest(p, n, n - max(c, 1))
     below = _smallest(p, n, n - c - 1) if 0 < c < n else above
@@ -446,7 +448,7 @@ def _tilt(z: Array, centre: float, target: float, half: float) -> float:
 def _recursion(
     p: Array, q: Array, first: int, weight: Array, phi: Array, beta: Array, alpha: Array
 ) -> float:
-    """Forward-backward over the counts so far: the weights' sum; fills ``phi``."""
+    """Forward-backward over the counts so far: returns the weighted sum and fills ``phi``."""
     n, most = len(phi), first + len(weight) - 1
     for k in range(most + 1):
         beta[n, k] = weight[k - first] if k >= first else 0.0
@@ -479,7 +481,7 @@ def _fourier(
     weight: Array,
     phi: Array,
 ) -> float:
-    """The tilted Fourier sum, all frequencies of an instance side by side; fills ``phi``."""
+    """The tilted Fourier sum, vectorised over the frequencies; fills ``phi``."""
     n = len(phi)
     far = max(c - first, first + len(weight) - 1 - c)
     points = min(reach + 1 + far, n + 1) | 1

@@ -1,9 +1,9 @@
 r"""The Numba backend for exact counts of K classes on the CPU.
 
 The recursion of :mod:`llpkit.likelihood.classes`, but in linear space and in the tilted measure: a
-few of Sinkhorn's sweeps choose ``t`` so that the classes' expected counts are about the known ones.
-There the probability of the counts is not small and every term is positive, so nothing cancels or
-underflows. A bag for which that fails (its logits are too far apart) is left to the torch backend.
+few Sinkhorn sweeps choose ``t`` so that the expected counts are close to the known ones. There the
+probability of the counts is not small and every term is positive, so nothing cancels or underflows.
+A bag where that fails (its logits are too far apart) is left to the torch backend.
 """
 
 import math
@@ -15,14 +15,14 @@ from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
 
 _SWEEPS = 12
 _LEAST = 1e-140
-"""A tilted probability below this is not trusted: its parts may have underflown."""
+"""A tilted probability below this is not trusted: its terms may have underflowed."""
 
 
 def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability ``(B,)``, NaN for a bag that is left; posterior ``(N, K)``."""
+    """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
     log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
     arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, counts, log_prob, phi)]
-    # A position of a bag costs as much as it has states; far more than one of a binary bag.
+    # An instance costs as much as its bag has states, far more than in a binary bag.
     in_threads(run_classes, arrays, arrays[1], least=2**7)
     return log_prob, phi
 
@@ -61,7 +61,7 @@ def run_classes(
 
 @jit()
 def _tilt(log_p: Array, y: Array, t: Array, move: Array) -> float:
-    """Tilted class probabilities into ``move``; ``log P(y) - log P_t(y)``."""
+    """Write tilted class probabilities to ``move``; returns ``log P(y) - log P_t(y)``."""
     n, classes = log_p.shape
     for k in range(classes):
         t[k] = 0.0 if y[k] > 0 else -np.inf
@@ -94,7 +94,7 @@ def _tilt(log_p: Array, y: Array, t: Array, move: Array) -> float:
 def _recursion(
     move: Array, y: Array, left_out: int, stride: Array, states: int, phi: Array
 ) -> float:
-    """P of the counts; fills ``phi``. One more of class ``k`` is ``stride[k]`` states further on.
+    """P of the counts; fills ``phi``. One more of class ``k`` moves ``stride[k]`` states ahead.
 
     Within a block of ``stride[k] * (y[k] + 1)`` states the moves of class ``k`` are one shift.
     """

@@ -1,16 +1,16 @@
 """The Triton backend for CUDA tensors: binary bags with exact counts.
 
-Three kernels look at all bags, and each solves those of its size: up to 12 instances, one lane a
-bag; up to 32, four lanes a bag (both in :mod:`.triton_small`); and larger ones, one program a bag
-(:mod:`.triton_large`). The sizes are known on the device only, and to choose by them on the host
-would be to wait for the device. So the first kernel, whose bags are the usual ones, has a program
-for every few of them; the others divide all bags among as many programs as the device runs at once,
-which look for their sizes in long stretches and have next to nothing to do where there are none.
+Three kernels scan all bags, and each solves those of its size: up to 12 instances, one lane per
+bag; up to 32, four lanes per bag (both in :mod:`.triton_small`); and larger ones, one program per
+bag (:mod:`.triton_large`). The sizes are known only on the device, and choosing by size on the host
+would have to wait for it. So the first kernel, for the usual bags, has one program for every few
+bags; the others divide all bags among as many programs as the device runs at once, which scan long
+ranges for bags of their size and have next to nothing to do if there are none.
 
-Logits are read where they lie, by offsets; nothing is padded or sorted, no other memory is used,
-and nothing waits, so that a call may be part of a CUDA graph. Float32 logits are worked on in
-float32 where that is accurate (the sums of small bags, which have positive terms only) and in
-float64 where it is not (the products over large bags).
+Logits are read in place, by offsets; nothing is padded or sorted, no other memory is used, and
+nothing synchronises, so that a call can be part of a CUDA graph. Float32 logits are processed in
+float32 where that is accurate (sums in small bags, whose terms are all positive) and in float64
+where it is not (products over large bags).
 """
 # mypy: allow-untyped-calls
 
@@ -31,21 +31,21 @@ TINY, SMALL = 12, 32
 """Largest bags of the first and of the second kernel."""
 
 FEW = 4
-"""The first kernel works on so many places of a bag where the bags at hand have no more."""
+"""The first kernel uses only this many instances per lane if no bag of a block is larger."""
 
 LANES = 1024 if INTERPRETED else 128
-"""Lanes of a program for small bags; the interpreter's cost is by the operation, not the lane."""
+"""Lanes per program for small bags; the interpreter's cost is per operation, not per lane."""
 
-FUSED = {"enable_fp_fusion": True}  # some versions ask to be told
+FUSED = {"enable_fp_fusion": True}  # not the default in every version
 
 LONG = 1024
-"""Mean bag size from which the programs for large bags are wide."""
+"""Mean bag size from which programs for large bags use four warps."""
 
 
 def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)`` and posterior ``(N,)``, in the dtype of the logits.
 
-    NaN comes out for the bags it went into; an impossible bag has ``-inf`` and its prior.
+    A NaN logit makes its whole bag NaN; an impossible bag has ``-inf`` and its prior.
 
     Args:
         z: float32 or float64 ``(N,)``.
@@ -97,7 +97,7 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
 
 
 def pull_back(grad: Tensor, z: Tensor, phi: Tensor, offsets: Tensor) -> Tensor:
-    """Gradient ``(N,)`` in the logits: that of each bag times posterior minus prior."""
+    """Gradient ``(N,)`` in the logits: each bag's gradient times posterior minus prior."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if len(z):
         num_bags = len(offsets) - 1
@@ -111,7 +111,7 @@ def pull_back(grad: Tensor, z: Tensor, phi: Tensor, offsets: Tensor) -> Tensor:
 
 @cache
 def _programs(device: torch.device) -> int:
-    """Programs among which the bags are divided: enough to fill the device."""
+    """Number of programs that share the bags: enough to fill the device."""
     if device.type != "cuda":
         return 4
     return 16 * int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -131,7 +131,7 @@ def _pull_back(  # type: ignore[no-untyped-def]
 ):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     real = i < num_instances
-    # The bag of an instance is the last one that begins no later.
+    # Bisection: the bag of an instance is the last one that begins no later.
     low = tl.zeros((BLOCK,), tl.int64)
     high = low + num_bags - 1
     for _ in range(steps):

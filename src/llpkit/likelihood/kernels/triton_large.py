@@ -1,14 +1,14 @@
 r"""Triton kernel for larger bags: the tilted Fourier sum, one program per bag.
 
 The sum is that of :mod:`llpkit.likelihood.binary`.
-The order statistics beside the count bracket the tilt; they are found bit by bit, which needs no
-sorting and is exact for any logits. Newton's iteration then finds the tilt in float32, where being
-near is enough. One pass in float64 multiplies the characteristic functions, one factor an instance,
-all frequencies side by side; a last one divides each factor out again. Since a bag is read
-several times, the passes after the first are served by the cache.
+The order statistics around the count bracket the tilt; they are found bit by bit, which needs no
+sorting and is exact for any logits. Newton's method then finds the tilt in float32, since an
+approximate tilt is enough. One pass in float64 multiplies the characteristic functions, one factor
+per instance, for all frequencies in parallel; a last pass divides each factor out again. A bag is
+read several times, but after the first pass from the cache.
 
-How many points and frequencies there are depends on the precision that is wanted. With ``M`` points
-the count ``y`` is mixed up with ``y ± M`` only, and frequencies whose product is surely below
+The number of points and frequencies depends on the precision. With ``M`` points the count ``y``
+aliases with ``y ± M`` only, and frequencies whose product is provably below
 ``exp(-2 * negligible)`` are left out:
 
 ======== ================= ========== =====================
@@ -62,7 +62,7 @@ def _powers(angle, NUMBER: tl.constexpr):
 
 @triton.jit
 def _order(bits, BITS: tl.constexpr):
-    """Bits of a float as an integer in the order of the floats, and back."""
+    """Map the bits of a float to an integer that sorts like the float, and back."""
     LOW: tl.constexpr = (1 << (BITS - 1)) - 1
     return tl.where(bits < 0, bits ^ LOW, bits)
 
@@ -75,10 +75,11 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
     integer: tl.constexpr = tl.int64 if BITS == 64 else tl.int32
     row = tl.arange(0, ROWS)
     one = tl.full((), 1, integer)
-    mark = one << (BITS - 1)  # the smallest integer, which all reach
+    mark = one << (BITS - 1)  # the smallest integer: all keys reach it
     number = n
     bit = BITS - 1
-    while (number != y) & (bit >= 0):  # the largest mark that y or more reach, or that y reach
+    # Find the largest mark that at least y keys reach; stop early once exactly y do.
+    while (number != y) & (bit >= 0):
         trial = mark ^ (one << bit)
         reached = tl.zeros((ROWS,), tl.int32)
         for at in range(0, n, ROWS):
@@ -102,7 +103,7 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
 
 @triton.jit
 def _moments(bag_ptr, n, centre, tau, ROWS: tl.constexpr):
-    """Mean and variance of the count of the unknown labels under the tilt, nearly."""
+    """Approximate mean and variance of the count of unknown labels under the tilt."""
     row = tl.arange(0, ROWS)
     mean = tl.zeros((ROWS,), tl.float64)
     variance = tl.zeros((ROWS,), tl.float64)
@@ -119,9 +120,9 @@ def _moments(bag_ptr, n, centre, tau, ROWS: tl.constexpr):
 
 @triton.jit
 def _tilt(bag_ptr, n, free, target, centre, half, ROWS: tl.constexpr):
-    """``tau`` in ``[-half, half]`` that makes the target the mean, nearly; and the variance.
+    """``tau`` in ``[-half, half]`` whose mean is close to the target; and the variance.
 
-    Newton's iteration on the log-odds of the mean, kept inside a shrinking bracket by bisection.
+    Newton's method on the log-odds of the mean, kept inside a shrinking bracket by bisection.
     """
     left, right = -half, half
     tau = half * 0.0
@@ -167,7 +168,7 @@ def _fourier(bag_ptr, log_p_ptr, phi_ptr, n, y, positive, free, ROWS: tl.constex
     used = (2 * index < points) & (sin * sin * (variance - 0.25) <= negligible)
     twice_cos2, sin_omega = 2.0 * cos * cos, 2.0 * sin * cos
 
-    # Products of q + p exp(i omega), a chain a lane; what the tilt takes away; labels above it.
+    # Per lane: the product of q + p exp(i omega), the log-scale of the tilt, labels above it.
     real = tl.full((FREQUENCIES, ROWS), 1.0, tl.float64)
     imag = tl.full((FREQUENCIES, ROWS), 0.0, tl.float64)
     scale = tl.zeros((ROWS,), tl.float64)
@@ -188,7 +189,7 @@ def _fourier(bag_ptr, log_p_ptr, phi_ptr, n, y, positive, free, ROWS: tl.constex
         top += ((x > 0) & (z != float("inf"))).to(tl.int32)
     real, imag = _product(real, imag, FREQUENCIES, ROWS)
 
-    # exp(-i omega y); each frequency stands for its mirror image too.
+    # exp(-i omega y); each frequency counts twice, for its mirror image.
     c, d = _powers((y % points).to(tl.float64) * (2.0 * half_step), FREQUENCIES)
     real, imag = _times(real, imag, c, -d)
     weight = tl.where(used, tl.where(index == 0, 1.0, 2.0), 0.0) / points.to(tl.float64)

@@ -1,19 +1,19 @@
 r"""Triton kernel for bags of up to 32 instances: prefixes and suffixes in registers.
 
-The rarer label is the one that is counted: with ``k`` of them and logits :math:`z_i` towards them,
+The rarer label is counted: with ``k`` of them and logits :math:`z_i` towards them,
 
 .. math:: P(k) \propto [s^k] \prod_i (a_i + b_i s), \qquad
           a_i = \min(1, e^{-x_i}), \quad b_i = \min(1, e^{x_i}), \quad x_i = z_i - c.
 
-All terms are positive, so sums are accurate to rounding and only the range is a worry. It is none
-if ``c`` is the ``k``-th largest logit: then the wanted coefficient lies between 1, the term of
-the ``k`` largest, and :math:`\binom nk`. With :math:`\sum |z_i|` below :data:`MODERATE` it lies in
+All terms are positive, so sums are accurate to rounding, and only overflow and underflow matter.
+Neither occurs if ``c`` is the ``k``-th largest logit: then the coefficient lies between 1, the term
+of the ``k`` largest, and :math:`\binom nk`. With :math:`\sum |z_i|` below :data:`MODERATE` it is in
 range with ``c = 0`` too, and the search for ``c`` is skipped.
 
 A lane owns ``OWN`` neighbouring instances of one bag. The vector ``tail[j]``, the weight of
-reaching ``k`` from ``j``, first takes up the rest of the bag; then a prefix of the lane's own
-instances is met by the tail that comes back over them. All indices are constants, so everything
-stays in registers.
+reaching ``k`` from ``j``, first absorbs the rest of the bag; then prefixes of the lane's own
+instances are combined with the tail as it moves back over them. All indices are constants, so
+everything stays in registers.
 """
 # mypy: ignore-errors
 # (the functions are in Triton's language, which only looks like Python)
@@ -23,12 +23,12 @@ import triton
 import triton.language as tl
 
 MODERATE = tl.constexpr(80.0)
-"""Sum of absolute logits of a bag up to which no product leaves float32's range."""
+"""Sum of a bag's absolute logits up to which no product leaves float32's range."""
 
 
 @triton.jit
 def _logit(bag_ptr, i, n, flip):
-    """Logit towards the counted label; past the end of the bag one that cannot have it."""
+    """Logit towards the counted label; ``-inf`` (never that label) past the end of the bag."""
     z = tl.load(bag_ptr + i, mask=i < n, other=0.0)
     return tl.where(i < n, tl.where(flip, -z, z), -float("inf"))
 
@@ -47,7 +47,7 @@ def _block(
     OWN: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Solve those of the bags from ``first`` on, one or several lanes each, that have the size."""
+    """Solve the bags from ``first`` on that have the right size, one or several lanes each."""
     PARTS: tl.constexpr = MOST // OWN
     K: tl.constexpr = MOST // 2
     dtype: tl.constexpr = z_ptr.dtype.element_ty
@@ -172,7 +172,7 @@ def small(
 ):
     """Bags of ``LEAST`` to ``MOST`` instances among the ``span`` bags of this program.
 
-    Where none of the bags at hand has more than ``FEW`` instances, no lane works on more places.
+    If none of the bags in a block has more than ``FEW`` instances, lanes process only that many.
     """
     BAGS: tl.constexpr = LANES * OWN // MOST
     first = tl.program_id(0).to(tl.int64) * span

@@ -247,7 +247,7 @@ def forward(
     training = network.training
     network.eval()
     weights = next(network.parameters(), None)
-    dtype = torch.float32 if weights is None else weights.dtype  # of a network in 64-true, say
+    dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
     with torch.no_grad():
         parts = [
             as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()

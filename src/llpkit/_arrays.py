@@ -18,6 +18,7 @@ def refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:
     """Raise for the first true entry, with ``message(*index)`` and the number of such entries."""
     if bad.any():
         first = np.unravel_index(int(bad.argmax()), bad.shape)
+        # Counts bags or rows, not the cells of one.
         total = int(bad.reshape(*bad.shape[:1], -1).any(-1).sum())
         more = f" ({total} such {noun} in all)" if total > 1 else ""
         raise LLPError(message(*map(int, first)) + more)
@@ -55,6 +56,7 @@ def numbers(values: Any, name: str, entry: Callable[..., str] | None = None) -> 
             return array.astype(np.float64)
     if array.dtype.kind in "biu":
         return array
+    # Objects, text or dates: find the entry to blame.
     items = read(values, name, object)
     real = [isinstance(x, Real | np.bool_) and array.dtype.kind not in "mM" for x in items.flat]
     refuse(

@@ -32,6 +32,7 @@ def group(groups: Any) -> Groups:
         raise LLPError("groups is empty; give the bag id of every row")
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
+    # A bag starts where the sorted id changes.
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(starts, append=len(keys))
     return Groups(torch.from_numpy(order), sizes, ids or ordered[starts].tolist(), in_order)
@@ -84,6 +85,7 @@ def numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
         items = list(values)
     else:
         raise LLPError(f"{name} is a {type(values).__name__}; give a sequence of bag ids")
+    # The factory is the dictionary's own length, so each new id gets the next number.
     numbers: defaultdict[Hashable, int] = defaultdict()
     numbers.default_factory = numbers.__len__
     with suppress(TypeError):  # an id that is not hashable is named below

@@ -48,6 +48,7 @@ def checked_rows(rows: Any, num_instances: int, num_rows: Any) -> tuple[Array, i
         lambda i: f"rows[{i}] = {table[i]} but the table has {length} rows, numbered from 0",
         "rows",
     )
+    # Ascending rows cannot repeat; only others need the costly check.
     if (table[1:] <= table[:-1]).any():
         repeated = np.ones(num_instances, dtype=bool)
         repeated[np.unique(table, return_index=True)[1]] = False

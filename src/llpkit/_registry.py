@@ -73,6 +73,7 @@ class Registry(Mapping[str, T]):
 
 def nearest(name: object, known: Iterable[str]) -> str | None:
     """The known name that a misspelt one most likely means."""
+    # Reversed, so that of names which differ only in case the first one wins.
     folded = {each.casefold(): each for each in reversed(list(known))}
     near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
     return folded[near[0]] if near else None

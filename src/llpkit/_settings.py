@@ -42,6 +42,7 @@ def setting(default: Any, help: str, check: Check, metavar: str, **more: Any) ->
     """A dataclass field that carries a :class:`Setting`."""
     known = {"setting": Setting(help, check, metavar, **more)}
     if isinstance(default, dict | list):
+        # A fresh copy for every instance.
         return field(default_factory=lambda: type(default)(default), metadata=known)
     return field(default=default, metadata=known)
 
@@ -51,6 +52,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, value in self.to_dict().items():
+            # The dataclass is frozen, so assignment goes around it.
             object.__setattr__(self, name, self.checked(name, value, name))
 
     @classmethod

@@ -90,6 +90,7 @@ def proportion_evidence(
             f"{naming.for_counts}"
         ),
     )
+    # The fewest decimals that all proportions have, for the hint.
     written = next(
         d for d in range(MAX_DECIMALS + 1) if d == MAX_DECIMALS or _has_decimals(p, d).all()
     )
@@ -109,6 +110,7 @@ def proportion_evidence(
     reach = reach + 1e-7  # n * p has rounding errors of its own
     if p.ndim == 2:
         refuse(
+            # Each class may be off by its reach, so their sum by K times that.
             np.abs(expected.sum(1) - sizes) > p.shape[1] * reach[:, 0],
             lambda b: (
                 f"{naming.entry_of_bag(p[b], b)} sum to {p[b].sum():.6g}; all classes together "

@@ -116,10 +116,12 @@ class Augment:
         signed = 2 * u - 1
         angle = math.radians(self.rotate) * signed[:, _ROTATE]  # (n, 1, 1)
         zoom = 1 + self.scale * signed[:, _SCALE]
+        # grid_sample needs the source of each new pixel, hence the inverse map.
         cos, sin = angle.cos() / zoom, angle.sin() / zoom
         # Centres of the new pixels and their sources, in units of half a side from the middle.
         across = (2 * torch.arange(width, device=x.device, dtype=x.dtype) + 1) / width - 1
         down = (2 * torch.arange(height, device=x.device, dtype=x.dtype)[:, None] + 1) / height - 1
+        # The ratio of sides makes this a rotation in pixels; otherwise it would shear.
         old_across = cos * across - sin * (height / width) * down
         old_down = sin * (width / height) * across + cos * down
         old_across = old_across - 2 * self.shift * signed[:, _RIGHT]
@@ -144,11 +146,11 @@ class Augment:
 
     def _colour(self, x: Tensor, u: Tensor) -> Tensor:
         signed = 2 * u - 1
-        contrast = 1 + self.colour * signed[:, _CONTRAST : _CONTRAST + 1]
+        contrast = 1 + self.colour * signed[:, _CONTRAST : _CONTRAST + 1]  # (n, 1, 1, 1)
         gain = 1 + self.colour * signed[:, _BRIGHTNESS : _BRIGHTNESS + 1]
         if x.shape[1] > 1:
             gain = gain * (1 + self.colour / 2 * signed[:, _TINT:])  # (n, C, 1, 1)
-        mean = x.mean((1, 2, 3), keepdim=True)
+        mean = x.mean((1, 2, 3), keepdim=True)  # (n, 1, 1, 1)
         return torch.addcmul(gain * mean * (1 - contrast), x, gain * contrast)
 
 

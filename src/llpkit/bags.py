@@ -92,6 +92,7 @@ class Bags:
         if len(names) != len(ends) - 1:
             raise LLPError(f"ids has {len(names)} entries but there are {len(ends) - 1} bags")
         evidence = checked_evidence(counts, np.diff(ends), CountNaming(names))
+        # The bags live on the device of the first tensor that was passed.
         home = next((x for x in (offsets, counts) if isinstance(x, Tensor | Evidence)), evidence)
         parts = torch.tensor(ends), torch.tensor(table), evidence.to(home.device)
         vars(self).update(vars(Bags._make(*parts, names, num_rows)))
@@ -249,7 +250,7 @@ class Bags:
     def _select(self, where: Tensor) -> "Bags":
         """The bags at these valid, distinct positions, a CPU tensor."""
         ids = [self.ids[b] for b in where.tolist()]
-        where = where.to(self.device)
+        where = where.to(self.device)  # ids are on the host
         starts = self.offsets[where]
         sizes = self.offsets[where + 1] - starts
         rows = self.rows[ranges(starts, sizes)]
@@ -330,6 +331,7 @@ class Bags:
         [2, 1]
         """
         k = whole("k", k, 2, len(self))
+        # The sizes of folds differ by one at most.
         fold = torch.arange(len(self)) * k // len(self)
         if generator is not None:
             fold = fold[_permutation(len(self), generator)]
@@ -369,6 +371,7 @@ def random_bags(
     high = whole("size", high, low, len(truth))
     source = _as_generator(generator)
     rows = _permutation(len(truth), source)
+    # No more bags than this fit; those that end beyond the rows are dropped.
     enough = (len(truth) // low,)
     drawn = torch.randint(low, high + 1, enough, generator=source, device=source.device)
     ends = drawn.cumsum(0).cpu()

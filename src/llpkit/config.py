@@ -337,6 +337,7 @@ def plain_loader(where: object) -> Any:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             content = super().construct_mapping(node, deep=deep)
+            # SafeLoader silently keeps the last of repeated keys.
             if len(content) < len(node.value):
                 seen = set()
                 for part, _ in node.value:
@@ -358,6 +359,7 @@ def merge(settings: Values, options: Mapping[str, Any]) -> Values:
     merged = dict(settings)
     found = merged.get("data", {})
     data = dict(found) if isinstance(found, dict) else {}
+    # Data named on the command line replace those of the file, and so do their settings.
     if "data.table" in options and "data.dataset" not in options:
         data = {k: v for k, v in data.items() if k in TABLE_KEYS}
     elif "data.dataset" in options:
@@ -396,6 +398,7 @@ def check(settings: Values, *, options: Mapping[str, str] | None = None) -> Conf
     given = settings.get("data", {})
     if not isinstance(given, dict):
         errors.append(LLPError(f"{place('data')} = {given!r}; give names and values"))
+        # A placeholder, so that the other settings are still checked.
         given = {"dataset": "digits"}
     known = {name: name for kind in SECTIONS.values() for name in kind.settings()}
     of_data = {name: f"data.{name}" for name in Data.settings()}

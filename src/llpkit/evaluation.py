@@ -122,9 +122,9 @@ def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
     if p.dim() == 2:
         p, best = p.max(1)
         hit = (best == hit).long()
-    index = (p * bins).long().clamp(max=bins - 1)
+    index = (p * bins).long().clamp(max=bins - 1)  # (N,)
     count = torch.bincount(index, minlength=bins)
-    used = count > 0
+    used = count > 0  # (bins,)
     mean = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, p)[used] / count[used]
     hits = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, hit.double())[used]
     return Calibration(mean, hits / count[used], count[used])
@@ -200,6 +200,7 @@ def constant_rate(bags: Bags) -> Tensor:
     classes, n = bags.num_classes, bags.sizes
     low, high = bags.evidence.low, bags.evidence.high
     high = torch.minimum(high, n if classes is None else n[:, None])
+    # Exact for exact counts; otherwise the middle of the ranges is where EM starts.
     rate = (low + high).double().sum(0) / 2
     rate = rate / (max(1, bags.num_instances) if classes is None else rate.sum().clamp(min=1e-300))
     if bags.evidence.is_exact or bags.num_instances == 0:
@@ -241,7 +242,9 @@ def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
     known = _counts_known(bags)
     counts, p = evidence.low.double(), rate
     if bags.num_classes is None:
+        # Binary counts as those of two classes.
         counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])
+    # The logarithm of the binomial or multinomial probability.
     result = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1) + torch.xlogy(counts, p).sum(1)
     if not bool(known.all()):
         rest = bags[~known]
@@ -357,7 +360,7 @@ def proportion_error(probability: Any, bags: Bags) -> float:
     low, high = bags.evidence.low, bags.evidence.high
     if p.dim() == 2:
         n = n[:, None]
-    total = segment_sum(p, bags.offsets)
+    total = segment_sum(p, bags.offsets)  # (B,) or (B, K)
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
     kept = bags.sizes > 0
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0

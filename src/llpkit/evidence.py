@@ -158,7 +158,7 @@ class Evidence:
         n = n.to(seen.device)
         if seen.dim() == 2:
             n = n[:, None].expand(seen.shape)
-        lengths = n.reshape(-1) + 1
+        lengths = n.reshape(-1) + 1  # of each cell: counts 0 to n
         count = ranges(torch.zeros_like(lengths), lengths).to(torch.float64)
         table = log_density(torch.repeat_interleave(seen.reshape(-1), lengths), count)
         if not isinstance(table, Tensor) or table.shape != count.shape:
@@ -258,6 +258,7 @@ class Evidence:
             return Evidence._uniform(low, high)
         classes = self.num_classes or 1
         chosen = chosen % len(self)
+        # Tables are stored per cell: bag by bag, class by class.
         cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
         lengths = self.table_offsets.diff()[cells]
         table = self.table[ranges(self.table_offsets[cells], lengths)]

@@ -49,13 +49,13 @@ def normal_loss(
     """
     if logits.dim() == 1:
         p = logits.sigmoid()
-        mean = segment_sum(p, offsets)
+        mean = segment_sum(p, offsets)  # (B,)
         variance = segment_sum(p * (1 - p), offsets) + floor
         gap = counts - mean
         return 0.5 * (variance.log() + math.log(2 * math.pi) + gap * gap / variance)
     p = logits.softmax(1)[:, :-1]  # (N, K - 1)
-    gap = counts[:, :-1] - segment_sum(p, offsets)
-    spread = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    gap = counts[:, :-1] - segment_sum(p, offsets)  # (B, K - 1)
+    spread = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]  # (N, K - 1, K - 1)
     covariance = segment_sum(spread, offsets) + floor * torch.eye(
         p.shape[1], dtype=p.dtype, device=p.device
     )
@@ -82,7 +82,7 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     if logits.dim() == 1:
         logits = torch.stack([torch.zeros_like(logits), logits], 1)
         counts = torch.stack([offsets.diff() - counts, counts], 1)
-    n = offsets.diff().clamp(min=1)[:, None]
+    n = offsets.diff().clamp(min=1)[:, None]  # (B, 1)
     log_mean = _log_segment_sum(F.log_softmax(logits, 1), offsets) - n.log()  # (B, K)
     return -(counts / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
 
@@ -90,5 +90,5 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
 def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
     """Logarithm of every bag's sum of ``exp(log_p)``, with a gradient everywhere."""
     # The shift is detached: it cancels, and the gradient of a maximum is undefined at ties.
-    top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)
+    top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)  # (B, K)
     return segment_sum((log_p - top[bag_index(offsets, len(log_p))]).exp(), offsets).log() + top

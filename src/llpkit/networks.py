@@ -93,6 +93,7 @@ class SmallCNN(Classifier):
         while min(height, width) >= 8:
             height, width, narrow, wide = height // 2, width // 2, wide, min(2 * wide, 128)
             layers += [nn.MaxPool2d(2), _conv(narrow, wide)]
+        # Rounded up, so that two cells cover the side whatever its length.
         cell = (-(-height // 2), -(-width // 2))
         layers += [nn.AvgPool2d(cell, ceil_mode=True), nn.Flatten(), nn.Dropout(0.5)]
         super().__init__(nn.Sequential(*layers), 4 * wide, num_outputs)

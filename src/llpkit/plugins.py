@@ -62,6 +62,7 @@ def _imported(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses and pickle look their module up there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

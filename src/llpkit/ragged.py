@@ -105,7 +105,7 @@ def segment_logsumexp(values: Tensor, offsets: Tensor) -> Tensor:
     >>> segment_logsumexp(torch.zeros(3), torch.tensor([0, 2, 2, 3])).exp()
     tensor([2., 0., 1.])
     """
-    top = torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf)
+    top = torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf)  # (B,)
     shift = torch.where(top.isfinite(), top, 0.0)  # -inf - -inf would be NaN
     return segment_sum((values - shift[bag_index(offsets)]).exp(), offsets).log() + shift
 

@@ -194,7 +194,7 @@ def test_strange_images_are_refused(image):
 @pytest.mark.parametrize(
     ("probability", "truth", "message"),
     [
-        ([[1.2]], 0, r"probability of instance 1 of bag b7 is .*0 … 1"),
+        ([[1.2]], 0, r"probability of instance 1 of bag b7 is .*from 0 to 1"),
         ([[-0.1]], 0, r"probability of instance 1 of bag b7 is"),
         ([[float("nan")]], 0, r"probability of instance 1 of bag b7 is"),
         ([[0.5]], 2, "instance 1 of bag b7 has label 2, but there are 2 class names"),

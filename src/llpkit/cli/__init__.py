@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             app(given, prog_name="llpkit", obj=given)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        # Both signals end as KeyboardInterrupt, which typer turns into one exit code.
         return TERMINATED if code == INTERRUPTED and signal.SIGTERM in signals else code
     except LLPError as error:
         return _fail(str(error))

@@ -112,6 +112,7 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
                     given[option.path] = key_values(value) if pairs else value
             command(**arguments, given=given)
 
+        # typer reads the signature: one parameter per setting takes the place of "given".
         own = inspect.signature(command, eval_str=True).parameters.values()
         kept = [parameter for parameter in own if parameter.name != "given"]
         wrapped.__signature__ = inspect.Signature([*kept, *parameters])  # type: ignore[attr-defined]

@@ -48,6 +48,7 @@ class _Plain:
         from rich.segment import Segment
 
         for part in console.render(self.content, options):
+            # Control segments are rich's own cursor movements, not text from files.
             yield part if part.control else Segment(plain(part.text), part.style)
 
 

@@ -288,6 +288,7 @@ def parse_folds(text: str, number: int) -> list[int]:
     """
     folds: list[int] = []
     try:
+        # A lone number is a count of folds; in a list it is a fold.
         if text.strip().isdecimal():
             return list(range(whole("--folds", int(text), 1, number)))
         for part in filter(None, text.split(",")):

@@ -98,6 +98,7 @@ def in_random_bags(
     """A labelled table in random bags; with more than two classes every class is counted."""
     num_classes = len(class_names) if len(class_names) > 2 else None
     low, high = PAPER_SIZES
+    # A table may have fewer rows than the largest default size.
     size = (low, min(high, len(labels))) if bag_size is None else bag_size
     bags = random_bags(labels, size, generator=seed, num_classes=num_classes)
     return DataSet(name, inputs, bags, labels, tuple(class_names), tuple(notes))

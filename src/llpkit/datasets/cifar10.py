@@ -95,7 +95,7 @@ def cifar10(
     if split != "all":
         part = arrays["test"] == (split == "test")
         arrays = {name: array[part] for name, array in arrays.items()}
-    keep, labels = only_classes(arrays["label"], names, CLASSES)
+    keep, labels = only_classes(arrays["label"], names, CLASSES)  # (R,) bool, (kept rows,)
     images = torch.from_numpy(arrays["image"][keep])
     counts = torch.bincount(labels, minlength=len(names)).tolist()
     for name, count in zip(names, counts, strict=True):

@@ -172,6 +172,7 @@ class _Bounded(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         content = bytearray()
         while size < 0 or len(content) < size:
+            # In small parts, so that the limit is checked before memory fills up.
             part = self.stream.read(2**20 if size < 0 else min(size - len(content), 2**20))
             if not part:
                 break

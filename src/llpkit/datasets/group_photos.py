@@ -182,6 +182,7 @@ def _from_photos(
         name, content = photo
         return name, crops(content, selected[name], f"{source}: {name}")
 
+    # Pillow decodes without Python's lock, so threads run in parallel.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         images = dict(pool.map(cut, members(source, selected.__contains__)))
     for name in sorted(selected, key=lambda name: PurePosixPath(name).parts[-2:]):

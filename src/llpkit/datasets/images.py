@@ -70,6 +70,7 @@ class ImageFiles:
                 whole(f"{option('image_size')}", size[1], 1, _LARGEST),
             )
         self.channels = channels
+        # Without a size, an image that differs from the first is an error, not resized.
         self.resize = size is not None
         self.size = size or self._first_size()
 

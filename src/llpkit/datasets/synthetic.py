@@ -52,6 +52,8 @@ def synthetic(
 
 def _simplex(corners: int, side: float) -> np.ndarray:
     """Corners ``(K, K - 1)`` of a regular simplex around the origin."""
+    # Inner products of corners around the origin, sqrt(2) apart: rows of the Cholesky factor have
+    # them. The last corner makes the sum zero.
     gram = np.eye(corners - 1) - 1 / corners
     most = -side / math.sqrt(2) * np.linalg.cholesky(gram)
     return np.vstack([most, -most.sum(0)])

@@ -118,7 +118,7 @@ def mean_kernel(X: Any, offsets: Array, gamma: float) -> Array:
     cuts = np.flatnonzero(np.diff(part_of)) + 1
     for first, last in zip([0, *cuts], [*cuts, len(n)], strict=True):
         rows = slice(offsets[first], offsets[last])
-        by_bag = np.add.reduceat(rbf_kernel(X[rows], X, gamma=gamma), starts, axis=1)
+        by_bag = np.add.reduceat(rbf_kernel(X[rows], X, gamma=gamma), starts, axis=1)  # (rows, B)
         K[first:last] = np.add.reduceat(by_bag, starts[first:last] - starts[first], axis=0)
     K /= n[:, None] * n
     return K
@@ -229,10 +229,10 @@ def _fit_plane(Z: Array, sign: Array, level: Array, cost: Any, start: Plane | No
         return Plane(q @ plane.weight, plane.intercept)
     c = np.broadcast_to(np.asarray(cost, np.float64), sign.shape)
     w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
-    u = level - sign * (Z @ w + b)
+    u = level - sign * (Z @ w + b)  # (J,) arguments of the hinges
     for _ in range(MAX_STEPS):
         pull = sign * c * (u / WIDTH).clip(0.0, 1.0)  # (J,)
-        grad = np.append(w - Z.T @ pull, -pull.sum())
+        grad = np.append(w - Z.T @ pull, -pull.sum())  # (D + 1,)
         step = _newton_step(Z, c, u, grad)
         fall = -float(grad @ step)
         if fall <= TOLERANCE * float(w @ w / 2 + c @ hinge(u)):
@@ -256,14 +256,14 @@ def _newton_step(Z: Array, c: Array, u: Array, grad: Array) -> Array:
     # If no hinge is curved, the intercept has no second derivative; this bounds its step.
     least = 1e-3 * float(c.sum())
     if len(rows) >= Z.shape[1]:
-        H = np.eye(Z.shape[1] + 1)
+        H = np.eye(Z.shape[1] + 1)  # (D + 1, D + 1)
         scaled = weight[:, None] * rows
         H[:-1, :-1] += rows.T @ scaled
         H[:-1, -1] = H[-1, :-1] = scaled.sum(0)
         H[-1, -1] = max(float(weight.sum()), least)
         return -_solve_positive(H, grad)
     # Fewer curved rows than weights: the same in the space of these rows (Woodbury).
-    M = rows @ rows.T
+    M = rows @ rows.T  # (A, A)
     M[np.diag_indices(len(M))] += 1 / weight
     ones, inner = np.ones(len(rows)), rows @ grad[:-1]
     both = _solve_positive(M, np.stack([ones, inner], 1))  # (A, 2)

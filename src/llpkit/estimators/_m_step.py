@@ -90,7 +90,7 @@ class WeightedFits:
         """Fit the classifier to posteriors ``(N,)`` or ``(N, K)``, on these rows only."""
         rows = np.arange(len(phi)) if rows is None else rows
         weights = [1 - phi[rows], phi[rows]] if phi.ndim == 1 else list(phi[rows].T)
-        kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]
+        kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]  # rows of each class
         present = [k for k, some in enumerate(kept) if len(some)]
         if len(present) < 2:
             raise LLPError(
@@ -163,6 +163,7 @@ def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
         return value
     if value.ndim == 1:
         value = np.stack([-value, value], 1)
+    # Classes without rows in this fit have no column in the classifier's output.
     full = np.full((len(value), num_classes), value.min())
     full[:, seen] = value
     return full

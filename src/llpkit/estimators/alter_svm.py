@@ -142,7 +142,7 @@ class _Known(NamedTuple):
         price = C_p / np.diff(self.offsets)[self.bag]
         due, over = rank < self.low[self.bag], rank >= self.high[self.bag]
         price = np.where(due, -price, np.where(over, price, 0.0))
-        gain = C * (hinge(1 + f[order]) - hinge(1 - f[order]))
+        gain = C * (hinge(1 + f[order]) - hinge(1 - f[order]))  # (N,)
         s = np.empty(len(f))
         s[order] = np.where(gain > price, 1.0, -1.0)
         return s

@@ -155,6 +155,7 @@ def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array
         )
     except TooManyStates as error:
         raise error.choosing('approximation="sinkhorn"') from error
+    # From the order of the bags to that of the rows.
     back = torch.empty_like(phi)
     back[bags.rows] = phi
     return log_p.numpy(), back.numpy()

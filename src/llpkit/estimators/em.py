@@ -180,6 +180,7 @@ class LLPClassifier(BaseLLP):
     ) -> "_Run":
         """EM from these posteriors."""
         few = some_bags(bags, random)
+        # The scale has few parameters, so a sample of the bags is enough for it.
         judge = Bags(few.offsets, few.evidence)
         exact = not scaled and climbs(fits.template)
         tol = self.tol if self.tol is not None else 1e-4 if exact else 5e-3
@@ -187,7 +188,7 @@ class LLPClassifier(BaseLLP):
         history = best.history
         cold, begin = float(self.annealing), 0
         for _ in range(self.max_iter):
-            score, model = fits.scores(phi, floor)
+            score, model = fits.scores(phi, floor)  # (N,) or (N, K)
             scale = (
                 calibrate(score[few.rows.numpy()], judge, self.approximation) if scaled else None
             )

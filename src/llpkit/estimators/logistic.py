@@ -150,7 +150,7 @@ def fit_logistic(
         z = X @ w[:-1] + w[-1]  # (N, width)
         total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, bags, approximation)
         residual = residual.reshape(z.shape)
-        slope = np.vstack([transposed @ residual, residual.sum(0)])
+        slope = np.vstack([transposed @ residual, residual.sum(0)])  # (D + 1, width)
         slope[:-1] += strength * w[:-1]
         if not fit_intercept:
             slope[-1] = 0

@@ -146,7 +146,7 @@ class _Objective:
     def __call__(self, flat: Array) -> tuple[float, Array]:
         weights = flat.reshape(self.totals.shape)  # (K, D + 1), or (1, D + 1)
         w, rows = weights[:, :-1], self.X.shape[0]
-        z = self.X @ w.T + weights[:, -1]
+        z = self.X @ w.T + weights[:, -1]  # (N, K) or (N, 1)
         log_norm = np.logaddexp(0, z[:, 0]) if len(w) == 1 else logsumexp(z, 1)
         p = expit(z) if len(w) == 1 else np.exp(z - log_norm[:, None])
         gradient = np.append((self.X.T @ p).T, p.sum(0)[:, None], 1) - self.totals
@@ -157,10 +157,11 @@ class _Objective:
 
 def class_means(X: Any, bags: Bags, pi: Array) -> Array:
     """Least-squares means of the classes, ``(K, D)``, from proportions ``(B, K)``."""
-    of_row = np.empty((bags.num_rows, pi.shape[1]))
+    of_row = np.empty((bags.num_rows, pi.shape[1]))  # (N, K)
     of_row[bags.rows.numpy()] = pi[bags.bag_index.numpy()]
+    # The normal equations of least squares weighted by bag size, summed over rows.
     gram = pi.T @ (bags.sizes.numpy()[:, None] * pi)
-    means: Array = np.linalg.solve(gram, (X.T @ of_row).T)
+    means: Array = np.linalg.solve(gram, (X.T @ of_row).T)  # (K, D)
     return means
 
 

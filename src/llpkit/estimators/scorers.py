@@ -38,6 +38,7 @@ class BagScorer:
 
 
 def _log_likelihood(p: Array, bags: Bags) -> float:
+    # The logarithm of zero is -inf, which the engine takes as an impossible label.
     with np.errstate(divide="ignore"):
         logits = np.log(p)
     z = logits if bags.num_classes else logits[:, 1] - logits[:, 0]

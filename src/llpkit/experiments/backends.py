@@ -67,6 +67,7 @@ def _ray(jobs: int) -> Iterator[None]:
     ray = _imported("ray")
     mine = not ray.is_initialized()
     if mine:
+        # The size of an existing cluster is not ours to set.
         local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
         ray.init(include_dashboard=False, log_to_driver=False, **local)
     try:

@@ -92,6 +92,7 @@ def check(record: Record, worker: Worker) -> Check:
         for epoch, (first, second) in enumerate(pairs, 1):
             if name in _TIMES or first == second:
                 continue
+            # None stands for a value that was not finite.
             apart = float("inf") if None in (first, second) else abs(first - second)
             if apart > largest:
                 largest, where = apart, f"{name} of epoch {epoch}"

@@ -215,6 +215,7 @@ class _Watcher:
             self.look()
             return
         self.display.begin(self.runs, self.before)
+        # Runs are in other processes, so their progress is read from files.
         stop = threading.Event()
 
         def look() -> None:
@@ -236,6 +237,7 @@ class _Watcher:
     def look(self) -> None:
         with self.lock:
             for run in list(self.waiting.values()):
+                # Records are written atomically, so a file that exists is complete.
                 path = self.folder / f"{run.id}.json"
                 if path.exists():
                     record = read_run(path)

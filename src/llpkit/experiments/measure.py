@@ -31,6 +31,7 @@ class Watch(Callback):
         """Add the measures to the row of the epoch."""
         if not self.every_epoch and row["epoch"] < session.epochs:
             return
+        # Made once: the test inputs stay on the training device for all epochs.
         if self.feed is None:
             self.feed = Feed(self.inputs[self.bags.rows], session.task.device)
         z = session.logits(self.feed).double().cpu()
@@ -56,6 +57,7 @@ class Watch(Callback):
         bags, y = self.bags, self.bags.counts
         mixed = (y > 0) & (y < bags.sizes)
         easy = mixed & (bags.sizes >= _EASY.start) & (bags.sizes < _EASY.stop)
+        # 2 is mixed and of handy size, 1 is mixed, 0 is the rest; a stable sort keeps their order.
         order = torch.argsort(easy.long() + mixed.long(), descending=True, stable=True)
         return [self._example(at) for at in order[:EXAMPLES].tolist()]
 

@@ -74,6 +74,7 @@ def write_report(
     tables = _tables(page, every)
     files = [path for figure in page.figures for path in figure.files(out / FIGURES)]
     names = {PAGE, *tables, *(path.relative_to(out).as_posix() for path in files)}
+    # Claimed before anything is written, so that a killed call can be repeated.
     before = claim(out, names, FILES)
     commands = "\n".join(command for results in every for command in _commands(results))
     path = write_page(page, out / PAGE, figures_dir=out / FIGURES, made_by=commands)

@@ -42,6 +42,7 @@ def plan(
         sizes = protocol.sizes.sizes
     recipes = {n: protocol.recipe_of(n, experiment, **chosen.get(n, {})) for n in names}
     _check_recipes(results, experiment, {n: r.to_dict() for n, r in recipes.items()})
+    # Rotated, so that no method always runs first on a cold machine.
     turns = [names[at:] + names[:at] for at in range(len(names))]
     return [
         Run(experiment, recipes[name], fold, size)

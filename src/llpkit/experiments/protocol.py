@@ -124,6 +124,7 @@ class Protocol:
         part = {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}.get(experiment)
         if part is not None:
             values |= {"epochs": part.epochs, "held_out": getattr(part, "held_out", None)}
+        # Slow methods may have more epochs in the grid.
         if part is self.grid is not None:
             values["epochs"] = self.grid.own_epochs.get(method, self.grid.epochs)
         return values
@@ -137,6 +138,7 @@ class Protocol:
             chosen: The grid's choice, for settings that the protocol does not set.
         """
         own = METHODS[method]
+        # The protocol's settings override the grid's choice, which overrides the default rate.
         values = {"lr": own.lr, **chosen, **self.settings(method, experiment)}
         if own.network_name is not None:
             values["network"] = own.network_name

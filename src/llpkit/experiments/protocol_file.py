@@ -121,6 +121,7 @@ def _settings(place: str, value: Any) -> dict[str, Any]:
     found = _mapping(place, value)
     if taken := [key for key in ("method", "seed") if key in found]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
+    # Only to check the values, which stay as the user wrote them.
     Recipe.from_dict(found, lambda name: f"{place}: {name}")
     return found
 

@@ -177,6 +177,7 @@ def _unflat(row: dict[str, Any], experiment: str) -> Record:
             parts["recipe"][name] = own
         elif not dot:
             parts[name] = own
+        # Columns are the union over all records; null means that this one lacks the value.
         elif value is not None:
             parts[part][key] = own
     for name in ("data", "selected"):

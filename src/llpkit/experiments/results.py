@@ -82,6 +82,7 @@ class Results:
 
         def same(what: str, key: tuple[Any, ...], value: Any, record: Record) -> None:
             at = f"{record.experiment}, {record.method}, fold {record.fold}"
+            # The first record of each kind sets the value that all others must have.
             first, usual = shared.setdefault((what, *key), (at, value))
             if usual != value:
                 raise LLPError(
@@ -184,6 +185,7 @@ def merge(folder: Path, others: Sequence[Path]) -> Results:
             theirs = Results.read(other)
             ids = begin(folder, theirs.protocol).ids
             for records in theirs.records.values():
+                # As small files, which pack adds at the end: a kill in between loses nothing.
                 for record in records:
                     if record.id not in ids:
                         write_run(folder, record)

@@ -110,6 +110,7 @@ def carry_out(run: Run, worker: Worker) -> None:
         try:
             record = train(run, worker, [note])
         except Exception as error:
+            # One failed run must not stop the others; the traceback is for bugs only.
             about = {"command": worker.command}
             if not isinstance(error, LLPError):
                 about["traceback"] = traceback.format_exc()
@@ -141,6 +142,7 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
     watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"
     method = METHODS[run.method]
+    # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
     with warnings.catch_warnings(), _threads(worker):
         warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
@@ -196,6 +198,7 @@ def load(
 ) -> tuple[DataSet, str]:
     """The data set of a protocol, optionally in bags of another size, and its checksum."""
     size = protocol.bag_size if bag_size is None else bag_size
+    # As text, because the cache needs hashable arguments.
     options = json.dumps(dict(protocol.data_options), sort_keys=True)
     return _loaded(protocol.dataset, data_dir, size, protocol.seed, options)  # type: ignore[no-any-return]
 

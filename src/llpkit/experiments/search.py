@@ -105,6 +105,7 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
             if longer == values:
                 break
             values = longer
+        # Later axes are searched with this choice fixed.
         best[axis] = top
         if top in (values[0], values[-1]) and top != 0 and len(values) > 1:
             edges.append(axis)

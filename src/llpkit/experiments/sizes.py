@@ -172,6 +172,7 @@ def _step(
         if len(values) >= FEWEST:
             variance = stdev(values) ** 2 * (1 / len(values) + overlap(its))
             variances.append((variance, len(values) - 1))
+    # Sizes need not double from step to step, so changes are per doubling.
     doubled = math.log2(step[1] / step[0])
     mean = (means[1] - means[0]) / doubled
     if len(variances) < 2:

@@ -110,6 +110,7 @@ def _sampling_sd(records: Sequence[Record]) -> float:
 
 def _band(records: Sequence[Record]) -> float | None:
     curves = [record.history.get("test_accuracy", [None]) for record in records]
+    # Runs that were measured only at the end have no curve.
     if len(curves) < 2 or any(value is None for curve in curves for value in curve):
         return None
     return 100 * fmean(stdev(values) for values in zip(*curves, strict=True))

@@ -125,7 +125,7 @@ def _curves(records: Sequence[Record]) -> Any:
 def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
     folds = len(own)
     # A bootstrap over folds. Both methods use the same draws, so that they stay paired by fold.
-    draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))
+    draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))  # folds of each draw
     target, epochs = _to_own(own.mean(0, keepdims=True))
     targets, drawn = _to_own(own[draws].mean(1))  # (draws,) each
     low, high = _ends(drawn, folds)
@@ -172,7 +172,7 @@ def _to_own(curves: Any) -> tuple[Any, Any]:
 
 def _first(curves: Any, targets: Any) -> Any:
     """The first epoch at which each curve reaches its target; infinite if never."""
-    there = curves >= targets[:, None]
+    there = curves >= targets[:, None]  # (curves, epochs)
     return np.where(there.any(1), there.argmax(1) + 1.0, np.inf)
 
 

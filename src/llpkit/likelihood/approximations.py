@@ -49,7 +49,7 @@ def sinkhorn(
         return bound, phi, None
     # dphi = J (v + dt), where dt keeps the class totals fixed.
     total = segment_sum(_jacobian(phi, direction), offsets)
-    dt, _ = torch.linalg.solve_ex(_hessian(phi, offsets), -total)
+    dt, _ = torch.linalg.solve_ex(_hessian(phi, offsets), -total)  # (B, K)
     return bound, phi, _jacobian(phi, direction + dt[bag])
 
 
@@ -77,8 +77,8 @@ def _hessian(phi: Tensor, offsets: Tensor) -> Tensor:
 
 def _tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """At tilts ``(B, K)``: bound ``(B,)``, tilted probabilities ``(N, K)``, their totals."""
-    tilted = log_p + t[bag_index(offsets)]
-    log_total = tilted.logsumexp(1, keepdim=True)
+    tilted = log_p + t[bag_index(offsets)]  # (N, K)
+    log_total = tilted.logsumexp(1, keepdim=True)  # (N, 1)
     phi = (tilted - log_total).exp()
     # Classes with y = 0 have tilt -inf; their term 0 * -inf must be zero, not NaN.
     bound = segment_sum(log_total[:, 0], offsets) - torch.where(y > 0, t * y, 0.0).sum(1)
@@ -92,7 +92,7 @@ def _solve(log_p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
         total = _tilt(log_p, y, offsets, t)[2]
         t = torch.where(y > 0, t + y.log() - total.log(), -torch.inf)
     for refine in (_newton, _cooled):
-        left = _open(_tilt(log_p, y, offsets, t)[2], y)
+        left = _open(_tilt(log_p, y, offsets, t)[2], y)  # (B,) bool
         if not bool(left.any()):
             break
         t[left] = refine(*_some(left, log_p, y, offsets), t[left])
@@ -126,8 +126,8 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
             log_p, y, offsets = _some(moving, log_p, y, offsets)
             bound, phi, total = _tilt(log_p, y, offsets, t)
             moving = torch.ones_like(bound, dtype=torch.bool)
-        step, _ = torch.linalg.solve_ex(_hessian(phi, offsets), total - y)
-        length = torch.ones_like(bound)
+        step, _ = torch.linalg.solve_ex(_hessian(phi, offsets), total - y)  # (B, K)
+        length = torch.ones_like(bound)  # (B,)
         for _ in range(_HALVINGS):
             trial = torch.where(y > 0, t - length[:, None] * step, -torch.inf)
             new_bound = _tilt(log_p, y, offsets, trial)[0]

@@ -112,7 +112,7 @@ def _evaluate_chunks(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Several pieces per bag, or too many instances at once: solve in chunks, then mix."""
     sizes = offsets.diff()[pieces.bag]  # (P,)
-    group = torch.div(sizes.cumsum(0), CHUNK, rounding_mode="floor")
+    group = torch.div(sizes.cumsum(0), CHUNK, rounding_mode="floor")  # (P,) chunk of each piece
     log_piece = z.new_empty(len(sizes))
     moments: list[tuple[Tensor, Tensor, Tensor, Tensor | None]] = []
     for g in torch.unique(group).tolist():
@@ -142,7 +142,7 @@ def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
     possible = low <= high
     low, high = torch.where(possible, low, 0), torch.where(possible, high, 0)
     in_range = pieces._replace(low=low, high=high, tabled=pieces.tabled & possible)
-    c = _anchor(z, offsets, bag, in_range)
+    c = _anchor(z, offsets, bag, in_range)  # (P,)
 
     # The order statistics around the anchor bracket the tilt at any scale of the logits.
     order = descending(z, offsets)
@@ -156,10 +156,10 @@ def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
         above = below = z.new_zeros(len(n))
     centre = above / 2 + below / 2
     half = (above - centre) + (2.0 * n.clamp(min=1)).log()
-    centred = z - centre[bag]
+    centred = z - centre[bag]  # (N,)
     # A count of 0 or n would need an infinite tilt; half a count inside is close enough.
     target = torch.minimum(c.to(z.dtype).clamp(min=0.5), n - 0.5)
-    tau = _solve(centred, offsets, bag, target, half)
+    tau = _solve(centred, offsets, bag, target, half)  # (P,)
 
     # Tilted log-concave weights peak at c if the tilt lies between the slopes on either side of it.
     t = tau - centre
@@ -167,7 +167,7 @@ def tilt(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tilted:
     x = torch.where((bounded == t)[bag], centred + tau[bag], z + bounded[bag])
 
     # log P(c) = log P_t(c) + sum over the top c of [sp(-x) - sp(-z)] + others [sp(x) - sp(z)].
-    sign = torch.where(top, 1.0, -1.0).to(z.dtype)
+    sign = torch.where(top, 1.0, -1.0).to(z.dtype)  # (N,)
     log_scale = segment_sum(F.logsigmoid(sign * z) - F.logsigmoid(sign * x), offsets)
     return Tilted(
         offsets,
@@ -238,7 +238,7 @@ def _fourier(
         tilted.high,
     )
     n, mean = offsets.diff(), segment_sum(p, offsets)
-    variance = segment_sum(p * q, offsets)
+    variance = segment_sum(p * q, offsets)  # (P,)
 
     # Only counts within reach of the anchor matter; enough points keep their aliases apart.
     reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
@@ -256,7 +256,7 @@ def _fourier(
     for index in range(int(used.max()) if len(used) else 0):
         omega = 2 * math.pi * index / points  # (P,)
         weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
-        factor, log_abs, phase = _characteristic(p, q, bag, offsets, omega)
+        factor, log_abs, phase = _characteristic(p, q, bag, offsets, omega)  # (N,), (P,), (P,)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - c))  # (P,)
         if window is not None:
             product = product * window.transform(omega)

@@ -52,7 +52,7 @@ def even_sample(cost: Tensor, budget: float) -> Tensor:
     if float(cost.sum()) <= budget:
         return torch.arange(len(cost))
     cost = cost.cpu()
-    fit = (cost <= budget).nonzero()[:, 0]
+    fit = (cost <= budget).nonzero()[:, 0]  # indices
     if len(fit) == 0:
         return cost.argmin()[None]
     kept = min(len(fit), 1 + int(len(fit) * budget / float(cost[fit].sum())))

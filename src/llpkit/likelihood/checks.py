@@ -127,7 +127,7 @@ def check_numbers(logits: Tensor) -> None:
             "overflow in the network, or lower the learning rate"
         )
     if logits.dim() == 2:
-        none = (logits == -torch.inf).all(1)
+        none = (logits == -torch.inf).all(1)  # (N,)
         if bool(none.any()):
             raise LLPError(
                 f"logits[{int(none.nonzero()[0])}] is -inf for every class; leave one possible"

@@ -59,7 +59,7 @@ class _States(NamedTuple):
 
 def _extents(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """Number of values of each class in the state ``(B, K)``; the class left out ``(B, 1)``."""
-    extent = torch.minimum(evidence.high, sizes[:, None]) + 1
+    extent = torch.minimum(evidence.high, sizes[:, None]) + 1  # (B, K)
     left_out = extent.argmax(1, keepdim=True)
     return extent.scatter(1, left_out, 1), left_out
 
@@ -92,20 +92,20 @@ def check_budget(
 def _states(evidence: Evidence, sizes: Tensor) -> _States:
     extent, left_out = _extents(evidence, sizes)
     # Mixed-radix numbering: the stride of a class is the product of the extents after it.
-    reverse = extent.flip(1).cumprod(1).flip(1)
+    reverse = extent.flip(1).cumprod(1).flip(1)  # (B, K)
     stride = torch.cat([reverse[:, 1:], torch.ones_like(reverse[:, :1])], 1)
     stride = stride.scatter(1, left_out, 0)
-    number = reverse[:, 0]
+    number = reverse[:, 0]  # (B,) states of each bag
     offsets = to_offsets(number)
     bag = bag_index(offsets)
-    local = ranges(torch.zeros_like(number), number)
+    local = ranges(torch.zeros_like(number), number)  # (S,) within the bag
     counts = local[:, None] // stride[bag].clamp(min=1) % extent[bag]  # (S, K)
     here = torch.arange(len(bag), device=bag.device)
-    free = left_out[bag] == torch.arange(extent.shape[1], device=bag.device)
+    free = left_out[bag] == torch.arange(extent.shape[1], device=bag.device)  # (S, K)
     grows = (counts + 1 < extent[bag]) | free
     shrinks = (counts > 0) | free
     step = stride[bag]
-    final = counts.scatter(1, left_out[bag], (sizes[bag] - counts.sum(1))[:, None])
+    final = counts.scatter(1, left_out[bag], (sizes[bag] - counts.sum(1))[:, None])  # (S, K)
     return _States(
         offsets,
         bag,
@@ -211,7 +211,7 @@ def _forward_backward(
 
     # Backward: beta(s) is the log-probability of matching the evidence from state s on.
     beta, beta_dot = states.log_weight, torch.zeros_like(alpha)
-    log_prob = segment_logsumexp(alpha, states.offsets)
+    log_prob = segment_logsumexp(alpha, states.offsets)  # (B,)
     total = torch.where(log_prob.isfinite(), log_prob, 0.0)  # avoids -inf - -inf
     total_dot = segment_sum((alpha - total[states.bag]).exp() * alpha_dots[-1], states.offsets)
     positions = list(_positions(offsets))

@@ -254,7 +254,7 @@ class ClassSolver(ExactSolver):
 
         log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
-        left = log_prob.isnan().nonzero()[:, 0]
+        left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
             sizes = self.offsets.diff()[left]
             rows = ranges(self.offsets[left], sizes)

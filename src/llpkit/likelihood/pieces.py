@@ -62,7 +62,7 @@ def cut(evidence: Evidence) -> Pieces:
         return Pieces(bags, evidence.low, evidence.high, no, bags, evidence.table, True)
     lengths = evidence.table_offsets.diff()
     tabled = lengths > 0
-    base = evidence.table_offsets[:-1] - evidence.low
+    base = evidence.table_offsets[:-1] - evidence.low  # index of count 0
 
     # A table is cut where a count is impossible and where the slope rises.
     table, starts = evidence.table, evidence.table_offsets[:-1][tabled]
@@ -73,7 +73,7 @@ def cut(evidence: Evidence) -> Pieces:
     finite = torch.where(possible, table, 0.0)
     size = finite.abs()
     rise = finite.diff().diff() > _ROUNDING * (size[2:] + size[1:-1] + size[:-2])  # (S - 2,)
-    breaks = first | ~possible
+    breaks = first | ~possible  # (S,)
     breaks[1:] |= ~possible[:-1]
     # Slope k - 2 -> k - 1 counts only if both its ends belong to the run of k - 1.
     breaks[2:] |= rise & ~breaks[1:-1]

@@ -42,7 +42,7 @@ def _sample_free(
     bag = pieces.bag[piece]  # (copies * B,)
     out_offsets = to_offsets(sizes[bag])
     labels = torch.zeros(int(out_offsets[-1]), dtype=torch.int64, device=z.device)
-    waiting = torch.arange(len(piece), device=z.device)
+    waiting = torch.arange(len(piece), device=z.device)  # bags still without accepted labels
     while len(waiting):
         of, lengths = piece[waiting], sizes[bag[waiting]]
         p = tilted.p[ranges(tilted.offsets[of], lengths)]
@@ -78,7 +78,7 @@ def _choose_piece(
     # Relative to the bag's best piece: added to a huge number, the noise would be rounded away.
     log_piece = log_piece - torch.segment_reduce(log_piece, "max", offsets=starts)[pieces.bag]
     uniform = torch.rand((copies, len(sizes)), dtype=z.dtype, device=z.device, generator=generator)
-    score = log_piece - (-uniform.log()).log()
+    score = log_piece - (-uniform.log()).log()  # (copies, P)
     best = [torch.segment_reduce(row, "max", offsets=starts)[pieces.bag] == row for row in score]
     return torch.cat([row.nonzero()[:, 0] for row in best])
 
@@ -98,8 +98,8 @@ def _mode_free(z: Tensor, offsets: Tensor, pieces: Pieces) -> Tensor:
     rows = ranges(offsets[pieces.bag], sizes)
     piece_offsets = to_offsets(sizes)
     piece = bag_index(piece_offsets)
-    rank = ranges(torch.zeros_like(sizes), sizes)
-    ordered = z[order][rows]
+    rank = ranges(torch.zeros_like(sizes), sizes)  # within the piece
+    ordered = z[order][rows]  # per piece, largest first
 
     # Within a piece the gain of one more positive decreases, so count the steps that still gain.
     low, high = own.low.clamp(min=0), torch.minimum(own.high, sizes)

@@ -195,7 +195,7 @@ class BagMethod(Method):
                 parts.append(as_logits(learner.network(piece), num_classes))
             for name, buffer in learner.network.named_buffers():
                 buffer.copy_(kept[name])
-        logits = torch.cat(parts).float().requires_grad_()
+        logits = torch.cat(parts).float().requires_grad_()  # (n,) or (n, K)
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 

@@ -75,11 +75,12 @@ class LLPGAN(Method):
         assert batch.offsets is not None
         x = batch.inputs
 
+        # Discriminator step; no gradient reaches the generator.
         real, _ = network.forward_features(x)
         with torch.no_grad():
             fakes = self.generator.draw(len(x))
         fake, _ = network.forward_features(fakes)
-        l_real, l_fake = real.float().logsumexp(1), fake.float().logsumexp(1)
+        l_real, l_fake = real.float().logsumexp(1), fake.float().logsumexp(1)  # (n,) each
         logits = as_logits(real, num_classes)
         errors = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
         known = weighted_mean(errors, batch.weights)
@@ -92,6 +93,7 @@ class LLPGAN(Method):
 
         with torch.no_grad():
             _, wanted = network.forward_features(x)
+        # Generator step: match the mean features of real instances with new fakes.
         _, features = network.forward_features(self.generator.draw(len(x)))
         # The generator follows the network's learning rate, which may be scheduled.
         for group in self.optimizer.param_groups:

@@ -62,6 +62,7 @@ class MLE(Method):
         log_p, phi = self._e_step(logits)
         if self.stride != 1:
             p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
+            # lerp extrapolates for a weight above one.
             phi = torch.lerp(p.to(phi.dtype), phi, self.stride)
         self.targets.copy_(phi)  # in place: a CUDA graph reads this address
         return log_p if self.approximation is None else None

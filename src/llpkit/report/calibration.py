@@ -69,6 +69,7 @@ def reliability(
     predicted, observed, count = zip(*bins, strict=True)
     width, height = 264.0, 250.0
     left = 44.0 + 7 * max(0, len(str(max(count))) - 3)  # room for long numbers
+    # Bins of unknown width have bars of one width at their means.
     places, bar = list(predicted), 0.06
     if equal is not None:
         places = [(min(int(equal * p), equal - 1) + 0.5) / equal for p in predicted]

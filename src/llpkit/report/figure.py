@@ -43,6 +43,7 @@ class Figure:
         svg = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", svg)
         svg = re.sub(r"font: (?:\w+ )*([\d.]+px) [^;\"]*", r"font-size: \1", svg)
 
+        # Colours become CSS variables, so that the page can switch to its dark theme.
         light, _ = css_variables()
         names = {colour: f"var(--{variable})" for variable, colour in light.items()}
         svg = re.sub(r"#[0-9a-f]{6}\b", lambda m: names.get(m[0], m[0]), svg)

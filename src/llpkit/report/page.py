@@ -59,6 +59,7 @@ class Page:
 
     def walk(self) -> Iterator[Block]:
         """All blocks, those inside other blocks included."""
+        # A stack, reversed so that blocks come in reading order.
         waiting = list(self.blocks)[::-1]
         while waiting:
             block = waiting.pop()

@@ -35,6 +35,7 @@ class Interval:
     def text(self, spec: str) -> str:
         """For example ``+1.0 (−0.5 to +2.5)``; no number rounds to −0."""
         numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
+        # The format option "z" turns a rounded -0.0 into 0.0.
         zero = "z" if spec.endswith("f") else ""
         signs, digits = (spec[:1], spec[1:]) if spec.startswith("+") else ("", spec)
         texts = ["never" if x is None else f"{x:{signs}{zero}{digits}}" for x in numbers]

@@ -119,6 +119,7 @@ class Wall:
                 )
             )
         truths = [one.truth for one in bag.instances if one.truth is not None]
+        # Without true labels, the first method decides whether a bag is mixed.
         predicted = {reading.label for of_method in readings[:1] for reading in of_method}
         return ShownBag(
             id=bag.id,

@@ -20,6 +20,7 @@ def load_data(data: Data, seed: int) -> DataSet:
 
 def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     """Training, held-out and test bags by name; bags are never split."""
+    # The test split is drawn first, so that the test bags do not depend on held_out.
     generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
     for name, share in (

@@ -54,7 +54,8 @@ class FittedEstimator(Fitted):
                 f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
             )
         z = torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
-        if self.num_classes is not None and z.dim() == 1:  # counts of each of two classes
+        # Counts of two classes are solved as binary; the other class has logit zero.
+        if self.num_classes is not None and z.dim() == 1:
             z = torch.stack([torch.zeros_like(z), z], 1)
         return z
 
@@ -248,7 +249,7 @@ def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
     total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))  # (B,) or (B, K)
     # Zero inside the known range, else the distance to its nearer end.
     gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
-    distance = gap / variance.clamp(min=1e-12).sqrt()
+    distance = gap / variance.clamp(min=1e-12).sqrt()  # (B,) or (B, K)
     if distance.dim() == 2:
         distance = distance.max(1).values
     return BagCheck(total, distance, best_log_prob(logits, bags.evidence, bags.offsets))
@@ -263,6 +264,7 @@ def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.C
     known = torch.minimum(torch.maximum(check.expected, bags.evidence.low), high)
     size = (bags.sizes if check.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
     size = size.expand_as(known).double()
+    # One entry per bag and class; bins are weighted by bag size.
     index = (check.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
     sums = [
         torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())

@@ -181,6 +181,7 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
         width = len(column.feature_names)
         values = rows[:, start : start + width].double()
         if isinstance(column, NumberColumn):
+            # Undo the encoder's standardisation to show the values of the table.
             plain = (values[:, 0] * column.scale + column.mean).tolist()
             gone = (values[:, 1] > 0).tolist() if column.missing else [False] * len(rows)
             pairs = zip(plain, gone, strict=True)

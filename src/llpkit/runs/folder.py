@@ -39,6 +39,7 @@ class RunFolder:
     """
 
     def __init__(self, out: Path) -> None:
+        # A link is followed, so that the run replaces the folder and not the link.
         self.out = Path(os.path.realpath(out)) if out.is_symlink() else out
         self.home = beside(out, ".llpkit")
         self.work, self._old, self._trash = (self.home / n for n in ("work", "old", "trash"))

@@ -87,6 +87,6 @@ def probability_of(logits: Tensor) -> Tensor:
 
 def posterior_of(logits: Tensor, bags: Bags) -> Tensor:
     """Label probabilities given the counts, one row per row of the table."""
-    phi = probability_of(logits)
+    phi = probability_of(logits)  # rows in no bag keep it
     phi[bags.rows] = best_posterior(logits[bags.rows], bags.evidence, bags.offsets, validate=True)
     return phi

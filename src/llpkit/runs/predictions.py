@@ -127,11 +127,13 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         table = Table.read(data.table)
         inputs, good, notes = _table_inputs(run, data, table)
         part = run.model.logits(inputs)
+        # Rows without a readable image keep zeros here and are masked in the output.
         logits = part.new_zeros((len(table), *part.shape[1:]))
         logits[good] = part
         try:
             bags, missing = _table_bags(run, data, table)
         except LLPError as error:
+            # Without counts there are still probabilities; but a table that was named must work.
             if data.counts_table is not None:
                 raise
             bags = None

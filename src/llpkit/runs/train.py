@@ -305,6 +305,7 @@ def _train(
         None,
         parts["training"],
         data.inputs,
+        # The bags are split already; resume=True also starts a run that has no checkpoint.
         recipe=recipe.replace(held_out=None),
         held_out=parts.get("held-out"),
         labels=labels,
@@ -328,6 +329,7 @@ def _write_run(
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
     if data.encoder is not None:
         write_text(work / ENCODER, data.encoder.to_json())
+    # Epochs may differ in their measures, so the columns are the union of all rows.
     names = list(dict.fromkeys(key for row in model.history for key in row))
     table = io.StringIO(newline="")
     writer = csv.DictWriter(table, ["epoch", *(name for name in names if name != "epoch")])

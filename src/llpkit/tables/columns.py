@@ -45,6 +45,7 @@ class NumberColumn:
         there = values[~np.isnan(values)]
         with np.errstate(all="ignore"):
             mean, scale = (there.mean(), there.std()) if len(there) else (0.0, 0.0)
+        # Squares of values above 1e154 overflow.
         if not np.isfinite([mean, scale]).all():
             raise LLPError(
                 f"{table.path}: column {name!r} goes up to {np.abs(there).max():.3g}, which is too "

@@ -152,6 +152,7 @@ class _Counted:
         counts = Table.read(other)
         bag_of_row, known = counts.groups(bag)
         if len(known) < len(bag_of_row):
+            # For each row, the first row with the same bag.
             first = np.unique(bag_of_row, return_index=True)[1][bag_of_row]
             second = int((first != np.arange(len(first))).argmax())
             raise LLPError(

@@ -104,6 +104,7 @@ class FeatureEncoder:
                 raise LLPError(f"the features are in format {content['format']!r}, not {_FORMAT!r}")
             return cls(tuple(map(_column, content["columns"])))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # LLPError is a ValueError, so the clause above catches it too.
             if isinstance(error, LLPError):
                 raise
             raise LLPError(f"this is not a feature encoder: {error!r}; fit it again") from error

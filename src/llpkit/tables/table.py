@@ -190,6 +190,7 @@ class Table:
                     else ""
                 )
             )
+        # The dictionary is in order of first appearance.
         encoded = text.dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
@@ -201,6 +202,7 @@ class Table:
         codes = {str(k): k for k in range(len(class_names))}
         if len(class_names) == 2:
             codes |= {"false": 0, "true": 1}
+        # Class names take precedence over numbers: classes may be called 1 and 2.
         codes |= {label.strip(): k for k, label in enumerate(class_names)}
         text = self.text(name)
         found = pc.index_in(text, value_set=pa.array(list(codes), pa.large_string()))

@@ -130,6 +130,7 @@ def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
     if callable(recipe.schedule):
         return recipe.schedule(optimizer)
     epochs = recipe.epochs
+    # The epoch from which the rate falls along a cosine to zero.
     start = {"tail": epochs // 2, "cosine": 0, "constant": epochs}[recipe.schedule]
 
     def factor(epoch: int) -> float:

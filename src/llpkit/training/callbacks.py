@@ -109,6 +109,7 @@ class Progress(Callback):
         if self.bar is not None:
             self.bar.update(self.job, completed=row["epoch"], figures=figures)
             return
+        # A log gets a few lines for the whole run.
         every = max(1, session.epochs // self.lines)
         if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
             left = (row["seconds"] + row["measure_seconds"]) * (session.epochs - row["epoch"])

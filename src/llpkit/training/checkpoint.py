@@ -69,6 +69,7 @@ class Checkpoint:
         raw = read_regular(self.path)
         start = raw.find(b"\n") + 1
         content = raw[start:]
+        # The first line is the header with the checksum of all that follows.
         if raw[:start] != _HEAD + _digest(content):
             raise ValueError("it is damaged")
         state: dict[str, Any] = torch.load(

@@ -187,6 +187,7 @@ def fit(
     unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
     if recipe.patience is not None and unseen is None:
         raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
+    # Preprocessing and baseline must not see held-out bags, so they are split off first.
     bags, apart = divide(bags, unseen, recipe.seed)
     check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
     where = device_of(execution.device)
@@ -196,6 +197,7 @@ def fit(
 
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(epoch_seed(recipe.seed, 0))
+        # Initial weights follow from the seed; the caller's random numbers are restored.
         plain, name = make_network(recipe.network if network is None else network, how, task)
         feed = Feed(data, where, execution.resident, execution.workers)
         preprocess = make_preprocess(feed, bags, how, where)
@@ -214,6 +216,7 @@ def fit(
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
     weak, strong = augmentations(recipe, how)
+    # For the checkpoint and the saved model: resolved values instead of None and "auto".
     described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
         "method": how.key,

@@ -214,13 +214,14 @@ class Pipeline:
             assert isinstance(self.feed.inputs, Tensor)
             values = len(rows[0]) * prod(self.feed.inputs.shape[1:])
             many = max(1, AT_ONCE // max(1, values))
+        # One gather and one augmentation for many steps saves launches of small kernels.
         groups = [rows[i : i + many] for i in range(0, len(rows), many)]
         for raw, group in zip(
             self.feed.stream([torch.cat(list(g)) for g in groups]), groups, strict=True
         ):
             weak, strong = map(_channels_last, self.views(raw))
             assert weak is not None
-            size = len(group[0])
+            size = len(group[0])  # all batches have this size
             seconds = [None] * len(group) if strong is None else strong.split(size)
             yield from zip(weak.split(size), seconds, strict=True)
 
@@ -246,7 +247,7 @@ def forward(
     training = network.training
     network.eval()
     weights = next(network.parameters(), None)
-    dtype = torch.float32 if weights is None else weights.dtype  # of a network in 64-true, say
+    dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
     with torch.no_grad():
         parts = [
             as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()

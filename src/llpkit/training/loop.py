@@ -181,7 +181,7 @@ class Session:
         if self.method.model is not None:
             self.method.model.train(False)
         plan, steps = self._plan(), self._steps
-        usual = [step for step in plan if not step.large]
+        usual = [step for step in plan if not step.large]  # large bags read their own inputs
         rows = self._rows([step.positions for step in usual])
         # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)

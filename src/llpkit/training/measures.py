@@ -34,7 +34,7 @@ class Measures:
     def __init__(self, bags: Bags, which: str) -> None:
         self.bags, self.which = bags, which
         self._host = bags.to("cpu")
-        self.rate = constant_rate(self._host)
+        self.rate = constant_rate(self._host)  # () or (K,)
         self._baselines: dict[str, float] = {}
         self._sample = self._sampled()
 
@@ -58,6 +58,7 @@ class Measures:
         """
         if self.which == "off":
             return {}
+        # The method's own E-step has the likelihood of all bags for free.
         if log_p is not None or self._sample is None:
             return self.of(logits, self.bags, "", log_p)
         some, positions = self._sample

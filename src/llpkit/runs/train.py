@@ -238,8 +238,9 @@ def nothing_to_resume(out: Path) -> bool:
 
 def _same_settings(file: Path, config: Config, out: Path) -> None:
     for key, (before, now) in _differing(file, config).items():
+        name = option(key.removeprefix("data."))
         raise LLPError(
-            f"the run in {out} has {key} = {before!r}, but this one has {now!r}; resume it with "
+            f"the run in {out} has {name} = {before!r}, but this one has {now!r}; resume it with "
             "its own settings, or start again with --force"
         )
 
@@ -306,7 +307,7 @@ def _train(
         parts["training"],
         data.inputs,
         # The bags are split already; resume=True also starts a run that has no checkpoint.
-        recipe=recipe.replace(held_out=None),
+        recipe=recipe,
         held_out=parts.get("held-out"),
         labels=labels,
         callbacks=[*watch, *callbacks],

@@ -1,6 +1,9 @@
 import os
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the cores already; before torch loads
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -16,9 +19,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("llpkit")
-
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)  # the workers share the cores already
 
 
 collect_ignore = ["own_parts.py"]  # a plugin: importing it registers what is in it

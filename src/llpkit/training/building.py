@@ -4,10 +4,9 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from llpkit import augment, networks
@@ -18,12 +17,18 @@ from llpkit.methods import BagMethod, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.inputs import Feed, Preprocess
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 _SAMPLE = 4096
 """Rows that the preprocessing is fitted to."""
 
 
-def make_fabric(device: torch.device, precision: Any) -> Fabric:
+def make_fabric(device: torch.device, precision: Any) -> "Fabric":
     """Fabric on one device."""
+    # It takes a second or two to import, and only training needs it.
+    from lightning_fabric import Fabric
+
     devices: Any = 1 if device.index is None else [device.index]
     try:
         with quiet():

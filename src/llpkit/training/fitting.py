@@ -87,6 +87,7 @@ def _one_at_a_time(function: _Function) -> _Function:
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
         with ExitStack() as held:
             held.enter_context(_training)
+            # Restored even if the fit fails.
             held.callback(torch.set_num_threads, torch.get_num_threads())
             if run_dir is not None:
                 run_dir = place_of("run_dir", run_dir)

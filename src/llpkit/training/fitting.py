@@ -134,7 +134,7 @@ def fit(
     torch's global random numbers, which the run seeds and restores. Calls from several threads
     therefore run one after the other, and a thread that draws global random numbers meanwhile
     (``torch.rand`` without a generator) changes the result. Processes can run in parallel. If you
-    build the network yourself, seed torch before you do.
+    build the network yourself, seed torch first, in the same thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K

@@ -265,6 +265,7 @@ class Config:
             return
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
+        # Only changed settings are an error; the defaults of a network do no harm.
         usual = Recipe.defaults()
         of_both = ("seed", "held_out", "precision")
         changed = {k for k, v in recipe.to_dict().items() if v != usual[k] and k not in of_both}
@@ -435,6 +436,7 @@ def to_yaml(config: Config) -> str:
     import yaml
 
     values = config.flat()
+    # YAML has no tuples, and data settings that were not given are left out.
     values["data"] = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in values["data"].items()

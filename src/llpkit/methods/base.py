@@ -183,6 +183,7 @@ class BagMethod(Method):
         piece. Both passes draw the same random numbers, and only the second updates the running
         statistics of batch norm.
         """
+        # The running statistics, which the first pass would update.
         kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
         states, parts = [], []
         with torch.no_grad():

@@ -143,6 +143,7 @@ def _fit(
     if not resumed:
         place.begin()
         write_text(work / CONFIG, to_yaml(config))
+        # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
     data = load_data(config.data, config.recipe.seed)
     record = record_of(config, data, command)
@@ -158,6 +159,7 @@ def _fit(
             warnings.simplefilter("ignore", ApproximationWarning)
             warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
+    # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         option = "--method-option approximation=sinkhorn"
         if config.choice.estimator is not None:

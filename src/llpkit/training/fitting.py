@@ -87,6 +87,7 @@ def _one_at_a_time(function: _Function) -> _Function:
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
         with ExitStack() as held:
             held.enter_context(_training)
+            # Restored even if the fit fails.
             held.callback(torch.set_num_threads, torch.get_num_threads())
             if run_dir is not None:
                 run_dir = place_of("run_dir", run_dir)
@@ -133,7 +134,7 @@ def fit(
     torch's global random numbers, which the run seeds and restores. Calls from several threads
     therefore run one after the other, and a thread that draws global random numbers meanwhile
     (``torch.rand`` without a generator) changes the result. Processes can run in parallel. If you
-    build the network yourself, seed torch before you do.
+    build the network yourself, seed torch first, in the same thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K

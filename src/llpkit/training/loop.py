@@ -210,6 +210,7 @@ class Session:
         size, device, order = self.task.batch_size, self.task.device, self._order
         if self.method.batches == "instances":
             return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
+        # Only these methods can process a bag in pieces.
         pieces = isinstance(self.method, BagMethod)
         return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
 

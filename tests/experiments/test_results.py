@@ -143,9 +143,10 @@ def test_folders_of_two_machines_merge():
 def test_damaged_files_are_named():
     (FOLDER / "runs").mkdir()
     small_file = FOLDER / "runs" / "0123.json"
-    small_file.write_text("{")
-    with pytest.raises(LLPError, match=r"0123\.json is not a record"):
-        Results.read(FOLDER)
+    for text in ("{", '{"data": {}, "recipe": {}}'):
+        small_file.write_text(text)
+        with pytest.raises(LLPError, match=r"0123\.json is not a record"):
+            Results.read(FOLDER)
     small_file.unlink()
     (FOLDER / "grid.parquet").write_bytes(b"PAR1")
     with pytest.raises(LLPError, match=r"grid\.parquet is not a file of records"):

@@ -54,6 +54,13 @@ def test_a_call_runs_what_is_missing_and_draws_a_page(llpkit, protocol):
     assert Path("elsewhere/report.html").is_file()
 
 
+def test_a_dry_run_writes_nothing(llpkit, protocol):
+    for _ in range(2):
+        assert llpkit("reproduce", protocol, "--dry-run", "--out", "r")[0] == 0
+        assert not list(Path().glob("r/*"))
+        Path("r").mkdir(exist_ok=True)
+
+
 def test_a_preset_is_shown_to_be_changed(llpkit):
     _, out, _ = llpkit("reproduce", "digits", "--show")
     Path("mine.yaml").write_text(out)

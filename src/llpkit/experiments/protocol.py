@@ -120,6 +120,10 @@ class Protocol:
         part = parts.get(experiment)
         return min(self.folds, part.folds) if part is not None else self.folds
 
+    def fold_limit(self, experiment: str) -> int:
+        """The number of folds that an experiment can have; of epoch times, the turns."""
+        return self.folds_of(experiment) if experiment == "epoch-time" else self.folds
+
     def settings(self, method: str, experiment: str = "convergence") -> dict[str, Any]:
         """The protocol's settings for a method in an experiment."""
         values = {**self.recipe, **self.methods.get(method, {})}

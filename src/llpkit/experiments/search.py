@@ -169,7 +169,7 @@ def searches(results: Results) -> list[Search]:
     """The search of every method that has grid records, in the protocol's order."""
     known = known_runs(results)
     begun = dict.fromkeys([*results.by_method("grid"), *(r.method for r in known.values())])
-    return [search(results.protocol, name, known) for name in begun if name in METHODS]
+    return [search(results.protocol, name, known) for name in begun]
 
 
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:

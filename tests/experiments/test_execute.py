@@ -124,14 +124,14 @@ def test_other_hyper_parameters_than_those_of_records_are_refused(worker):
     [
         ({"methods": ["mel"]}, "there is no method 'mel'; did you mean 'mle'"),
         ({"methods": ["mle", "mle"]}, "mle is named twice"),
-        ({"folds": [2]}, "folds = 2; give a whole number from 0 to 1"),
+        ({"folds": [2]}, "folds of convergence = 2; give a whole number from 0 to 1"),
         ({"backend": "lokey"}, "backend = 'lokey'; give loky, ray or dask"),
     ],
 )
 def test_what_cannot_run_is_an_error_before_any_run(worker, arguments, match):
     with pytest.raises(LLPError, match=match):
         reproduce(worker, ["convergence"], **arguments)
-    assert not list(worker.folder.glob("*.parquet"))
+    assert not worker.folder.exists()
 
 
 def test_a_protocol_that_cannot_run_is_an_error_before_any_run(worker):
@@ -139,7 +139,18 @@ def test_a_protocol_that_cannot_run_is_an_error_before_any_run(worker):
         reproduce(worker, ["grid"])
     with pytest.raises(LLPError, match="digits has 1 bags, too few for 2 folds"):
         reproduce(replace(worker, protocol=small(bag_size=1797)), ["convergence"])
-    assert not list(worker.folder.glob("*.parquet"))
+    many = small(data_options={"classes": 10})
+    with pytest.raises(LLPError, match="digits has 10 classes, but experiments are for two"):
+        reproduce(replace(worker, protocol=many), ["convergence"])
+    assert not worker.folder.exists()
+
+
+def test_there_may_be_more_turns_than_folds(worker):
+    worker = replace(worker, protocol=small(times={"turns": 3, "epochs": 3}))
+    assert reproduce(worker, ["epoch-time"], methods=["mle"])["epoch-time"].now == 3
+    assert [r.fold for r in Results.read(worker.folder).records["epoch-time"]] == [0, 1, 2]
+    with pytest.raises(LLPError, match="folds of epoch-time = 3"):
+        reproduce(worker, ["epoch-time"], folds=[3])
 
 
 def test_epoch_times_are_of_one_machine(worker):
@@ -215,5 +226,9 @@ def test_a_second_run_on_a_cpu_gives_the_same_digits(worker):
     history = {**made.history, "test_accuracy": [0.5, *made.history["test_accuracy"][1:]]}
     other = check(replace(made, history=history), worker)
     assert (other.agrees, other.where) == (False, "test_accuracy of epoch 1")
+    for more in ({"extra": [1.0, 2.0]}, {"log_likelihood": [0.5]}):
+        less = check(replace(made, history={**made.history, **more}), worker)
+        assert not less.agrees
+        assert less.where.startswith(next(iter(more)))
     gpu = {**made.environment, "device": "cuda"}
     assert check(replace(made, history=history, environment=gpu), worker).agrees

@@ -1,14 +1,17 @@
 """Protocols: what they mean, and what a user's file may get wrong."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from experiments.conftest import small
+from experiments.conftest import record, small
 from llpkit.errors import LLPError
 from llpkit.experiments import load
 from llpkit.experiments.protocol import Grid
 from llpkit.experiments.protocol_file import parse, presets, read, write
+from llpkit.experiments.records import read_run, write_run
+from llpkit.experiments.results import check_record
 
 
 @pytest.mark.parametrize("name", presets())
@@ -62,6 +65,18 @@ def test_a_method_may_have_ladders_of_its_own():
         ({"sizes": {"folds": 1}, "bag_size": None}, r"p\.yaml: bag_size = None"),
         ({"times": {"epochs": 2}}, r"p\.yaml: times: epochs = 2; give a whole number from 3"),
         ({"title": 3}, r"p\.yaml: title = 3"),
+        ({"folds": 1001}, r"p\.yaml: folds = 1001; give a whole number from 2 to 1000"),
+        ({"dataset": "digit"}, r"p\.yaml: dataset = 'digit'; did you mean 'digits'.*--plugin"),
+        ({"methods": {"mel": {}}}, r"p\.yaml: methods = 'mel'; did you mean 'mle'.*--plugin"),
+        ({"grid": {"methods": {"mel": {}}, "folds": 1}}, r"grid: methods = 'mel'"),
+        ({"grid": {"own_epochs": {"mel": 3}, "folds": 1}}, r"grid: own_epochs = 'mel'"),
+        ({"recipe": {"network": "mine"}}, r"recipe: network = 'mine'.*--plugin"),
+        ({"recipe": {"patience": 3, "held_out": 0.1}}, r"recipe: .* remove patience"),
+        ({"methods": {"mle": {"patience": 3}}}, r"methods: mle: .* remove patience"),
+        ({"recipe": {"lr": 0.1}, "grid": {}}, "recipe sets lr, which the grid chooses for mle"),
+        ({"data_options": {"day": date(2020, 1, 1)}}, r"data_options: day = .*give text"),
+        ({"recipe": {"method_options": {"a": {1: 2}}}}, r"method_options: a = \{1: 2\}"),
+        ({"grid": {"methods": {"mle": {"step": [[1]]}}}}, r"mle: step = \[1\]; give a number"),
     ],
 )
 def test_errors_name_file_and_key(changes, match):
@@ -80,3 +95,40 @@ def test_what_cannot_be_read_is_named():
         load("bad.yaml")
     with pytest.raises(LLPError, match="the key 'dataset' is missing"):
         parse({"title": "A"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": "1e-3", "weight_decay": "0", "held_out": "1e-1"},
+        {"measure": False, "epochs": "2", "augment": None},
+        {"lr": 1, "method_options": {"step": [1, "a", None]}, "network": None},
+    ],
+)
+def test_the_records_of_an_accepted_protocol_belong_to_it(settings):
+    for changes in ({"recipe": settings}, {"methods": {"mle": settings}}):
+        protocol = small(**changes)
+        assert parse(protocol.to_dict()) == protocol
+        made = read_run(write_run(Path("r"), record("mle", 0, [0.5], protocol)))
+        check_record(made, protocol, Path("r"))
+
+
+def test_a_shared_rate_is_allowed_if_the_grid_does_not_choose_it():
+    given = {"recipe": {"lr": 0.1}, "grid": {"lr": []}}
+    assert small(**given).chosen("mle") == ["weight_decay"]
+    write(small(**given).quick(), Path("p.yaml"))
+    assert read(Path("p.yaml")).recipe["lr"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("title: a\ntitle: b", "line 2 gives 'title' a second time"),
+        ("title: &a b\ndataset: *a", r"line 2 refers to \*a"),
+        ("#" * 2**22 + "#", "more than 4,194,304 bytes"),
+    ],
+)
+def test_a_file_is_plain_yaml(text, match):
+    Path("p.yaml").write_text(text)
+    with pytest.raises(LLPError, match=match):
+        read(Path("p.yaml"))

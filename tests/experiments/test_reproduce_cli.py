@@ -1,5 +1,6 @@
 """``llpkit reproduce`` and ``llpkit report`` on digits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def test_a_call_runs_what_is_missing_and_draws_a_page(llpkit, protocol):
     assert Path("elsewhere/report.html").is_file()
 
 
+def test_a_dry_run_writes_nothing(llpkit, protocol):
+    for _ in range(2):
+        assert llpkit("reproduce", protocol, "--dry-run", "--out", "r")[0] == 0
+        assert not list(Path().glob("r/*"))
+        Path("r").mkdir(exist_ok=True)
+
+
 def test_a_preset_is_shown_to_be_changed(llpkit):
     _, out, _ = llpkit("reproduce", "digits", "--show")
     Path("mine.yaml").write_text(out)
@@ -90,11 +98,12 @@ def test_a_failure_ends_with_status_1(llpkit, protocol, monkeypatch):
     assert "failed: mle, fold 0: ZeroDivisionError" in err
 
 
-def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch):
+def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
     for registry in (METHODS, DATASETS):  # as they were, for the tests after this one
         monkeypatch.setattr(registry, "_entries", dict(registry))
     Path("mine.py").write_text(PLUGIN)
-    write(small(dataset="my-digits", methods={"mine": {}, "dllp": {}}), Path("p.yaml"))
+    mine = replace(small(), dataset="my-digits", methods={"mine": {}, "dllp": {}})
+    write(mine, Path("p.yaml"))
     done = llpkit("--plugin", "mine.py", "reproduce", "p.yaml", "convergence", "--out", "r", "-q")
     assert done == (0, "", "")
     runs = Results.read(Path("r")).by_method("convergence")
@@ -102,6 +111,8 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch):
     assert [r.history["test_accuracy"] for r in runs["mine"]] == [
         r.history["test_accuracy"] for r in runs["dllp"]
     ]
+    monkeypatch.undo()
+    assert "--plugin" in llpkit("report", tmp_path / "r")[2]
 
 
 @pytest.mark.parametrize(

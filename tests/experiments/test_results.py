@@ -9,8 +9,6 @@ import pytest
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
 from llpkit.experiments import Results
-from llpkit.experiments import results as results_module
-from llpkit.experiments.protocol_file import write
 from llpkit.experiments.records import write_run
 from llpkit.experiments.results import begin, merge, pack
 
@@ -82,16 +80,23 @@ def test_a_success_takes_the_place_of_a_failure():
         ({"recipe": {"augment": "paper"}}, "augment = 'paper', but protocol.yaml has None"),
         ({"recipe": {"epochs": 3}}, "epochs = 3, but protocol.yaml has 2"),
         ({"experiment": "grid"}, "protocol.yaml has no grid"),
-        ({"bag_size": 4}, "protocol.yaml has no bags of 4"),
+        ({"bag_size": 4}, "has bags of 4, but protocol.yaml has none"),
+        ({"recipe": {"lr": 0.5}}, r"lr = 0\.5, but protocol.yaml has 0\.001"),
+        ({"recipe": {"weight_decay": 0.5}}, r"weight_decay = 0\.5, but protocol.yaml has 0"),
+        ({"recipe": {"method_options": {"a": 1}}}, "method_options = {'a': 1}, but"),
+        ({"fold": 2}, "fold = 2; give a whole number from 0 to 1"),
     ],
 )
 def test_a_record_of_another_protocol_is_refused(changes, match):
-    write_run(FOLDER, record("mle", 0, [0.5], **changes))
+    fold = changes.get("fold", 0)
+    others = {key: value for key, value in changes.items() if key != "fold"}
+    write_run(FOLDER, record("mle", fold, [0.5], **others))
     with pytest.raises(LLPError, match=match):
         Results.read(FOLDER)
 
 
 def test_records_that_differ_among_themselves_are_refused():
+    begin(FOLDER, small(grid={}))  # it may choose any rate, but one for all folds
     first, other = record("mle", 0, [0.5]), record("mle", 1, [0.5])
     write_run(FOLDER, first)
     path = write_run(FOLDER, replace(other, data=replace(other.data, sha256="1" * 64)))
@@ -116,6 +121,10 @@ def test_times_of_two_machines_are_refused():
 
 
 def test_a_folder_keeps_its_protocol():
+    begin(FOLDER, small(folds=3))  # as long as there are no records, another may replace it
+    assert Results.read(FOLDER).protocol == begin(FOLDER, small(folds=3)).protocol
+    begin(FOLDER, small())
+    write_run(FOLDER, record("mle", 0, [0.5]))
     assert begin(FOLDER, replace(small(), title="Another title")).protocol.title == "Small"
     with pytest.raises(LLPError, match=r"another protocol \(folds is 2 there and 3 here\)"):
         begin(FOLDER, small(folds=3))
@@ -138,14 +147,29 @@ def test_folders_of_two_machines_merge():
     begin(Path("other"), small(folds=3))
     with pytest.raises(LLPError, match="another protocol"):
         merge(Path("both"), [Path("other")])
+    assert Results.read(Path("both")) == merged
+
+
+def test_a_merge_that_is_refused_changes_nothing():
+    for folder, fold, digit in (("one", 0, "0"), ("two", 1, "1")):
+        begin(Path(folder), small())
+        made = record("mle", fold, [0.5])
+        write_run(Path(folder), replace(made, data=replace(made.data, sha256=digit * 64)))
+    merged = merge(Path("both"), [Path("one")])
+    for folder in ("both", "new"):
+        with pytest.raises(LLPError, match="the checksum of the data"):
+            merge(Path(folder), [Path("one"), Path("two")])
+    assert Results.read(Path("both")) == merged
+    assert not Path("new").exists()
 
 
 def test_damaged_files_are_named():
     (FOLDER / "runs").mkdir()
     small_file = FOLDER / "runs" / "0123.json"
-    small_file.write_text("{")
-    with pytest.raises(LLPError, match=r"0123\.json is not a record"):
-        Results.read(FOLDER)
+    for text in ("{", '{"data": {}, "recipe": {}}'):
+        small_file.write_text(text)
+        with pytest.raises(LLPError, match=r"0123\.json is not a record"):
+            Results.read(FOLDER)
     small_file.unlink()
     (FOLDER / "grid.parquet").write_bytes(b"PAR1")
     with pytest.raises(LLPError, match=r"grid\.parquet is not a file of records"):
@@ -154,12 +178,16 @@ def test_damaged_files_are_named():
         Results.read(Path("nowhere"))
 
 
-def test_settings_that_are_newer_than_a_record_have_their_defaults(monkeypatch):
+def test_settings_that_are_newer_than_a_record_have_their_defaults():
     made = record("mle", 0, [0.5])
     older = {key: value for key, value in made.recipe.items() if key != "patience"}
     write_run(FOLDER, replace(made, recipe=older))
     [found] = Results.read(FOLDER).records["convergence"]
     assert found.id == made.id
-    monkeypatch.setattr(results_module, "METHODS", {})  # a plugin's method, without the plugin
-    write(small(), FOLDER / "protocol.yaml")
-    assert len(Results.read(FOLDER).records["convergence"]) == 1
+
+
+def test_a_record_of_an_unknown_method_asks_for_its_plugin():
+    made = record("mle", 0, [0.5])
+    write_run(FOLDER, replace(made, recipe={**made.recipe, "method": "mine"}))
+    with pytest.raises(LLPError, match=r"'mine'.*--plugin"):
+        Results.read(FOLDER)

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
+from llpkit.experiments.page_grid import grid_section
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import choices, search, searches
 
@@ -80,3 +81,14 @@ def test_choices_are_those_of_a_complete_grid(tmp_path):
         choices(results("mle"), ["mle", "dllp"])
     given = replace(GRID, methods={"mle": {}, "dllp": {"lr": 0.5}})
     assert choices(results("mle", protocol=given), ["mle", "dllp"])["dllp"] == {}
+
+
+def test_the_page_shows_choices_that_are_not_numbers(tmp_path):
+    own = {"mle": {"approximation": [None, "sinkhorn", True], "lr": [], "weight_decay": []}}
+    protocol = small(grid={"folds": 1, "epochs": 2, "methods": own}, methods={"mle": {}})
+    records = list(answer(search(protocol, "mle", {}).runs, lambda _: 0.0).values())
+    [section] = grid_section(Results(tmp_path, protocol, {"grid": records}, []))
+    table, details = section.blocks
+    assert "approximation none (end)" in table.body[0][1][0].text
+    shown = [row[1][2].text for row in details.blocks[0].body]
+    assert shown == ["none", "sinkhorn", "true"]

@@ -112,7 +112,7 @@ def reproduce(
     """
     from llpkit.experiments import Results, Worker, load, reproduce
     from llpkit.experiments.execute import deadline
-    from llpkit.experiments.results import begin, merge
+    from llpkit.experiments.results import merge, view
 
     given = words or []
     if protocol == "merge":
@@ -138,13 +138,13 @@ def reproduce(
         return
     out = out or Path("llpkit-results", Path(protocol).stem + ("-quick" if quick else ""))
     experiments = _experiments(given, plan.experiments)
-    chosen = None if folds is None else parse_folds(folds, plan.folds)
+    most = min([plan.fold_limit(name) for name in experiments if name != "grid"] or [plan.folds])
+    chosen = None if folds is None else parse_folds(folds, most)
     worker = Worker(
         out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded
     )
     if dry_run:
-        known = begin(out, plan) if out.exists() else Results.of(out, plan)
-        _list(known, experiments, _listed(methods), chosen)
+        _list(view(out, plan), experiments, _listed(methods), chosen)
         return
     try:
         outcomes = reproduce(
@@ -243,7 +243,8 @@ def _check(
     from llpkit.experiments.check import check
 
     experiments = _experiments(words, results.protocol.experiments)
-    chosen = None if folds is None else parse_folds(folds, results.protocol.folds)
+    most = max(map(results.protocol.fold_limit, experiments))
+    chosen = None if folds is None else parse_folds(folds, most)
     wanted = [
         record
         for experiment in experiments

@@ -1,15 +1,14 @@
 """Repeating a recorded run to see whether it gives the same numbers."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 
-from llpkit.errors import LLPError
 from llpkit.experiments.records import Record
 from llpkit.experiments.run import Run, Worker, train
-from llpkit.methods import METHODS
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
@@ -29,7 +28,8 @@ class Check:
     Args:
         run: The run of the record.
         device: The device of the second run.
-        largest: The largest difference in the history, apart from times.
+        largest: The largest difference in the history, apart from times; infinite if a value is
+            missing or finite in one of the two only.
         where: Its measure and epoch; empty if there is no difference.
         accuracy: Of the last epoch, first and second run; ``None`` if not measured.
         changed: What else differs: versions, hardware, data, device.
@@ -50,7 +50,7 @@ class Check:
     @property
     def agrees(self) -> bool:
         """Whether all numbers are equal or, off the CPU, accuracies are within the tolerance."""
-        if not self.where or self.exact:
+        if not self.where or self.exact or math.isinf(self.largest):
             return not self.where
         return self.accuracy is None or abs(self.accuracy[0] - self.accuracy[1]) <= self.tolerance
 
@@ -78,26 +78,25 @@ def check(record: Record, worker: Worker) -> Check:
 
     The number of threads is that of the record, because it determines the order of sums on a CPU.
     """
-    if record.method not in METHODS:
-        raise LLPError(
-            f"there is no method {record.method!r}; load the plugin that has it with --plugin"
-        )
     run, about = Run.of(record), record.environment
     worker = replace(worker, compile=bool(about.get("compiled")), jobs=1)
     with _threads(about.get("hardware", {}).get("threads", 1)):
         again = train(run, worker)
     largest, where = 0.0, ""
     for name, column in record.history.items():
-        pairs = zip(column, again.history.get(name, column), strict=True)
-        for epoch, (first, second) in enumerate(pairs, 1):
+        other = again.history.get(name, ())
+        if len(column) != len(other):
+            largest, where = math.inf, f"{name}: {len(column)} values then, {len(other)} now"
+            break
+        for epoch, (first, second) in enumerate(zip(column, other, strict=True), 1):
             if name in _TIMES or first == second:
                 continue
             # None stands for a value that was not finite.
-            apart = float("inf") if None in (first, second) else abs(first - second)
+            apart = math.inf if None in (first, second) else abs(first - second)
             if apart > largest:
                 largest, where = apart, f"{name} of epoch {epoch}"
     accuracy = None
-    if "accuracy" in record.final:
+    if "accuracy" in record.final and "accuracy" in again.final:
         accuracy = record.final["accuracy"], again.final["accuracy"]
     device = str(again.environment["device"])
     return Check(run, device, largest, where, accuracy, _changed(record, again))

@@ -17,9 +17,9 @@ from llpkit._files import locked
 from llpkit._validation import number, one_of, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, run_parallel
-from llpkit.experiments.plan import check_experiments, methods_of, plan
+from llpkit.experiments.plan import check_experiments, check_folds, methods_of, plan
 from llpkit.experiments.records import RUNS, Record, machine, read_run
-from llpkit.experiments.results import Results, begin, pack
+from llpkit.experiments.results import Results, begin, pack, view
 from llpkit.experiments.run import Run, Worker, carry_out, circumstances, load
 from llpkit.experiments.search import known_runs, search
 
@@ -91,8 +91,14 @@ def reproduce(
     check_experiments(worker.protocol, experiments)
     if backend == "loky":  # the machines of a cluster may have other devices
         device_of(worker.device)
+    methods_of(worker.protocol, methods)
+    for experiment in experiments:
+        if experiment != "grid":
+            check_folds(worker.protocol, experiment, folds or ())
     found = {}
     with locked(worker.folder):
+        if not view(worker.folder, worker.protocol).every:
+            _check_data([None], worker)
         begin(worker.folder, worker.protocol)
         try:
             for experiment in experiments:
@@ -153,7 +159,7 @@ def _execute(
     before = len(runs) - len(waiting)
     if not waiting or time.time() > worker.deadline:
         return Outcome(before, left=len(waiting)), []
-    _check_data(waiting, worker)
+    _check_data([run.bag_size for run in waiting], worker)
     timed = waiting[0].experiment == "epoch-time"
     if timed:  # one run at a time, and no polling thread that would disturb it
         worker, backend = replace(worker, jobs=1), "loky"
@@ -187,10 +193,17 @@ def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
         )
 
 
-def _check_data(runs: Sequence[Run], worker: Worker) -> None:
-    """Before any run, refuse data that are missing or have too few bags."""
-    for size in dict.fromkeys(run.bag_size for run in runs):
+def _check_data(sizes: Sequence[int | None], worker: Worker) -> None:
+    """Before any run, refuse data that are missing, not binary or have too few bags."""
+    for size in dict.fromkeys(sizes):
         data, _ = load(worker.protocol, worker.data_dir, size)
+        if data.truth is None:
+            raise LLPError(f"{data.name} has no labels to test by; choose another data set")
+        if data.bags.num_classes is not None:
+            raise LLPError(
+                f"{data.name} has {data.bags.num_classes} classes, but experiments are for two; "
+                "choose other data or data_options"
+            )
         if len(data.bags) < worker.protocol.folds:
             bags = f"{len(data.bags)} bags" + (f" of {size}" if size else "")
             raise LLPError(

@@ -1,5 +1,7 @@
 """The part of a page on the experiment ``grid``."""
 
+from typing import Any
+
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import Search, searches
 from llpkit.report import Block, Cell, Column, Details, Section, Table
@@ -39,7 +41,7 @@ def _cells(search: Search) -> list[Cell]:
     chosen = None
     if search.choice is not None:
         chosen = ", ".join(
-            f"{_axis(axis)} {value:g}{' (end)' if axis in search.edges else ''}"
+            f"{_axis(axis)} {_written(value)}{' (end)' if axis in search.edges else ''}"
             for axis, value in search.choice.items()
         )
     return [
@@ -64,10 +66,21 @@ def _candidates(found: list[Search]) -> Table:
     for each in found:
         for candidate in each.candidates:
             chosen = "chosen" if candidate.values == each.choice else None
-            values = [candidate.values.get(axis) for axis in axes]
+            its = candidate.values
+            values = [_cell(its[axis]) if axis in its else None for axis in axes]
             rows.append((each.method, [*values, candidate.score, chosen]))
     return Table(columns, rows, name="grid-candidates")
 
 
 def _axis(name: str) -> str:
     return {"lr": "learning rate"}.get(name, name.replace("_", " "))
+
+
+def _cell(value: Any) -> Cell:
+    """Numbers as they are; none, true and false as words."""
+    return str(value).lower() if value is None or isinstance(value, bool) else value
+
+
+def _written(value: Any) -> str:
+    cell = _cell(value)
+    return cell if isinstance(cell, str) else f"{cell:g}"

@@ -33,8 +33,7 @@ def plan(
         return [run for name in wanted for run in search(protocol, name, known).runs]
     if folds is None:
         folds = range(protocol.folds_of(experiment))
-    for fold in folds:
-        whole("folds", fold, 0, protocol.folds - 1)
+    check_folds(protocol, experiment, folds)
     # The time of an epoch does not depend on the grid's choice.
     chosen: Mapping[str, Any] = {} if experiment == "epoch-time" else choices(results, names)
     sizes: Sequence[int | None] = (None,)
@@ -57,6 +56,12 @@ def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:
         one_of("experiment", name, EXPERIMENTS)
         if name not in protocol.experiments:
             raise LLPError(f"the protocol {protocol.title!r} has no {name}; add it to its file")
+
+
+def check_folds(protocol: Protocol, experiment: str, folds: Sequence[int]) -> None:
+    """Refuse a fold that an experiment does not have."""
+    for fold in folds:
+        whole(f"folds of {experiment}", fold, 0, protocol.fold_limit(experiment) - 1)
 
 
 def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:

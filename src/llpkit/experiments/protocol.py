@@ -10,6 +10,9 @@ from llpkit.recipe import Recipe
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
 """In the order in which ``all`` runs them: the others use the grid's choice."""
 
+RATES = ("lr", "weight_decay")
+"""Axes of a grid that are settings of a recipe; the others are options of a method."""
+
 WARM_UP = 2
 """Epochs at the start of a timed run that are not counted."""
 
@@ -118,6 +121,10 @@ class Protocol:
         part = parts.get(experiment)
         return min(self.folds, part.folds) if part is not None else self.folds
 
+    def fold_limit(self, experiment: str) -> int:
+        """The number of folds that an experiment can have; of epoch times, the turns."""
+        return self.folds_of(experiment) if experiment == "epoch-time" else self.folds
+
     def settings(self, method: str, experiment: str = "convergence") -> dict[str, Any]:
         """The protocol's settings for a method in an experiment."""
         values = {**self.recipe, **self.methods.get(method, {})}
@@ -154,7 +161,7 @@ class Protocol:
             title=f"{self.title} (quick)",
             folds=few,
             recipe={**self.recipe, "epochs": epochs},
-            grid=self.grid and Grid(1, epochs, lr=(1e-3, 3e-3), weight_decay=()),
+            grid=self.grid and Grid(1, epochs, lr=self.grid.lr and (1e-3, 3e-3), weight_decay=()),
             sizes=self.sizes and Sizes((2, 16), 2, epochs, self.sizes.held_out),
             times=self.times and Times(turns=2, epochs=WARM_UP + 2),
         )
@@ -164,6 +171,13 @@ class Protocol:
         own = self.methods.get(method, {})
         axes = [*(self.grid.axes(method) if self.grid else ()), "method_options"]
         return self.grid is not None and not any(axis in own for axis in axes)
+
+    def chosen(self, method: str) -> list[str]:
+        """The settings of a recipe that the grid chooses for a method."""
+        if self.grid is None or not self.searched(method):
+            return []
+        axes = self.grid.axes(method)
+        return list(dict.fromkeys(a if a in RATES else "method_options" for a in axes))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; :func:`llpkit.experiments.protocol_file.parse` reads them."""

@@ -1,6 +1,7 @@
 """Protocols as YAML files: those of users and results folders, and those shipped with llpkit."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -9,10 +10,16 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from llpkit._files import write_text
+from llpkit._limits import check_limit, check_regular
 from llpkit._registry import did_you_mean
-from llpkit._validation import number, share, whole
+from llpkit._validation import number, one_of, share, whole
+from llpkit.augment import AUGMENTATIONS
+from llpkit.config import plain_loader
+from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
-from llpkit.experiments.protocol import WARM_UP, Grid, Protocol, Sizes, Times
+from llpkit.experiments.protocol import RATES, WARM_UP, Grid, Protocol, Sizes, Times
+from llpkit.methods import METHODS
+from llpkit.networks import NETWORKS
 from llpkit.recipe import Recipe
 
 FILE = "protocol.yaml"
@@ -30,6 +37,7 @@ def parse(values: Any, place: str = "protocol") -> Protocol:
     found: Protocol = _build(Protocol, place, values)
     if found.grid is not None:
         whole(f"{place}: grid: folds", found.grid.folds, 1, found.folds)
+        _check_shared(place, found)
     if found.sizes is not None:
         whole(f"{place}: sizes: folds", found.sizes.folds, 1, found.folds)
         if found.bag_size is None:
@@ -60,8 +68,12 @@ def presets() -> list[str]:
 def read(path: Path) -> Protocol:
     """The protocol in a file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        check_regular(path)
+        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
+        values = yaml.load(path.read_bytes(), plain_loader(path))
+    except LLPError:
+        raise
+    except OSError as error:
         raise LLPError(f"{path} cannot be read ({error}); give the file of a protocol") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LLPError(f"{path} is not YAML: {error}") from error
@@ -112,8 +124,44 @@ def _mapping(place: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _mappings(check: Callable[[str, Any], Any], place: str, value: Any) -> dict[str, Any]:
-    return {key: check(f"{place}: {key}", own) for key, own in _mapping(place, value).items()}
+def _ladders(place: str, value: Any) -> dict[str, Any]:
+    """Ladders by axis: of the two rates, or of options of a method."""
+    return {
+        axis: (_rates if axis in RATES else partial(_ladder, _scalar))(f"{place}: {axis}", own)
+        for axis, own in _mapping(place, value).items()
+    }
+
+
+def _known(names: Iterable[str], place: str, value: Any) -> str:
+    try:
+        return one_of(place, value, names)
+    except LLPError as error:
+        raise LLPError(f"{error} (if a plugin has it, load it with llpkit --plugin)") from None
+
+
+def _by_method(check: Callable[[str, Any], Any], place: str, value: Any) -> dict[str, Any]:
+    found = _mapping(place, value)
+    return {_known(METHODS, place, key): check(f"{place}: {key}", found[key]) for key in found}
+
+
+def _options(place: str, value: Any) -> dict[str, Any]:
+    """Options that a record, which is JSON, returns unchanged: no dates, no infinite numbers."""
+    found = _mapping(place, value)
+    for key, own in found.items():
+        try:
+            same = json.loads(json.dumps(own, allow_nan=False)) == own
+        except (TypeError, ValueError):
+            same = False
+        if not same:
+            raise LLPError(f"{place}: {key} = {own!r}; give text, finite numbers or lists of them")
+    return found
+
+
+_NAMES: dict[str, Mapping[str, Any]] = {
+    "network": NETWORKS,
+    "augment": AUGMENTATIONS,
+    "strong_augment": AUGMENTATIONS,
+}
 
 
 def _settings(place: str, value: Any) -> dict[str, Any]:
@@ -121,15 +169,41 @@ def _settings(place: str, value: Any) -> dict[str, Any]:
     found = _mapping(place, value)
     if taken := [key for key in ("method", "seed") if key in found]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
-    # Only to check the values, which stay as the user wrote them.
-    Recipe.from_dict(found, lambda name: f"{place}: {name}")
-    return found
+    if found.get("patience") is not None:
+        raise LLPError(f"{place}: runs of a protocol have the same epochs; remove patience")
+    for key, names in _NAMES.items():
+        if found.get(key) is not None:
+            _known(names, f"{place}: {key}", found[key])
+    _options(f"{place}: method_options", found.get("method_options", {}))
+    recipe = Recipe.from_dict(found, lambda name: f"{place}: {name}").to_dict()
+    return {key: recipe[key] for key in found}
+
+
+def _check_shared(place: str, protocol: Protocol) -> None:
+    """Refuse a shared setting that would override what the grid chooses."""
+    for method in protocol.methods or METHODS:
+        if taken := [key for key in protocol.chosen(method) if key in protocol.recipe]:
+            raise LLPError(
+                f"{place}: recipe sets {taken[0]}, which the grid chooses for {method}; remove "
+                f"{taken[0]} from the recipe, or its values from the grid"
+            )
 
 
 def _ladder(check: Callable[[str, Any], Any], place: str, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple) or len(set(map(str, value))) < len(value):
+    if not isinstance(value, list | tuple):
         raise LLPError(f"{place} = {value!r}; give a list of different values")
-    return tuple(check(place, each) for each in value)
+    found = tuple(check(place, each) for each in value)
+    if len(set(found)) < len(found):
+        raise LLPError(f"{place} = {value!r}; give a list of different values")
+    return found
+
+
+def _scalar(place: str, value: Any) -> Any:
+    if isinstance(value, float):
+        return number(place, value)
+    if value is not None and not isinstance(value, str | int):
+        raise LLPError(f"{place} = {value!r}; give a number, text, true, false or null")
+    return value
 
 
 def _bag_size(place: str, value: Any) -> int | tuple[int, int]:
@@ -149,8 +223,8 @@ _CHECKS: dict[type, dict[str, Callable[[str, Any], Any]]] = {
         "held_out": share,
         "lr": _rates,
         "weight_decay": _rates,
-        "methods": partial(_mappings, partial(_mappings, partial(_ladder, lambda _, value: value))),
-        "own_epochs": partial(_mappings, whole),
+        "methods": partial(_by_method, _ladders),
+        "own_epochs": partial(_by_method, whole),
     },
     Sizes: {
         "sizes": partial(_ladder, whole),
@@ -161,14 +235,14 @@ _CHECKS: dict[type, dict[str, Callable[[str, Any], Any]]] = {
     Times: {"turns": whole, "epochs": partial(whole, least=WARM_UP + 1)},
     Protocol: {
         "title": _text,
-        "dataset": _text,
-        "data_options": _mapping,
+        "dataset": partial(_known, DATASETS),
+        "data_options": _options,
         "bag_size": _bag_size,
         "seed": partial(whole, least=0),
-        "folds": partial(whole, least=2),
+        "folds": partial(whole, least=2, most=1000),
         "flat": _flag,
         "recipe": _settings,
-        "methods": partial(_mappings, _settings),
+        "methods": partial(_by_method, _settings),
         "grid": partial(_build, Grid),
         "sizes": partial(_build, Sizes),
         "times": partial(_build, Times),

@@ -118,7 +118,7 @@ def read_run(path: Path) -> Record:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return _record(**values)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError) as error:
         raise LLPError(f"{path} is not a record ({error}); remove it to run it again") from error
 
 

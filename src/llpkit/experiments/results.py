@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from llpkit._files import is_ours, locked
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.experiments import protocol_file
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
@@ -25,7 +26,6 @@ from llpkit.experiments.records import (
     write_run,
 )
 from llpkit.methods import METHODS
-from llpkit.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Results:
                 f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce"
             )
         results = cls.of(folder, protocol_file.read(path), _rows(folder))
-        results._check()
+        results.check()
         return results
 
     @classmethod
@@ -72,12 +72,16 @@ class Results:
         return found
 
     @property
+    def every(self) -> list[Record]:
+        """All records, including failures."""
+        return [*self.failures, *(r for records in self.records.values() for r in records)]
+
+    @property
     def ids(self) -> set[str]:
         """Ids of the runs that need not be repeated."""
-        every = (*self.failures, *(r for records in self.records.values() for r in records))
-        return {record.id for record in every if record.done}
+        return {record.id for record in self.every if record.done}
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse records that do not belong together."""
         shared: dict[tuple[Any, ...], tuple[str, Any]] = {}
 
@@ -104,32 +108,28 @@ class Results:
 
 def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     """Refuse a record that was not made by this protocol."""
-    # A grid may have chosen these, so they are checked only where the protocol sets them.
-    axes = {"lr", "weight_decay", "method_options"}
-    wanted = _expected(protocol, record)
-    own = protocol.methods.get(record.method, {})
-    for key, value in wanted.items():
-        if key in axes - own.keys() or record.recipe.get(key) == value:
-            continue
+    if record.method not in METHODS:
         raise LLPError(
-            f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold}) has "
-            f"{key} = {record.recipe.get(key)!r}, but {protocol_file.FILE} has {value!r}; "
-            "keep it in another folder"
+            f"{folder} has records of the method {record.method!r}, which is not known; if a "
+            "plugin has it, load it with llpkit --plugin"
         )
+    at = f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold})"
+    if record.experiment not in protocol.experiments:
+        raise LLPError(f"{at}, but {protocol_file.FILE} has no {record.experiment}; remove it")
+    wanted = protocol.recipe_of(record.method, record.experiment).to_dict()
+    chosen = protocol.chosen(record.method)
+    for key, value in wanted.items():
+        if key not in chosen and record.recipe.get(key) != value:
+            raise LLPError(
+                f"{at} has {key} = {record.recipe.get(key)!r}, but {protocol_file.FILE} has "
+                f"{value!r}; keep it in another folder"
+            )
+    whole(f"{at}: fold", record.fold, 0, protocol.fold_limit(record.experiment) - 1)
     sizes = protocol.sizes.sizes if protocol.sizes and record.experiment == "bag-size" else (None,)
-    if record.experiment not in protocol.experiments or record.bag_size not in sizes:
-        what = f"bags of {record.bag_size}" if record.bag_size else record.experiment
-        raise LLPError(f"{folder}: {protocol_file.FILE} has no {what}, but there is a record of it")
-
-
-def _expected(protocol: Protocol, record: Record) -> dict[str, Any]:
-    """The protocol's recipe for a record, without the network if the method has its own."""
-    values = {**Recipe().to_dict(), **protocol.settings(record.method, record.experiment)}
-    known = METHODS.get(record.method)
-    # A method whose plugin is not loaded may have its own network, too.
-    if known is None or known.network_name is not None:
-        values.pop("network")
-    return values
+    if record.bag_size not in sizes:
+        raise LLPError(
+            f"{at} has bags of {record.bag_size}, but {protocol_file.FILE} has none; remove it"
+        )
 
 
 def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
@@ -139,24 +139,37 @@ def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
     return at, record.method, own, record.bag_size or 0, record.fold
 
 
-def begin(folder: Path, protocol: Protocol) -> Results:
-    """The results in a folder, created if new; raises if it has another protocol."""
+def view(folder: Path, protocol: Protocol) -> Results:
+    """The results in a folder, none if it is new; raises if its records have another protocol."""
     path = folder / protocol_file.FILE
     if path.exists():
-        there = protocol_file.read(path)
-        ours, theirs = (replace(each, title="").to_dict() for each in (protocol, there))
-        if differ := [key for key in ours | theirs if ours.get(key) != theirs.get(key)]:
-            raise LLPError(
-                f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
-                f"{ours.get(differ[0])} here); choose another folder"
-            )
-    elif folder.exists() and not all(is_ours(path.name) for path in folder.iterdir()):
+        if not _rows(folder):  # nothing depends on its protocol yet
+            return Results.of(folder, protocol)
+        results = Results.read(folder)
+        _check_same(folder, results.protocol, protocol)
+        return results
+    if folder.exists() and not all(is_ours(path.name) for path in folder.iterdir()):
         raise LLPError(
             f"{folder} has no {protocol_file.FILE} and is not empty; choose another folder"
         )
-    else:
-        protocol_file.write(protocol, path)
-    return Results.read(folder)
+    return Results.of(folder, protocol)
+
+
+def _check_same(folder: Path, there: Protocol, here: Protocol) -> None:
+    ours, theirs = (replace(each, title="").to_dict() for each in (here, there))
+    if differ := [key for key in ours | theirs if ours.get(key) != theirs.get(key)]:
+        raise LLPError(
+            f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
+            f"{ours.get(differ[0])} here); choose another folder"
+        )
+
+
+def begin(folder: Path, protocol: Protocol) -> Results:
+    """Like :func:`view`, and a folder without records gets this protocol."""
+    results = view(folder, protocol)
+    if not results.every:
+        protocol_file.write(protocol, folder / protocol_file.FILE)
+    return results
 
 
 def pack(folder: Path) -> Results:
@@ -169,9 +182,8 @@ def pack(folder: Path) -> Results:
     results = Results.read(folder)
     if not small:
         return results
-    every = [*results.failures, *(r for records in results.records.values() for r in records)]
-    for experiment in {record.experiment for record in every}:
-        rows = [record for record in every if record.experiment == experiment]
+    for experiment in {record.experiment for record in results.every}:
+        rows = [record for record in results.every if record.experiment == experiment]
         write_packed(folder / f"{experiment}.parquet", rows)
     # Only once all Parquet files are in place.
     for path in small:
@@ -182,16 +194,24 @@ def pack(folder: Path) -> Results:
 
 
 def merge(folder: Path, others: Sequence[Path]) -> Results:
-    """Add the records of other folders with the same protocol; existing records are kept."""
+    """Add the records of other folders with the same protocol; existing records are kept.
+
+    If any of them does not belong, nothing is written.
+    """
     with locked(folder):
-        for other in others:
-            theirs = Results.read(other)
-            ids = begin(folder, theirs.protocol).ids
-            for records in theirs.records.values():
-                # As small files, which pack adds at the end: a kill in between loses nothing.
-                for record in records:
-                    if record.id not in ids:
-                        write_run(folder, record)
+        read = [Results.read(other) for other in others]
+        known = view(folder, read[0].protocol)
+        for theirs in read:
+            _check_same(folder, known.protocol, theirs.protocol)
+        new: dict[str, Record] = {}
+        for record in (r for theirs in read for rs in theirs.records.values() for r in rs):
+            if record.id not in known.ids:
+                new.setdefault(record.id, record)
+        Results.of(folder, known.protocol, [*known.every, *new.values()]).check()
+        begin(folder, known.protocol)
+        # As small files, which pack adds at the end: a kill in between loses nothing.
+        for record in new.values():
+            write_run(folder, record)
         return pack(folder)
 
 

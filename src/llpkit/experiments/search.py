@@ -12,14 +12,12 @@ from statistics import fmean
 from typing import Any
 
 from llpkit.errors import LLPError
-from llpkit.experiments.protocol import Protocol
+from llpkit.experiments.protocol import RATES, Protocol
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import Run
 from llpkit.methods import METHODS
 
-_SETTINGS = ("lr", "weight_decay")
-"""Axes that are settings of a recipe; the others are options of the method."""
 _START = 3
 """Number of values in the middle of a ladder that a search starts with."""
 
@@ -146,8 +144,8 @@ def settings(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> settings({"lr": 0.001, "weight": 10})
     {'lr': 0.001, 'method_options': {'weight': 10}}
     """
-    found = {axis: value for axis, value in values.items() if axis in _SETTINGS}
-    options = {axis: value for axis, value in values.items() if axis not in _SETTINGS}
+    found = {axis: value for axis, value in values.items() if axis in RATES}
+    options = {axis: value for axis, value in values.items() if axis not in RATES}
     return found | ({"method_options": options} if options else {})
 
 
@@ -173,7 +171,7 @@ def searches(results: Results) -> list[Search]:
     """The search of every method that has grid records, in the protocol's order."""
     known = known_runs(results)
     begun = dict.fromkeys([*results.by_method("grid"), *(r.method for r in known.values())])
-    return [search(results.protocol, name, known) for name in begun if name in METHODS]
+    return [search(results.protocol, name, known) for name in begun]
 
 
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:

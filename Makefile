@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install test lint types docs format tables bench demo clean
+.PHONY: help venv install test slow lint types docs format tables bench demo clean
 
 help:  ## show this list
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -18,6 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: lint types docs  ## check everything: style, types, docs, tests
 	$(BIN)/pytest -n 2
+
+slow: $(STAMP)  ## run the tests that `make test` leaves out because they take minutes
+	$(BIN)/pytest -n 2 -m slow
 
 lint: $(STAMP)  ## check style, format and the direction of imports
 	$(BIN)/ruff check .

@@ -1,12 +1,12 @@
-"""What the speed-ups cost in accuracy: each taken back on its own, fold by fold.
+"""What the speed-ups cost in accuracy: each one switched off separately, fold by fold.
 
     python benchmarks/accuracy.py [--epochs 12] [--jobs 4] [--out results/speed-gpu]
 
 ConvLarge on CIFAR-10's birds and cats, ten folds over bags of 1 to 12, test accuracy after the last
-epoch. For every method the fast way (bfloat16, batches of one shape, a replayed CUDA graph) stands
-beside others that differ in one thing; the differences are taken fold by fold, with a 95 % interval
-of their mean. A run that has its record is not run again. `--dataset digits --device cpu` is a
-trial of the script itself.
+epoch. For every method the fast way (bfloat16, batches of one shape, a replayed CUDA graph) is
+compared with others that differ in one thing; differences are taken fold by fold, with a 95 %
+interval of their mean. A run that has a record is not repeated. `--dataset digits --device cpu`
+only tests the script itself.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def data(name: str) -> DataSet:
 
 @contextmanager
 def shapes(ragged: bool) -> Iterator[None]:
-    """Batches as they come, where that is wanted."""
+    """Optionally, batches without padding."""
     usual: Callable[..., bool] = fitting.paddable
     if ragged:
         fitting.paddable = lambda *_: False  # type: ignore[assignment]
@@ -66,7 +66,7 @@ def shapes(ragged: bool) -> Iterator[None]:
 
 
 def one(key: dict[str, Any]) -> dict[str, Any]:
-    """The test accuracy of one run, and its seconds an epoch."""
+    """The test accuracy of one run, and its seconds per epoch."""
     dataset, network, device, epochs, method, arm, fold, seed = key.values()
     if device == "cpu":
         torch.set_num_threads(1)

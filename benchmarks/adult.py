@@ -2,12 +2,12 @@
 
     python benchmarks/adult.py [--quick] [--out results/adult] [--data-dir DIR]
 
-The official split: bags are made of the training part, and the measures are of the test part, whose
-labels nothing is chosen by. Linear estimators choose C by the likelihood of held-out bags, in a
-search of three folds. Fit time is that of the last fit, in seconds of the processor (of all threads
-together: set OMP_NUM_THREADS=1 to compare), without the search. A run that is in
-`runs.jsonl` of the output folder with the same parameters is not made again, so a stopped benchmark
-goes on; remove the file to make all of them again.
+The official split: bags are made from the training part, and measures are of the test part, whose
+labels are never used for a choice. Linear estimators choose C by the likelihood of held-out bags,
+in a search with three folds. Fit time is that of the last fit without the search, in CPU seconds
+(of all threads together: set OMP_NUM_THREADS=1 to compare). A run that is in `runs.jsonl` of the
+output folder with the same parameters is not repeated, so a stopped benchmark continues; remove the
+file to repeat all runs.
 """
 
 import argparse
@@ -52,7 +52,7 @@ FOREST = RandomForestClassifier(50, min_samples_leaf=5)
 
 @dataclass(frozen=True)
 class Entry:
-    """An estimator, which features it takes, whether its C is searched for, from how many rows."""
+    """An estimator, its features, whether to search for C, and on how many rows."""
 
     model: Any
     codes: bool = False
@@ -130,7 +130,7 @@ class Part:
 
 
 def read(data_dir: str | None) -> tuple[Part, Part]:
-    """Training and test part; encoders know the training part alone."""
+    """Training and test part; encoders are fitted to the training part only."""
     tables = [adult_table(split, data_dir) for split in ("train", "test")]
     encoder = FeatureEncoder.fit(tables[0], FEATURES, numeric=NUMBERS)
     levels = {
@@ -160,11 +160,11 @@ def random_groups(rows: int, size: int, seed: int) -> np.ndarray:
 
 
 def setting(name: str) -> str:
-    """A short name for all parameters of an estimator, and for what is searched."""
+    """A short hash of all parameters of an estimator and of its search."""
     entry = (ESTIMATORS | ABLATION)[name]
     with sklearn.config_context(print_changed_only=False):
-        told = f"{entry.model!r} {GRID if entry.search else ''} {entry.rows}"
-    return hashlib.sha256("".join(told.split()).encode()).hexdigest()[:12]
+        text = f"{entry.model!r} {GRID if entry.search else ''} {entry.rows}"
+    return hashlib.sha256("".join(text.split()).encode()).hexdigest()[:12]
 
 
 def some_rows(part: Part, rows: int, seed: int) -> Part:
@@ -192,7 +192,7 @@ def run(name: str, bags: str, seed: int, train: Part, test: Part) -> Run:
             with sklearn.config_context(enable_metadata_routing=True):
                 search = GridSearchCV(model, GRID, cv=GroupKFold(3), refit=False)
                 model.set_params(**search.fit(X, y, groups=group).best_params_)
-        start = time.process_time()  # of the processor: others may be at work beside
+        start = time.process_time()  # CPU time, as other processes may be running
         model.fit(X, y) if entry.supervised else model.fit(X, y, group)
         seconds = time.process_time() - start
     p = model.predict_proba(fresh)[:, 1]
@@ -211,7 +211,7 @@ def run(name: str, bags: str, seed: int, train: Part, test: Part) -> Run:
 
 
 def planned(quick: bool, seeds: int) -> Iterator[tuple[str, str, int]]:
-    """What is to be run, the quickest to tell something first."""
+    """The runs to do, quick and informative ones first."""
     bags = ["8", "32"] if quick else [*map(str, SIZES), KEY]
     for seed in range(1 if quick else seeds):
         for size in bags:
@@ -224,7 +224,7 @@ def planned(quick: bool, seeds: int) -> Iterator[tuple[str, str, int]]:
 
 
 def measured(out: Path, plan: list[tuple[str, str, int]], train: Part, test: Part) -> list[Run]:
-    """All runs of the plan: those on file, and the others made now."""
+    """All runs of the plan: those on file, and the others performed now."""
     file = out / "runs.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     known = {}

@@ -79,7 +79,7 @@ DATA: dict[str, Callable[[], Table]] = {
 
 
 def splits(table: Table, seeds: int) -> Iterator[tuple[int, tuple[np.ndarray, ...]]]:
-    """Seventy per cent to learn from, thirty to test on, standardised."""
+    """Seventy per cent for training, thirty for testing, standardised."""
     for seed in range(seeds):
         X, X_test, y, y_test = train_test_split(*table, test_size=0.3, random_state=seed)
         scaler = StandardScaler().fit(X)

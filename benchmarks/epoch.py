@@ -6,14 +6,14 @@ On a CPU: a small CNN on digits and a linear model on a table of a million rows.
 ConvLarge on CIFAR-10's birds and cats (one of ten folds, 10,800 images) and on group photos of
 90 x 72 pixels, which need the data (see `llpkit datasets`).
 
-All runs of a case share the inputs, the batch size and, but for LLP-GAN, which brings its own, the
-network; they take turns in random order within one process, so that whatever else the machine does
-falls on all of them alike. The figure of a method is the median over rounds of its epoch over the
-supervised epoch of the same round. An epoch is its steps and what the method does after them; the
-first one of a run and the metrics that `llpkit.fit` takes after an epoch are left out, as is
-augmentation where a row does not name it. The arithmetic floor is the number of operations of the
-network's products, counted by torch, over the rate of a large product measured in the same run; the
-memory floor lets every layer's output and its gradient go to memory and back once.
+All runs of a case share the inputs, the batch size and the network, except for LLP-GAN, which has
+its own. They take turns in random order within one process, so that other load on the machine
+affects all alike. The figure of a method is the median over rounds of the ratio of its epoch to the
+supervised epoch of the same round. An epoch is its steps and what the method does after them. The
+first epoch of a run and the metrics that `llpkit.fit` computes after an epoch are left out, as is
+augmentation unless a row names it. The arithmetic floor is the number of operations in the
+network's products, counted by torch, divided by the rate of a large product measured in the same
+run; for the memory floor, every layer's output and its gradient go to memory and back once.
 """
 
 import argparse
@@ -125,8 +125,8 @@ def _case(
 def bare_loop(case: Case, device: str, record: bool = False) -> Callable[[], float]:
     """Seconds of an epoch of the plainest loop that trains the same network on labels.
 
-    Inputs live on the device, steps are of the same precision; nothing is compiled. ``record``:
-    the step is a CUDA graph, and the last batch is filled up with instances of the first.
+    Inputs are on the device and steps have the same precision; nothing is compiled. With
+    ``record`` the step is a CUDA graph, and the last batch is padded with instances of the first.
     """
     shape = tuple(case.inputs.shape[1:])
     network = networks.make(case.network, input_shape=shape, num_outputs=1).to(device)
@@ -194,7 +194,7 @@ def recorded(step: Callable[[Tensor], None], rows: Tensor) -> Callable[[Tensor],
 
 
 def floors(case: Case, device: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Seconds an epoch needs for its products and for its memory traffic; the two rates."""
+    """Seconds that an epoch needs for its products and its memory traffic; the two rates."""
     shape = tuple(case.inputs.shape[1:])
     network = networks.make(case.network, input_shape=shape, num_outputs=1)
     sizes: list[int] = []
@@ -215,7 +215,7 @@ def floors(case: Case, device: str) -> tuple[tuple[float, float], tuple[float, f
 
 
 def rates(device: str, dtype: torch.dtype) -> tuple[float, float]:
-    """Operations a second of a large product, and bytes a second of a large copy."""
+    """Operations per second of a large product, and bytes per second of a large copy."""
     n, length = (8192, 2**30) if device == "cuda" else (1024, 2**26)
     a, b = torch.randn(2, n, n, device=device).to(dtype)
     source = torch.zeros(length, dtype=torch.uint8, device=device)

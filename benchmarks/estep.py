@@ -1,4 +1,4 @@
-"""The E-step: the engine beside enumeration, in one run and on the same bags.
+"""The E-step: the engine against enumeration, in one run and on the same bags.
 
 The peers (in peers.py):
 
@@ -217,7 +217,7 @@ def memory(field: Literal["VmHWM", "VmRSS"]) -> int:
 
 
 def one_bag(backend: Literal["torch", "numba"], n: int) -> None:
-    """Time and memory of one bag, for a process of its own; prints JSON."""
+    """Time and memory of one bag, for a separate process; prints JSON."""
     z = torch.from_numpy(np.random.default_rng(n).normal(0, 1.5, n))
     posterior(z[:1000], [500], [0, 1000], backend=backend)
     before = memory("VmRSS")
@@ -258,7 +258,7 @@ def classes(report: Report, rng: np.random.Generator, shrink: int, pace: Pace) -
 
 
 def demands(report: Report, wanted: Iterable[tuple[str, float, float]]) -> bool:
-    """Every demand beside what was measured; whether all are met."""
+    """Print every demand with the measured value; returns whether all are met."""
     rows, all_met = [], True
     for name, least, most in wanted:
         value = report.numbers.get(name, math.nan)

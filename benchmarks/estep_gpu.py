@@ -1,4 +1,4 @@
-"""The E-step on a card: the engine's kernels beside its torch path and two peers, in one run.
+"""The E-step on a GPU: the engine's kernels against its torch path and two peers, in one run.
 
 The peers (in peers.py):
 
@@ -39,7 +39,7 @@ TRITON32, TRITON64 = "triton, float32", "triton, float64"
 TORCH, RECURSION, PUBLISHED = "torch path", "padded recursion", "enumeration, as published"
 TOLERANCE = {TRITON32: 2e-5, TRITON64: 1e-12, TORCH: 1e-12, RECURSION: 1e-2, PUBLISHED: 1e-10}
 SPREADS = (6, 15)
-"""Standard deviations of logits beside 1.5: in a trained network they are far apart."""
+"""Standard deviations of logits besides 1.5: in a trained network they are far apart."""
 Run = Callable[[], Any]
 
 
@@ -114,7 +114,7 @@ def check(name: str, actual: Tensor, expected: Tensor, n: int) -> None:
 
 
 def paces(sample: Sample, scale: Scale, few: int) -> dict[str, float]:
-    """Instances a second of every method that can take these bags; ``few`` for enumeration."""
+    """Instances per second of every method that can take these bags; ``few`` for enumeration."""
     on_card, n = sample.z.is_cuda, int(sample.offsets.diff().max())
     mean = len(sample.z) / len(sample.y)
     sizes = sorted({min(2**k, len(sample.z)) for k in (21, 24)})
@@ -198,7 +198,7 @@ def step_times(device: torch.device, generator: torch.Generator, calls: int) -> 
 
 
 def times_faster(ratio: float) -> str:
-    """To two digits where there are many: one call of a slow peer is no finer measure."""
+    """Rounded to two digits: one call of a slow peer is not more precise."""
     digits = max(0, math.floor(math.log10(ratio)) - 1)
     return f"{round(ratio, -digits):,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
 
@@ -296,7 +296,7 @@ def on(device: str, quick: bool, seed: int, command: str) -> Report:
 
 
 def figure(numbers: dict[str, float], file: Path) -> None:
-    """Instances a second against the bag size."""
+    """Instances per second against the bag size."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
 """Fuzz the library for as long as you like: ``python benchmarks/fuzz.py --minutes 60 --jobs 2``.
 
-Every case must end in an answer that an independent check confirms or, where the input is wrong, in
-an ``LLPError``; anything else is a failure, a crash and a hang as well. The generators and checks
-of each area are in ``tests/fuzzing/``. A failure is told with what runs it again:
+Every case must end in an answer that an independent check confirms or, if the input is wrong, in an
+``LLPError``; anything else is a failure, including crashes and hangs. The generators and checks of
+each area are in ``tests/fuzzing/``. A failure is reported with the options that repeat it:
 ``--replay AREA SEED/ROUND``.
 """
 
@@ -26,12 +26,12 @@ from typing import Any
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 AREAS = ("engine", "bags", "estimators", "tables", "runs", "cli")
 SHOWN = 3
-"""Failures of one cause that are printed."""
+"""Most failures with the same cause that are printed."""
 
 
 @dataclass
 class Tally:
-    """What came out in one area."""
+    """The outcome of one area."""
 
     area: str
     confirmed: int = 0
@@ -61,7 +61,7 @@ def load(area: str) -> Any:
 
 
 def available(area: str) -> bool:
-    """Whether all that the area needs is there."""
+    """Whether everything that the area needs is installed."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))
     needs = ("fuzzing.command_line",) if area == "cli" else ()
@@ -89,7 +89,7 @@ def one_round(area: str, seed: int, number: int) -> tuple[int, int, str | None]:
 
 
 def work(area: str, seed: int, first: int, step: int, seconds: float, results: Connection) -> None:
-    """Round after round until the time is up (in a process of its own)."""
+    """Round after round until the time is up (in a separate process)."""
     import torch
 
     torch.set_num_threads(1)
@@ -103,7 +103,7 @@ def work(area: str, seed: int, first: int, step: int, seconds: float, results: C
 
 
 class Worker:
-    """A process that fuzzes, begun again when it crashes or hangs."""
+    """A fuzzing process, restarted when it crashes or hangs."""
 
     def __init__(self, area: str, seed: int, first: int, step: int, seconds: float) -> None:
         self.area, self.seed, self.number, self.step = area, seed, first, step
@@ -170,7 +170,7 @@ def fuzz(area: str, seed: int, seconds: float, jobs: int, patience: float) -> Ta
 
 
 def _hear(worker: Worker, tally: Tally) -> None:
-    """Take what a worker says; EOFError when it says no more."""
+    """Receive the results of a worker; EOFError when there are no more."""
     kind, worker.number, *rest = worker.results.recv()
     if kind == "begins":
         worker.began = time.monotonic()
@@ -213,7 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--areas", default=",".join(AREAS), help="separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--patience", type=float, default=120, help="seconds until a hang is told")
+    parser.add_argument(
+        "--patience", type=float, default=120, help="seconds until a hang is reported"
+    )
     parser.add_argument("--log", type=Path, help="a file for all failures in full")
     parser.add_argument("--replay", nargs=2, metavar=("AREA", "SEED/ROUND"))
     options = parser.parse_args(arguments)

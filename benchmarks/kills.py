@@ -4,11 +4,11 @@
     python benchmarks/kills.py --fits 20 --reproduces 0
 
 Every child is forked from this process, which has everything imported, so a kill costs a second or
-two. An audit hook of Python counts the file operations of the child (files opened for writing,
-renames, removals, folders made) and sends SIGKILL before one of them, or after it has cut the file
-that is about to be renamed in half; other kills come at random moments after the first operation.
-Then the same command goes on with ``--resume``, and its weights must be those of a run that was
-never stopped, bit for bit. Needs fork, so Linux or macOS.
+two. A Python audit hook counts the file operations of the child (files opened for writing, renames,
+removals, new folders) and sends SIGKILL before one of them, or after truncating the file that is
+about to be renamed to half; other kills come at random moments after the first operation. Then the
+same command continues with ``--resume``, and its weights must equal those of an uninterrupted run
+bit for bit. Needs fork, so Linux or macOS.
 """
 
 import argparse
@@ -47,13 +47,13 @@ class Blow:
     """What happens to a child, and when."""
 
     operation: int = 0
-    """Before its file operation of this number, from 1."""
+    """Kill it before this file operation, counted from 1."""
     torn: bool = False
-    """The file that is about to be renamed is cut in half first."""
+    """First truncate the file that is about to be renamed to half."""
     after: float = 0.0
-    """Or so many seconds after the first operation."""
+    """Or kill it this many seconds after the first operation."""
     pause: bool = False
-    """It is not killed but waits until it is let go on."""
+    """Do not kill it, but let it wait until it is released."""
 
 
 class Child:
@@ -86,7 +86,7 @@ class Child:
         assert os.read(self._told, 7) == b"paused\n", self.log.read_text()
 
     def go_on(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         os.write(self._go, b"!")
 
     def end(self) -> "Ended":
@@ -165,7 +165,7 @@ def run(arguments: Sequence[str], folder: Path, blow: Blow | None = None) -> End
 
 
 def result(folder: Path) -> tuple[bytes, str]:
-    """What a run has learnt: its weights, and its table of epochs less the times."""
+    """The result of a run: its weights, and its table of epochs without the times."""
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     untimed = [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in rows]
@@ -207,7 +207,7 @@ def blows(number: int, operations: int, seconds: float, draw: random.Random) -> 
 
 
 def kill_fits(number: int, report: Report, seed: int = 0) -> dict[str, int]:
-    """Kill fits; in half of them the run replaces one that is there."""
+    """Kill fits; in half of them the run replaces an existing one."""
     draw = random.Random(seed)
     hit = {"killed": 0, "finished when killed": 0}
     with place() as home:
@@ -238,9 +238,9 @@ def kill_fits(number: int, report: Report, seed: int = 0) -> dict[str, int]:
 
 @contextlib.contextmanager
 def killed(arguments: Sequence[str], blow: Blow, old: Path | None = None) -> Iterator[Path]:
-    """The folder in which a child was killed; one that ended before its time came is tried again.
+    """The folder in which a child was killed; one that ended before the kill is tried again.
 
-    ``old`` is a run that is there before.
+    ``old`` is an existing run.
     """
     while True:
         with place() as folder:
@@ -264,7 +264,7 @@ def _goes_on(
     hit: dict[str, int],
     draw: random.Random,
 ) -> None:
-    """After a kill nothing that was there is lost, and the run goes on to the same end."""
+    """After a kill no existing file is lost, and the run continues to the same result."""
     hit["killed"] += 1
     force = "--force" in arguments
     if force and (folder / "run").exists():
@@ -289,14 +289,14 @@ def _goes_on(
 
 
 def _finished(folder: Path) -> bool:
-    """Whether a killed run lacks its name alone."""
+    """Whether a killed run is finished and only has to be moved into place."""
     from llpkit.runs import RunFolder
 
     return RunFolder(folder / "run").finished
 
 
 def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int]:
-    """Kill experiments, each of which then goes on with the same command."""
+    """Kill experiments; each then continues with the same command."""
     draw = random.Random(seed)
     hit = {"killed": 0}
     with place() as home:
@@ -317,7 +317,7 @@ def kill_reproduces(number: int, report: Report, seed: int = 0) -> dict[str, int
 
 
 def _records(folder: Path) -> dict[str, object]:
-    """The files of a results folder, and of its records what does not depend on the time."""
+    """The files of a results folder, and its records without what depends on time."""
     from llpkit.experiments import Results
 
     files = [path for path in (folder / "results").rglob("*") if path.is_file()]
@@ -331,7 +331,7 @@ MODES: dict[str, list[str]] = {"plain": [], "--resume": ["--resume"], "--force":
 
 
 def two_processes(report: Report) -> None:
-    """Every mode beside every other: one wins, nothing is lost, the other says why."""
+    """Every mode at the same time as every other: one wins, nothing is lost, one is refused."""
     with place() as home:
         assert run([*FIT, "--seed", "9"], home).code == 0
         (home / "run").rename(home / "old")

@@ -1,6 +1,6 @@
-"""Ways to take the E-step: three peers, written here, and the two paths of the engine.
+"""Implementations of the E-step: three peers, written here, and the two paths of the engine.
 
-Each takes the bags, makes ready what it may make ready before, and gives a function to be timed.
+Each takes the bags, prepares what may be prepared beforehand, and returns a function to be timed.
 """
 
 import math

@@ -3,10 +3,10 @@
     python benchmarks/selection.py [--quick] [--out results/selection] [--data-dir DIR]
 
 Nine candidates (logistic regressions of five strengths, two boostings, two forests) are fitted to
-the counts of random bags. In three folds of whole bags each candidate gets three marks: the mean
-log-likelihood of the held-out bags, their proportion error, and, with labels that nobody has in
-practice, the mean log-likelihood of the held-out labels. What each mark would have chosen is fitted
-to all training bags and measured on test labels.
+the counts of random bags. In three folds of whole bags each candidate gets three scores: the mean
+log-likelihood of the held-out bags, their proportion error, and, with labels that are not available
+in practice, the mean log-likelihood of the held-out labels. The choice of each score is fitted to
+all training bags and measured on test labels.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def _marks(
 
 
 def measured(out: Path | None, quick: bool, data_dir: str | None) -> Iterator[Cell]:
-    """Cells, those on file first read."""
+    """All cells; those on file are read instead of computed."""
     file = out / "cells.jsonl" if out else None
     lines = file.read_text().splitlines() if file and file.exists() else []
     known = {(c.data, c.size, c.seed): c for c in (Cell(**json.loads(line)) for line in lines)}

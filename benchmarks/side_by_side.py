@@ -1,10 +1,10 @@
-"""What runs that shared a card took, call by call and run by run, from the records of `reproduce`.
+"""Times of runs that shared a GPU, by call and by run, from the records of `reproduce`.
 
     python benchmarks/side_by_side.py results/bird-cat-equal-rates [--out results/speed-gpu]
 
 A call is one `llpkit reproduce convergence`. Its time is from the start of its first run to the end
-of its last, so that compilation and evaluation are in it and the start of Python is not. Whether
-NVIDIA's multi-process service ran beside it is not on record.
+of its last, so it includes compilation and evaluation but not the start of Python. Whether NVIDIA's
+multi-process service was running is not recorded.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""What EM costs beside the fits of its classifier, from 10,000 rows to 10,000,000.
+"""What EM costs on top of the fits of its classifier, from 10,000 rows to 10,000,000.
 
     python benchmarks/table_scale.py [--quick] [--out results/table-scale]
 
-Tables of 20 numbers (float32) a row in random bags of 6.7 rows on average, 1.5 million bags at ten
-million rows. `LLPClassifier` fits histogram boosting with its own defaults, one iteration of EM.
-The classifier times its own fits (the M-step) and predictions, and the start is timed apart; what
-else the fit of EM takes is the engine, the calibration and the bookkeeping: reading the bags, the
-copies of rows with their weights. All in seconds of the processor, on one thread, so that what else
-the machine does does not count. Every size runs in a process of its own, which tells its peak
+Tables of 20 numbers (float32) per row in random bags of 6.7 rows on average, 1.5 million bags at
+ten million rows. `LLPClassifier` fits histogram boosting with its own defaults, one iteration of
+EM. The classifier times its own fits (the M-step) and predictions, and the start is timed
+separately; the rest of an EM fit is the engine, the calibration and the bookkeeping: reading the
+bags, the copies of rows with their weights. All times are CPU seconds on one thread, so that other
+load on the machine does not count. Every size runs in a separate process, which reports its peak
 memory.
 """
 
@@ -38,7 +38,7 @@ SECONDS = {"fit": 0.0, "predict": 0.0, "start": 0.0}
 
 
 class Timed(HistGradientBoostingClassifier):
-    """The classifier, with a watch."""
+    """The classifier, with a stopwatch."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "Timed":
         with watch("fit"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from llpkit._validation import option
 from llpkit.errors import LLPError
 
 
@@ -29,5 +30,6 @@ def device_of(device: Any) -> torch.device:
     there = ["cpu", *(f"cuda:{i}" for i in range(number))]
     without = "" if number else "; torch sees no CUDA device"
     raise LLPError(
-        f"device = {device!r}; give auto, or one of this machine: {', '.join(there)}{without}"
+        f"{option('device')} = {device!r}; give auto, or one of this machine: {', '.join(there)}"
+        f"{without}"
     )

@@ -45,6 +45,7 @@ def check_limit(name: str, value: int, what: str, unit: str) -> None:
 def check_unpacked(path: Path, unpacked: int) -> None:
     """Refuse a file that unpacks to far more than its own size."""
     name, size = "LLPKIT_MAX_UNPACKED", path.stat().st_size
+    # With a limit from the user, the expansion factor does not apply.
     if unpacked > (size if name in os.environ else _EXPANSION * size):
         check_limit(name, unpacked, f"{path} unpacks to", "bytes")
 

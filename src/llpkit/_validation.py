@@ -52,6 +52,7 @@ def number(
     try:
         real = isinstance(value, Real) and not isinstance(value, bool)
         found = float(value) if real else math.nan
+    # An int that is too large for a float.
     except OverflowError:
         found = math.inf
     inside = (

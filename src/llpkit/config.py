@@ -69,7 +69,7 @@ def _names(place: str, value: Any) -> list[str]:
 def _dataset(place: str, value: Any) -> str:
     from llpkit.datasets import DATASETS
 
-    own = [name for name in DATASETS if not name.endswith("-table")]
+    own = [name for name in DATASETS if name not in TABLES]
     if value in DATASETS and value not in own:
         raise LLPError(f"{place} = {value!r}; name your file as the table instead")
     if value not in own:
@@ -84,6 +84,9 @@ def _estimator(place: str, value: Any) -> str:
         raise LLPError(f"{place} = {value!r}; {did_you_mean(value, ESTIMATORS)}")
     return str(value)
 
+
+TABLES = ("feature-table", "image-table")
+"""Data sets that the options of a table stand for."""
 
 _text: Check = optional_text
 # Columns of a table; the second kind may be given several times.
@@ -107,7 +110,7 @@ class Data(Settings):
         option="--data-option",
     )
     data_dir: str | None = setting(
-        None, "Its folder (LLPKIT_DATA, else a cache folder).", _text, "DIR", text=True
+        None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", _text, "DIR", text=True
     )
     bag_size: int | tuple[int, int] | None = setting(
         None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
@@ -262,6 +265,7 @@ class Config:
             return
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
+        # Only changed settings are an error; the defaults of a network do no harm.
         usual = Recipe.defaults()
         of_both = ("seed", "held_out", "precision")
         changed = {k for k, v in recipe.to_dict().items() if v != usual[k] and k not in of_both}
@@ -432,6 +436,7 @@ def to_yaml(config: Config) -> str:
     import yaml
 
     values = config.flat()
+    # YAML has no tuples, and data settings that were not given are left out.
     values["data"] = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in values["data"].items()

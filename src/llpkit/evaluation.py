@@ -308,6 +308,7 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     exact = tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
     log_p = log_p.detach().double().cpu()
+    # An upper bound would favour the model.
     used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
     log_p, base = log_p[used], base[used]
     number = len(base)

@@ -110,7 +110,7 @@ class Recipe(Settings):
     network: str | None = setting(
         None,
         "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
-        _name(_networks),
+        lambda place, value: one_of(place, value, _networks()),
         "NAME",
         text=True,
     )
@@ -123,7 +123,7 @@ class Recipe(Settings):
     )
     lr: float | None = setting(None, "Learning rate (the method's default).", _lr, "RATE")
     weight_decay: float = setting(
-        0.0, "Decoupled weight decay (0).", partial(number, least=0), "RATE"
+        0.0, "Weight decay (0); decoupled with adam.", partial(number, least=0), "RATE"
     )
     schedule: str | Callable[..., Any] = setting(
         "tail",

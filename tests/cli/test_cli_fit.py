@@ -170,7 +170,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
     assert "killed holds a run that was stopped; continue it with --resume" in refused.err
     other = llpkit(*options, "--out", "killed", "--resume", "--lr", 0.5)
     assert other.code == 2
-    assert "has lr = None, but this one has 0.5; resume it with its own settings" in other.err
+    assert "has --lr = None, but this one has 0.5; resume it with its own settings" in other.err
     early = llpkit("evaluate", "killed")
     assert early.code == 2
     assert (
@@ -399,3 +399,17 @@ def test_everything_wrong_with_a_configuration_is_listed(llpkit, monkeypatch):
         "  epoch is unknown; did you mean 'epochs'?",
         "  methode is unknown; did you mean 'method'?",
     ]
+
+
+def test_shares_that_leave_no_bags_are_named_as_typed(llpkit):
+    for option, share in (("--held-out", 0.0001), ("--test-fraction", 0.9999)):
+        done = llpkit("fit", "--dataset", "digits", option, share, "--epochs", 1, "--out", "run")
+        assert done.code == 2
+        assert f"{option} = {share:g}" in done.err
+
+
+def test_the_share_held_out_is_kept_with_the_model(llpkit):
+    how = ("--dataset", "synthetic", "--held-out", 0.2, "--epochs", 1, "--quiet", "--out", "run")
+    assert llpkit("fit", *how).code == 0
+    about = json.loads(Path("run/model.json").read_text())
+    assert about["details"]["settings"]["held_out"] == 0.2

@@ -822,3 +822,71 @@ def test_networks_of_other_precisions_or_of_no_shape_yet_train(network, precisio
     x, _, bags = toy()
     options = {"precision": precision, "device": "cpu", "progress": False}
     assert len(llpkit.fit(network(), bags, x, epochs=1, **options).history) == 1
+
+
+def test_a_function_makes_the_optimizer_with_its_own_rate():
+    x, _, bags = toy()
+    how = {"epochs": 1, "progress": False}
+    made = llpkit.fit("linear", bags, x, optimizer=lambda p: torch.optim.SGD(p, lr=0.25), **how)
+    assert made.details["settings"]["lr"] == 0.25
+    for more in ({"lr": 0.5}, {"weight_decay": 0.1}):
+        with pytest.raises(LLPError, match="leave them out"):
+            llpkit.fit("linear", bags, x, optimizer=torch.optim.SGD, **how, **more)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recipe": {"epochs": 2}}, "recipe is a dict; pass an llpkit.training.Recipe"),
+        ({"callbacks": 5}, r"callbacks\[0\] is a int"),
+        ({"callbacks": None}, r"callbacks\[0\] is a NoneType"),
+    ],
+)
+def test_arguments_of_a_wrong_type(options, message):
+    x, _, bags = toy()
+    with pytest.raises(LLPError, match=message):
+        llpkit.fit("linear", bags, x, epochs=1, progress=False, **options)
+
+
+def test_no_augmentation_is_no_augmentation_of_features_either():
+    x, _, bags = toy()
+    how = {"epochs": 2, "progress": False}
+    none, named = (llpkit.fit("linear", bags, x, augment=a, **how) for a in (None, "none"))
+    assert torch.equal(none.logits(x), named.logits(x))
+
+
+def test_likelihoods_of_a_method_are_one_per_bag():
+    class Short(llpkit.methods.Method):
+        key = "short"
+        summary = "returns the wrong shape"
+
+        def loss(self, logits, batch):  # noqa: ARG002
+            return logits.square().mean()
+
+        def end_epoch(self, logits):
+            return logits[:1]
+
+    x, _, bags = toy()
+    with pytest.raises(LLPError, match=r"end_epoch of Short gave shape .* per bag"):
+        llpkit.fit("linear", bags, x, Short(), epochs=1, progress=False)
+
+
+def test_large_bags_have_one_view():
+    class Two(llpkit.methods.BagMethod):
+        key = "two"
+        summary = "two views of whole bags"
+        views = 2
+
+    x, _, bags = toy()
+    with pytest.raises(LLPError, match="batch_size of at least"):
+        llpkit.fit("linear", bags, x, Two(), epochs=1, batch_size=2, progress=False)
+
+
+def test_views_are_one_or_two():
+    class Three(llpkit.methods.Method):
+        key = "three"
+        summary = "three views"
+        views = 3
+
+    with pytest.raises(LLPError, match="views = 3; give 1 or 2"):
+        llpkit.methods.make(Three)

@@ -78,9 +78,11 @@ def fit(
             raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
         else:
             given["data.table"], names["data.table"] = source, "table"
+    # Repeating the command after the run has finished is not an error.
     if resume and out is not None and not force and runs.nothing_to_resume(out):
         echo(f"{out} is finished; there is nothing to resume")
         return
+    # The settings of the stopped run, so that --resume needs no others.
     if resume and out is not None and not file and "data.table" not in given:
         file = runs.unfinished(out) or {}
     config = settings.check(settings.merge(file, given), options=names)

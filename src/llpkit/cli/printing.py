@@ -116,6 +116,7 @@ def resumable(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(ctx=ctx, resume=resume, **arguments)
         except KeyboardInterrupt as stop:
+            # The command as typed, with --resume added if it was missing.
             again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
             kept = {
                 None: f" before the run began; start again with: {again}",

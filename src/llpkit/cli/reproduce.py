@@ -296,6 +296,7 @@ def parse_folds(text: str, number: int) -> list[int]:
             first, dash, last = part.partition("-")
             ends = whole("--folds", int(first), 0, number - 1), int(last if dash else first)
             folds += range(ends[0], whole("--folds", ends[1], ends[0], number - 1) + 1)
+    # int() failed on a part; the message below has the remedy.
     except ValueError as error:
         if isinstance(error, LLPError):
             raise

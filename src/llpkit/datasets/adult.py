@@ -135,6 +135,7 @@ def _read(path: Path) -> list[list[str]]:
         if not line.strip() or line.startswith("|"):  # the test file begins with a comment line
             continue
         row = [value.strip() for value in line.split(",")]
+        # Labels in the test file end with a full stop.
         row[-1] = row[-1].rstrip(".")
         numeric = all(row[COLUMNS.index(name)].isdecimal() for name in NUMBERS if len(row) == 15)
         if len(row) != len(COLUMNS) or row[-1] not in ("<=50K", ">50K") or not numeric:

@@ -110,6 +110,7 @@ def _arrays(folder: Path) -> tuple[Path, Arrays]:
     """The source, and all images ``(R, 3, 32, 32)``, their classes, and whether they are test."""
     official = first_of(folder, _BATCHES)
     if official is not None:
+        # The batches may also be directly in the data folder.
         source = folder if official.name == "data_batch_1" else official
         return source, _from_batches(source)
     files = first_of(folder, _IMAGES)
@@ -160,6 +161,7 @@ def _from_files(source: Path) -> Arrays:
     for name in found:
         split, label = _FILE.search(name).groups()  # type: ignore[union-attr]
         facts[name] = (split.lower() == "test", CLASSES.index(label.lower()))
+    # Archives have no fixed order; sorting makes the rows reproducible.
     order = sorted(found, key=lambda name: (*facts[name], name))
     return {
         "image": np.stack([found[name] for name in order]),

@@ -115,6 +115,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
                 content = file.read(_LIMIT)
         else:
             content = path.read_bytes()
+        # The idx header: two zero bytes, the type (8 is unsigned byte), the number of axes.
         zero, kind, axes = struct.unpack_from(">HBB", content)
         shape = struct.unpack_from(f">{axes}I", content, 4)
         if (zero, kind) != (0, 8) or not 1 <= axes <= 3 or 0 in shape:

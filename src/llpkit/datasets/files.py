@@ -105,6 +105,7 @@ def _in_zip(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
         _check_members(path, len(archive.infolist()))
         total = 0
         for info in archive.infolist():
+            # The upper 16 bits of the attributes are the Unix mode.
             plain = not info.is_dir() and not stat.S_ISLNK(info.external_attr >> 16)
             if plain and wanted(info.filename):
                 _check_size(path, info.filename, info.file_size)
@@ -213,6 +214,7 @@ def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:
     ``kind`` names the data set and the version of its arrays. A cache that cannot be written only
     costs time, and a damaged file in it is rebuilt.
     """
+    # The checksum in the name ties the arrays to their source.
     kept = cache_folder() / "decoded" / f"{kind}-{fingerprint(path)[:32]}.npz"
     try:
         with kept.open("rb") as content, np.load(content, allow_pickle=False) as stored:

@@ -134,6 +134,7 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path:
 
 def _halved(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Averages of 2 x 2 pixels, rounded."""
+    # The sum of four bytes needs more than eight bits.
     wide = images.astype(np.uint16)
     rows = wide[..., ::2, :] + wide[..., 1::2, :]
     return ((rows[..., ::2] + rows[..., 1::2] + 2) // 4).astype(np.uint8)
@@ -161,6 +162,7 @@ def _from_faces(source: Path) -> Iterator[tuple[str, bool, NDArray[np.uint8]]]:
                 f"{HEIGHT} x {WIDTH}"
             )
         bag, instance, sex = _FACE.search(name).groups()  # type: ignore[union-attr]
+        # Names such as 1-2-f and 1-02-f are the same instance.
         if found.setdefault((bag, int(instance)), (bag, sex in "fF", image))[2] is not image:
             raise LLPError(f"{source}: {name} is the second face {instance} of bag {bag}")
     yield from (found[key] for key in sorted(found))

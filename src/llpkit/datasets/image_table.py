@@ -110,6 +110,7 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
         return data
     bag_of_row = np.empty(data.bags.num_rows, np.int64)
     bag_of_row[data.bags.rows] = data.bags.bag_index
+    # Reversed, so that the first bad image of a bag gives the reason.
     spoilt = {int(bag_of_row[row]): reason for row, reason in reversed(bad.items())}
     if len(spoilt) == len(data.bags):
         raise LLPError(f"every bag has a bad image; the first: {next(iter(bad.values()))}")

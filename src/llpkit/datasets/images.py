@@ -152,6 +152,7 @@ class ImageFiles:
                 _, height, width = self._read(row, None).shape
                 return height, width
             except BadImage as error:
+                # If no image can be read, the first one is reported.
                 failed = failed or error
         assert failed is not None  # there is at least one row
         raise failed

@@ -165,7 +165,7 @@ class Run(NamedTuple):
 def random_labels(known: _Known, number: int, source: Any) -> Iterator[Array]:
     """Random labels with the counts of the bags; every second time, the opposite of the last.
 
-    Random labels favour one side by chance, which may be the wrong one.
+    Random labels lean towards the means of the bags, which may be the wrong side.
     """
     s = known.labels(source.uniform(size=len(known.bag)), 0.0, np.inf)
     yield s

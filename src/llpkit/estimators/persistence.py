@@ -38,7 +38,7 @@ BOOSTERS = (
     "xgboost.core.Booster",
     "xgboost.sklearn.XGBClassifier",
 )
-"""Types that run no code from the file either, but whose readers a crafted file can crash."""
+"""Types that run no code from the file, but whose readers a crafted file can crash or hang."""
 
 
 class Untrusted(LLPError):
@@ -120,8 +120,8 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
 def _check_references(schema: Any) -> None:
     """Refuse parts that refer to each other so often that loading would never finish.
 
-    A part refers to an earlier one by its id; which of them is the original depends on the order
-    in which skops reads them. So sizes are updated until they no longer change.
+    A part refers to an earlier one with the same id, whichever of them skops reads first, so sizes
+    are updated until they no longer change.
     """
     sizes: dict[Any, int] = {}
 

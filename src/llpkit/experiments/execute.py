@@ -142,6 +142,7 @@ def _run_grid(
             now=part.now + len(lost),
             failed=[record for record in part.failed if not record.done],
         )
+    # Possible even if all runs are done: every candidate may have diverged.
     undecided = sum(each.choice is None for each in found)
     return replace(total, left=max(total.left, undecided))
 
@@ -163,6 +164,7 @@ def _execute(
     if timed:  # one run at a time, and no polling thread that would disturb it
         worker, backend = replace(worker, jobs=1), "loky"
     with tempfile.TemporaryDirectory(prefix="llpkit-", ignore_cleanup_errors=True) as status:
+        # Progress notes cost time, so timed runs write none.
         worker = replace(worker, status=None if timed or display is None else Path(status))
         watch = _Watcher(waiting, before, worker, display)
         with watch.watching(poll=not timed):
@@ -174,6 +176,7 @@ def _execute(
                 run_parallel(waiting, worker, backend)
     records = watch.records
     failed = [record for record in records if record.error]
+    # Runs that the deadline kept from starting leave no record.
     left = len(waiting) - len(records)
     return Outcome(before, len(records) - len(failed), failed, left), records
 

@@ -50,6 +50,7 @@ class Grid:
         """
         usual = {"lr": self.lr, "weight_decay": self.weight_decay}
         own = self.methods.get(method, {})
+        # A method's own options first, then the usual axes with its own ladders.
         every = {axis: own[axis] for axis in own if axis not in usual} | usual | dict(own)
         return {axis: ladder for axis, ladder in every.items() if ladder}
 

@@ -59,6 +59,7 @@ class Results:
     @classmethod
     def of(cls, folder: Path, protocol: Protocol, records: Sequence[Record] = ()) -> "Results":
         """Results from unchecked records in any order."""
+        # A fixed order, so that the same records give the same files.
         done = sorted((r for r in records if not r.error), key=lambda r: _order(protocol, r))
         found = {name: [r for r in done if r.experiment == name] for name in EXPERIMENTS}
         return cls(folder, protocol, found, [r for r in records if r.error])
@@ -184,6 +185,7 @@ def pack(folder: Path) -> Results:
     for experiment in {record.experiment for record in results.every}:
         rows = [record for record in results.every if record.experiment == experiment]
         write_packed(folder / f"{experiment}.parquet", rows)
+    # Only once all Parquet files are in place.
     for path in small:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):

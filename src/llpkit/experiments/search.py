@@ -80,11 +80,13 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
     """
     if protocol.grid is None:
         raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
+    # Later axes have their defaults until they are searched.
     best: dict[str, Any] = {"lr": METHODS[method].lr, "weight_decay": 0.0}
     runs: dict[str, Run] = {}
     tried: dict[str, Candidate] = {}
     edges = []
     for axis, ladder in protocol.grid.axes(method).items():
+        # Extend the start at the end where the best value is, once at each end.
         start = _middle(ladder)
         values = start
         while True:

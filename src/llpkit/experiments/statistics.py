@@ -108,10 +108,12 @@ def pitman_morgan(one: Sequence[float], other: Sequence[float]) -> float | None:
 
     sums = [a + b for a, b in zip(one, other, strict=True)]
     gaps = [a - b for a, b in zip(one, other, strict=True)]
+    # A constant sum or difference has no correlation.
     flat = any(len(set(values)) < 2 or stdev(values) < 1e-9 for values in (sums, gaps))
     if len(one) < 3 or flat:
         return None
     r = correlation(sums, gaps)
+    # The t statistic would divide by zero.
     if abs(r) >= 1:
         return 0.0
     degrees = len(one) - 2

@@ -70,6 +70,7 @@ def accuracies(runs: Runs) -> list[Accuracy]:
     found = []
     for name, records in runs.items():
         own = by_fold(records)
+        # The gap is over the folds that supervised training has, too.
         shared = [fold for fold in own if fold in bound] if name != BOUND else []
         chosen = [record.selected for record in records]
         found.append(

@@ -116,7 +116,7 @@ def all_finite(values: Tensor) -> bool:
 
 
 def check_numbers(logits: Tensor) -> None:
-    """Refuse NaN and, with several classes, rows without exactly one possible known class."""
+    """Refuse NaN and, with several classes, rows with no possible class or several known ones."""
     if all_finite(logits):
         return
     bad = logits.isnan()

@@ -26,6 +26,8 @@ def _key(method: type[Method]) -> str:
     if not isinstance(key, str) or not key:
         name = method.__name__
         raise LLPError(f'method {name} has no key; give the class one, key = "{name.lower()}"')
+    if method.views not in (1, 2):
+        raise LLPError(f"method {method.__name__} has views = {method.views!r}; give 1 or 2")
     return key
 
 

@@ -105,7 +105,8 @@ class Method:
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
-    it in :meth:`prepare`."""
+    it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
+    by the logits that :meth:`end_epoch` gets."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
@@ -182,6 +183,7 @@ class BagMethod(Method):
         piece. Both passes draw the same random numbers, and only the second updates the running
         statistics of batch norm.
         """
+        # The running statistics, which the first pass would update.
         kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
         states, parts = [], []
         with torch.no_grad():

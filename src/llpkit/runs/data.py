@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from llpkit import datasets
+from llpkit._validation import option
 from llpkit.bags import Bags
-from llpkit.config import Config, Data
+from llpkit.config import TABLES, Config, Data
 from llpkit.datasets import DataSet, ImageFiles, Inputs, data_folder
+from llpkit.errors import LLPError
 
 
 def load_data(data: Data, seed: int) -> DataSet:
@@ -23,12 +25,17 @@ def divide(bags: Bags, config: Config) -> dict[str, Bags]:
     # The test split is drawn first, so that the test bags do not depend on held_out.
     generator = torch.Generator().manual_seed(config.recipe.seed)
     parts = {}
-    for name, share in (
-        ("test", config.choice.test_fraction),
-        ("held-out", config.recipe.held_out),
+    for name, key, share in (
+        ("test", "test_fraction", config.choice.test_fraction),
+        ("held-out", "held_out", config.recipe.held_out),
     ):
-        if share is not None:
-            bags, parts[name] = bags.split(1 - share, generator)
+        if share is None:
+            continue
+        if round((1 - share) * len(bags)) in (0, len(bags)):
+            raise LLPError(
+                f"{option(key)} = {share:g} of {len(bags)} bags leaves a part without bags"
+            )
+        bags, parts[name] = bags.split(1 - share, generator)
     parts["training"] = bags
     return {name: parts[name] for name in ("training", "held-out", "test") if name in parts}
 
@@ -47,8 +54,10 @@ def checksum(data: DataSet) -> str:
     else:
         total.update(data.inputs.contiguous().numpy().data)
     bags = data.bags
-    for part in (bags.offsets, bags.rows, bags.evidence.low, bags.evidence.high):
-        total.update(part.contiguous().numpy().data)
+    known = bags.evidence
+    for part in (bags.offsets, bags.rows, known.low, known.high, known.table, known.table_offsets):
+        if part is not None:
+            total.update(part.contiguous().numpy().data)
     return total.hexdigest()
 
 
@@ -69,7 +78,7 @@ def known_datasets(data_dir: str | None = None) -> list[Known]:
     for name, entry in datasets.DATASETS.items():
         found = entry.found(folder)
         remedy = "" if found else f"{entry.source}; put it there as {entry.place}"
-        if name.endswith("-table"):
+        if name in TABLES:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""
         known.append(Known(name, entry.summary, found, remedy))

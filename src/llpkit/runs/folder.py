@@ -76,6 +76,7 @@ class RunFolder:
         if not self.home.exists():
             return False
         self._remove(self._trash)
+        # Killed between finish and the last rename: only publishing is left.
         if self.finished:
             if self.out.exists() and not force:
                 return False
@@ -101,6 +102,7 @@ class RunFolder:
     def finish(self) -> None:
         """Write the checksums of all files, which marks the run as finished."""
         with writing(self.work):
+            # Temporary files of a killed process must not be listed as part of the run.
             for path in self.work.rglob("*"):
                 if is_ours(path.name):
                     path.unlink()
@@ -114,6 +116,7 @@ class RunFolder:
         if self.out.exists():
             self.check_replaceable()
             self._drop(self._old)
+            # Two renames: at every moment a complete run is in out, old or work.
             rename(self.out, self._old)
         rename(self.work, self.out)
         self.clear()
@@ -140,6 +143,7 @@ class RunFolder:
             self._drop(part)
         with writing(self.home):
             left = [path for path in self.home.iterdir() if path.name != _MARK]
+            # A file that llpkit did not write keeps the folder, and the mark stays with it.
             if all(is_ours(path.name) for path in left):
                 for path in (*left, self.home / _MARK):
                     path.unlink(missing_ok=True)

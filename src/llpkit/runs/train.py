@@ -143,6 +143,7 @@ def _fit(
     if not resumed:
         place.begin()
         write_text(work / CONFIG, to_yaml(config))
+        # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
     data = load_data(config.data, config.recipe.seed)
     record = record_of(config, data, command)
@@ -158,6 +159,7 @@ def _fit(
             warnings.simplefilter("ignore", ApproximationWarning)
             warnings.simplefilter("ignore", BaselineWarning)
             model = _train(config, data, parts, work, callbacks)
+    # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         option = "--method-option approximation=sinkhorn"
         if config.choice.estimator is not None:
@@ -238,8 +240,9 @@ def nothing_to_resume(out: Path) -> bool:
 
 def _same_settings(file: Path, config: Config, out: Path) -> None:
     for key, (before, now) in _differing(file, config).items():
+        name = option(key.removeprefix("data."))
         raise LLPError(
-            f"the run in {out} has {key} = {before!r}, but this one has {now!r}; resume it with "
+            f"the run in {out} has {name} = {before!r}, but this one has {now!r}; resume it with "
             "its own settings, or start again with --force"
         )
 
@@ -306,7 +309,7 @@ def _train(
         parts["training"],
         data.inputs,
         # The bags are split already; resume=True also starts a run that has no checkpoint.
-        recipe=recipe.replace(held_out=None),
+        recipe=recipe,
         held_out=parts.get("held-out"),
         labels=labels,
         callbacks=[*watch, *callbacks],

@@ -61,6 +61,7 @@ class NumberColumn:
         with np.errstate(all="ignore"):
             scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
         out[:, 0] = np.where(gone, 0.0, scaled)
+        # There is no such feature if nothing was missing in training.
         out[:, 1:] = gone[:, None]
 
     def notes(self, table: Table) -> list[str]:

@@ -191,6 +191,7 @@ class _Counted:
         values = self.table.numbers(name, remedy)
         first = values[self.rows]
         if self.codes is not None:
+            # The value in the first row of each row's bag.
             expected = first[self.codes]
             differs = (values != expected) & ~(np.isnan(values) & np.isnan(expected))
             if differs.any():

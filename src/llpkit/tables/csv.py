@@ -72,6 +72,7 @@ def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | 
         delimiter=delimiter, newlines_in_values=True, invalid_row_handler=wrong
     )
     reading = arrow_csv.ReadOptions(use_threads=threads)
+    # Read the names first, so that all columns can then be read as text.
     with arrow_csv.open_csv(pa.BufferReader(content), reading, parsing) as stream:
         names = stream.schema.names
     reading = arrow_csv.ReadOptions(use_threads=threads, block_size=_BLOCK)
@@ -142,6 +143,7 @@ def write_csv(data: Any, path: Path) -> None:
     import pyarrow as pa
 
     with path.open("w", encoding="utf-8", newline="") as file:
+        # csv.writer does not quote a semicolon, which a reader may take for the separator.
         file.write(",".join(map(_quoted, data.column_names)) + "\n")
         writer = csv.writer(_ShortEnds(file))
         for batch in data.to_batches(max_chunksize=10**5):

@@ -75,6 +75,7 @@ def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
         encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
         values = encoded.to_numpy(zero_copy_only=False)
     values = np.nan_to_num(values, nan=np.inf)[bags.rows.numpy()]  # missing values are equal
+    # For every instance, the value of the first one in its bag.
     first = values[bags.offsets[:-1].numpy()][bags.bag_index.numpy()]
     enough = int((bags.sizes > 1).sum()) >= _FEW_BAGS
     return enough and bool((values == first).all() and (values != values[0]).any())

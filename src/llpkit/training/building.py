@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import augment, networks
-from llpkit.augment import Augmentation
+from llpkit._validation import option
+from llpkit.augment import Augment, Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
@@ -114,6 +115,11 @@ def make_optimizer(
     if not parameters:
         raise LLPError("the network has no parameters to train")
     if callable(recipe.optimizer):
+        if recipe.lr is not None or recipe.weight_decay:
+            raise LLPError(
+                "optimizer is a function, which sets lr and weight_decay itself; leave them out, "
+                "or give them to it, as in lambda p: torch.optim.SGD(p, lr=0.1)"
+            )
         made: torch.optim.Optimizer = recipe.optimizer(parameters)
         return made
     on_card = device.type == "cuda"
@@ -147,8 +153,11 @@ def augmentations(
     """The weak and the strong augmentation."""
     given = (recipe.augment, recipe.strong_augment or method.strong_augment)
     weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
+    if weak == Augment.none():  # which features may be given too
+        weak = None
     if method.views == 1:
         if recipe.strong_augment is not None:
-            raise LLPError(f'method "{method.key}" has one view; leave strong_augment out')
+            name = option("strong_augment")
+            raise LLPError(f'method "{method.key}" has one view; leave {name} out')
         return weak, None
     return weak, strong

@@ -1,4 +1,4 @@
-"""Callbacks: code that runs during training without changing it."""
+"""Callbacks: code that runs during training, after every epoch."""
 
 import json
 import sys

@@ -122,6 +122,7 @@ class Steps:
 
     def _record(self) -> None:
         assert self.slot is not None
+        # Gradients must be allocated inside the graph's memory pool.
         self.learner.optimizer.zero_grad(set_to_none=True)
         device, graph = self.logits.device, torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -146,6 +147,7 @@ class Steps:
         finally:
             if collecting:
                 gc.enable()
+        # What the step itself replaced would be out of date in the next replay.
         if read != self._read_by_a_step():
             self._give_up("it replaces tensors that it reads, or changes numbers")
             return

@@ -5,7 +5,7 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -28,7 +28,7 @@ from llpkit.evaluation import (
     warn_of_approximation,
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
-from llpkit.methods import Learner, Method, Task
+from llpkit.methods import BagMethod, Learner, Method, Task
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import epoch_seed
 from llpkit.training.building import (
@@ -87,6 +87,7 @@ def _one_at_a_time(function: _Function) -> _Function:
     def alone(*arguments: Any, run_dir: str | Path | None = None, **options: Any) -> Fitted:
         with ExitStack() as held:
             held.enter_context(_training)
+            # Restored even if the fit fails.
             held.callback(torch.set_num_threads, torch.get_num_threads())
             if run_dir is not None:
                 run_dir = place_of("run_dir", run_dir)
@@ -133,7 +134,7 @@ def fit(
     torch's global random numbers, which the run seeds and restores. Calls from several threads
     therefore run one after the other, and a thread that draws global random numbers meanwhile
     (``torch.rand`` without a generator) changes the result. Processes can run in parallel. If you
-    build the network yourself, seed torch before you do.
+    build the network yourself, seed torch first, in the same thread.
 
     Args:
         network: Any ``nn.Module`` that returns one logit (or two) per instance, or K logits for K
@@ -192,6 +193,11 @@ def fit(
     check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
     where = device_of(execution.device)
     task = _task(bags, data, how, labels, recipe, where)
+    if how.views == 2 and isinstance(how, BagMethod) and int(bags.sizes.max()) > task.batch_size:
+        raise LLPError(
+            f'method "{how.key}" has two views, which a bag larger than a batch cannot have; use a '
+            f"batch_size of at least {int(bags.sizes.max())}"
+        )
     precision = precision_on(recipe.precision, where)
     fabric = make_fabric(where, precision)
 
@@ -222,10 +228,10 @@ def fit(
         "method": how.key,
         "method_options": own_options,
         "network": name or type(plain).__name__,
-        "lr": task.lr,
+        "lr": float(optimizer.param_groups[0]["lr"]),
         "augment": name_of(weak),
         "strong_augment": name_of(strong),
-        "held_out": name_of(unseen),
+        "held_out": name_of(unseen if recipe.held_out is None else recipe.held_out),
         "precision": str(precision),
         "instances": bags.num_instances,
         "bags": len(bags),
@@ -276,6 +282,8 @@ def _settings(
     settings: dict[str, Any],
 ) -> tuple[Recipe, Execution]:
     """The recipe with the arguments of this call applied, and the execution settings."""
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise LLPError(f"recipe is a {type(recipe).__name__}; pass an llpkit.training.Recipe")
     of_machine = Execution.settings()
     for name in settings:
         if name not in of_machine and name not in Recipe.settings():
@@ -337,7 +345,8 @@ def _checkpoint_path(run_dir: str | Path | None, resume: bool) -> Path | None:
 
 def _callbacks(callbacks: Any) -> list[Callback]:
     """One callback or several, as a list."""
-    given = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    single = isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable)
+    given = [callbacks] if single else list(callbacks)
     for i, one in enumerate(given):
         if not isinstance(one, Callback):
             kind = (

@@ -149,6 +149,11 @@ class Session:
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
         log_p = self.method.end_epoch(logits)
+        if log_p is not None and log_p.shape != (len(self.task.bags),):
+            raise LLPError(
+                f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
+                f"return one log-likelihood per bag, ({len(self.task.bags)},), or None"
+            )
         row["loss"] = float(loss)  # waits for the device
         row["seconds"] = time.perf_counter() - start
 
@@ -205,6 +210,7 @@ class Session:
         size, device, order = self.task.batch_size, self.task.device, self._order
         if self.method.batches == "instances":
             return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
+        # Only these methods can process a bag in pieces.
         pieces = isinstance(self.method, BagMethod)
         return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
 

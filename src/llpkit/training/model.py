@@ -108,6 +108,7 @@ class Fitted:
         claim(folder, (WEIGHTS, DESCRIPTION))
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"preprocess.{k}": v for k, v in self.preprocess.state_dict().items()}
+        # safetensors refuses tensors that share memory.
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
         write_bytes(folder / WEIGHTS, save(tensors))
         description = {

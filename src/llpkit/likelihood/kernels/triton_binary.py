@@ -36,7 +36,7 @@ FEW = 4
 LANES = 1024 if INTERPRETED else 128
 """Lanes per program for small bags; the interpreter's cost is per operation, not per lane."""
 
-FUSED = {"enable_fp_fusion": True}  # not the default in every version
+FUSED = {"enable_fp_fusion": True}  # some versions require it explicitly
 
 LONG = 1024
 """Mean bag size from which programs for large bags use four warps."""

@@ -55,9 +55,11 @@ def checksum(data: DataSet) -> str:
         total.update(data.inputs.contiguous().numpy().data)
     bags = data.bags
     known = bags.evidence
-    for part in (bags.offsets, bags.rows, known.low, known.high, known.table, known.table_offsets):
-        if part is not None:
-            total.update(part.contiguous().numpy().data)
+    parts = [bags.offsets, bags.rows, known.low, known.high]
+    if not known.is_exact:
+        parts += [known.table, known.table_offsets]
+    for part in parts:
+        total.update(part.contiguous().numpy().data)
     return total.hexdigest()
 
 

@@ -745,9 +745,10 @@ def test_a_network_that_returns_probabilities_is_refused(outputs, end):
     x, truth, bags = toy()
     if outputs == 3:
         bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
-    for method in ("mle", "direct", "dllp"):
+    for method, precision in (("mle", "32-true"), ("direct", "bf16-mixed"), ("dllp", "32-true")):
+        how = {"precision": precision, "epochs": 1, "progress": False}
         with pytest.raises(LLPError, match="returns logits"):
-            llpkit.fit(Ends(outputs, end), bags, x, method, epochs=1, progress=False)
+            llpkit.fit(Ends(outputs, end), bags, x, method, **how)
 
 
 @pytest.mark.parametrize(

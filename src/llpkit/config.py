@@ -288,20 +288,7 @@ SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution]] = {
 
 def read(path: Path) -> Values:
     """The settings in a YAML file; paths are relative to the file's folder."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        check_regular(path)
-        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
-        content = yaml.load(path.read_bytes(), plain_loader(path))
-    except LLPError:
-        raise
-    except FileNotFoundError as error:
-        raise LLPError(f"{path} does not exist; check the path of the configuration") from error
-    except OSError as error:
-        raise LLPError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path, "configuration")
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise LLPError(f"{path} holds no settings; write lines such as 'method: mle'")
     data = content.get("data")
@@ -309,6 +296,24 @@ def read(path: Path) -> Values:
         home = {key: data[key] for key in PATH_KEYS if isinstance(data.get(key), str)}
         content["data"] = data | {key: str(_absolute(v, path.parent)) for key, v in home.items()}
     return content
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """The content of a file of plain YAML; ``what`` it should be is for messages."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        check_regular(path)
+        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
+        return yaml.load(path.read_bytes(), plain_loader(path))
+    except LLPError:
+        raise
+    except FileNotFoundError as error:
+        raise LLPError(f"{path} does not exist; check the path of the {what}") from error
+    except OSError as error:
+        raise LLPError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
 def plain_loader(where: object) -> Any:

@@ -88,7 +88,7 @@ def test_errors_name_file_and_key(changes, match):
 def test_what_cannot_be_read_is_named():
     with pytest.raises(LLPError, match="there is no protocol 'digit'; did you mean 'digits'"):
         load("digit")
-    with pytest.raises(LLPError, match=r"none\.yaml cannot be read"):
+    with pytest.raises(LLPError, match=r"none\.yaml does not exist"):
         load("none.yaml")
     Path("bad.yaml").write_text("a: [")
     with pytest.raises(LLPError, match=r"bad\.yaml is not YAML"):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from llpkit._words import several
 from llpkit.cli.printing import terminal
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Lines:
         """Print the number of runs."""
         self.total, self.ends = len(runs), 0
         before = f", {done} done before" if done else ""
-        self.print(f"{runs[0].experiment}: {plural(self.total, 'run')}{before}")
+        self.print(f"{runs[0].experiment}: {several(self.total, 'run')}{before}")
 
     def update(self, running: Sequence[Mapping[str, Any]]) -> None:
         """Print nothing: lines are for finished runs."""
@@ -105,15 +106,6 @@ def display_of(quiet: bool) -> Lines | None:
     """The display for this terminal or log, or none."""
     console = terminal(stderr=True)
     return None if quiet else (Live if console.is_terminal else Lines)(console)
-
-
-def plural(number: int, word: str) -> str:
-    """A number with its noun.
-
-    >>> plural(1, "run"), plural(3, "run")
-    ('1 run', '3 runs')
-    """
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _found(record: "Record") -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._validation import whole
+from llpkit._words import several
 from llpkit.cli.printing import echo, note
-from llpkit.cli.progress import display_of, plural
+from llpkit.cli.progress import display_of
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def reproduce(
         if out is None or not given:
             raise LLPError("merge takes folders and --out; add what is missing")
         done = merge(out, [Path(word) for word in given])
-        echo(f"{out}: {plural(sum(map(len, done.records.values())), 'record')}")
+        echo(f"{out}: {several(sum(map(len, done.records.values())), 'record')}")
         return
     command, ends = _command(ctx.obj or []), deadline(time_limit)
     loaded = tuple(ctx.meta.get(PLUGINS, ()))
@@ -222,7 +223,7 @@ def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
     for name, done in outcomes.items():
         for record in done.failed:
             note(f"failed: {record.method}, fold {record.fold}: {record.error}")
-        parts = [f"{plural(done.now, 'run')} done"]
+        parts = [f"{several(done.now, 'run')} done"]
         parts += [f"{done.before} before"] if done.before else []
         parts += [f"{len(done.failed)} failed"] if done.failed else []
         parts += [f"{done.left} left for the next call"] if done.left else []
@@ -274,7 +275,7 @@ def _list(
     for experiment in experiments:
         runs = plan(results, experiment, methods, folds)
         number = sum(run.id in done for run in runs)
-        echo(f"{experiment}: {plural(len(runs), 'run')}, {number} done")
+        echo(f"{experiment}: {several(len(runs), 'run')}, {number} done")
         for run in runs:
             echo(
                 f"  {'done' if run.id in done else '    '} {run.title}, {run.recipe.epochs} epochs"

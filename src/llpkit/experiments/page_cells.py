@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from llpkit._words import several
 from llpkit.experiments import statistics
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import Runs
@@ -40,15 +41,6 @@ def _history(record: Record, seconds: float | None) -> list[dict[str, object]]:
     return found if seconds is None else [{**row, "seconds": seconds} for row in found]
 
 
-def counted(number: int, word: str) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "fold"), counted(3, "fold")
-    ('1 fold', '3 folds')
-    """
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def folds(groups: Sequence[Sequence[Record]]) -> str:
     """The number of folds in some groups of records, in words.
 
@@ -57,5 +49,5 @@ def folds(groups: Sequence[Sequence[Record]]) -> str:
     """
     numbers = sorted({len(group) for group in groups})
     if len(numbers) == 1:
-        return counted(numbers[0], "fold")
-    return f"{numbers[0]} to {counted(numbers[-1], 'fold')}"
+        return several(numbers[0], "fold")
+    return f"{numbers[0]} to {several(numbers[-1], 'fold')}"

@@ -10,11 +10,10 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from llpkit._files import write_text
-from llpkit._limits import check_limit, check_regular
 from llpkit._registry import did_you_mean
 from llpkit._validation import number, one_of, share, whole
 from llpkit.augment import AUGMENTATIONS
-from llpkit.config import plain_loader
+from llpkit.config import read_yaml
 from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import RATES, WARM_UP, Grid, Protocol, Sizes, Times
@@ -67,17 +66,7 @@ def presets() -> list[str]:
 
 def read(path: Path) -> Protocol:
     """The protocol in a file."""
-    try:
-        check_regular(path)
-        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
-        values = yaml.load(path.read_bytes(), plain_loader(path))
-    except LLPError:
-        raise
-    except OSError as error:
-        raise LLPError(f"{path} cannot be read ({error}); give the file of a protocol") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LLPError(f"{path} is not YAML: {error}") from error
-    return parse(values, str(path))
+    return parse(read_yaml(path, "protocol"), str(path))
 
 
 def dumps(protocol: Protocol) -> str:

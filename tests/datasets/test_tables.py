@@ -657,3 +657,12 @@ def names_compared(write, columns):
 
 def test_the_work_grows_with_the_columns_not_with_their_square(write):
     assert names_compared(write, 800) <= 10 * 800
+
+
+def test_a_mark_that_is_open_at_the_end_of_the_file(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text('bag,n,x\na,1,"0.1\n')
+    with pytest.raises(LLPError, match="opened in line 2 and never closed"):
+        Table.read(file)
+    file.write_text('bag,n,x\na,1,5" pipe\n')  # no value begins with it
+    assert len(Table.read(file)) == 1

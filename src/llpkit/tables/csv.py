@@ -43,8 +43,10 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
         _check_quotes(path, content, delimiter, width)
         _check_widths(path, content, delimiter)
         raise LLPError(f"{path} cannot be read as a CSV: {error}") from error
-    # More lines than rows: some value spans lines, perhaps because a quotation mark is missing.
-    if b'"' in content and content.count(b"\n") > len(table) + 1:
+    # More lines than rows, or an odd number of marks: a value spans lines, or the last one never
+    # ends, perhaps because a quotation mark is missing.
+    marks = content.count(b'"')
+    if marks % 2 or (marks and content.count(b"\n") > len(table) + 1):
         _check_quotes(path, content, delimiter, width)
     return table, delimiter
 

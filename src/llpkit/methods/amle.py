@@ -21,6 +21,7 @@ class AMLE(BagMethod):
     summary = "gradient of the normal approximation, with 1/12 added to the variance"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def __init__(self, floor: float = DEQUANTISATION) -> None:
         self.floor = number("floor", floor, above=0)
@@ -39,6 +40,7 @@ class AMLEPaper(AMLE):
     key = "amle-paper"
     summary = "gradient of the normal approximation, with the paper's variance"
     replayable = True
+    shardable = True
 
     def __init__(self, floor: float = 1e-12) -> None:
         super().__init__(floor)

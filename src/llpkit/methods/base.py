@@ -40,8 +40,9 @@ class Batch(NamedTuple):
     evidence: Evidence | None = None
     """For whole bags: what is known about their counts."""
     weights: Tensor | None = None
-    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
-    padding has weight zero. ``None`` means uniform weights."""
+    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one (with
+    several processes, their mean over the processes does), and padding has weight zero. ``None``
+    means uniform weights."""
     strong: Tensor | None = None
     """The same instances under the strong augmentation, for methods with two views."""
 
@@ -102,6 +103,14 @@ class Method:
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
+
+    shardable: bool = False
+    """Whether several processes can train, each on its own bags. If so, the loss must be the sum of
+    the instances' (or bags') losses times ``batch.weights``, as :class:`BagMethod` does, and
+    nothing else may depend on the other instances of a batch. Not inherited either."""
+    per_instance: ClassVar[tuple[str, ...]] = ()
+    """Entries of :meth:`state_dict` with one row per instance, in engine order. Several processes
+    each have those of their own bags."""
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets

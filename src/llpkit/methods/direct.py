@@ -20,6 +20,7 @@ class Direct(BagMethod):
     key = "direct"
     summary = "gradient of the exact bag likelihood"
     replayable = True
+    shardable = True
 
     def __init__(self, approximation: Approximation = None) -> None:
         check_approximation(approximation)

@@ -14,6 +14,7 @@ class DLLP(BagMethod):
     summary = "cross-entropy of the bag's mean prediction with its proportion"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         return proportion_loss(logits.float(), evidence.counts, offsets)

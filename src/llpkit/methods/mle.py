@@ -36,6 +36,8 @@ class MLE(Method):
     key = "mle"
     summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
     replayable = True
+    shardable = True
+    per_instance = ("targets",)
 
     def __init__(self, step: float = 1.0, approximation: Approximation = None) -> None:
         self.stride = number("step", step, most=2, above=0)
@@ -93,4 +95,5 @@ class MLEPass(MLE):
     key = "mle-pass"
     summary = "EM as in the paper, with a separate forward pass for the E-step"
     replayable = True
+    shardable = True
     wants_pass = True

@@ -17,6 +17,7 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.inputs import Feed, Preprocess
+from llpkit.training.processes import Placement
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -25,19 +26,54 @@ _SAMPLE = 4096
 """Rows that the preprocessing is fitted to."""
 
 
-def make_fabric(device: torch.device, precision: Any) -> "Fabric":
-    """Fabric on one device."""
+def make_fabric(place: Placement, precision: Any) -> "Fabric":
+    """Fabric on one device, or with DDP on several processes."""
     # It takes a second or two to import, and only training needs it.
     from lightning_fabric import Fabric
 
-    devices: Any = 1 if device.index is None else [device.index]
+    device, several = place.device, place.number > 1
+    alone: dict[str, Any] = {"devices": 1 if device.index is None else [device.index]}
     try:
         with quiet():
-            return Fabric(accelerator=device.type, devices=devices, precision=precision)
+            more = _ddp(place) if several else alone
+            return Fabric(accelerator=device.type, precision=precision, **more)
     except ValueError as error:
         raise LLPError(
             f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
         ) from error
+
+
+def _ddp(place: Placement) -> dict[str, Any]:
+    """Further arguments of Fabric for several processes."""
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    environment: Any = LightningEnvironment()
+    if place.external:
+        elastic = TorchElasticEnvironment.detect()
+        environment = TorchElasticEnvironment() if elastic else SLURMEnvironment()
+    shared: dict[str, Any] = {}
+    cards = torch.cuda.device_count() if place.device.type == "cuda" else place.devices
+    if place.devices > cards:
+        # NCCL refuses two processes on one card; gloo copies their gradients through the host.
+        where = [torch.device("cuda", i % cards) for i in range(place.devices)]
+        shared = {"parallel_devices": where, "process_group_backend": "gloo"}
+    strategy = DDPStrategy(
+        # A copy of the arguments for each process, with tensors in shared memory.
+        start_method="popen" if place.external else "spawn",
+        # The loop averages buffers once per epoch; in every step it would cost more than batch norm
+        # gains, and one process could not evaluate the network on its own.
+        broadcast_buffers=False,
+        **shared,
+    )
+    return {
+        "strategy": strategy,
+        "devices": min(place.devices, cards),
+        "num_nodes": place.nodes,
+        "plugins": [environment],
+    }
 
 
 def precision_on(precision: Any, device: torch.device) -> Any:

@@ -6,7 +6,17 @@ from typing import Any
 from llpkit._registry import Registry, did_you_mean
 from llpkit.errors import LLPError
 from llpkit.methods.amle import AMLE, AMLEPaper
-from llpkit.methods.base import BagMethod, Batch, LargeBag, Learner, Method, Task, as_logits
+from llpkit.methods.base import (
+    BagMethod,
+    Batch,
+    LargeBag,
+    Learner,
+    Method,
+    Task,
+    as_logits,
+    at_least_single,
+    logit_dtype,
+)
 from llpkit.methods.direct import Direct
 from llpkit.methods.dllp import DLLP
 from llpkit.methods.llp_gan import LLPGAN
@@ -77,6 +87,8 @@ __all__ = [
     "Method",
     "Task",
     "as_logits",
+    "at_least_single",
+    "logit_dtype",
     "make",
     "register",
 ]

@@ -6,7 +6,7 @@ from llpkit._validation import number
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.losses import DEQUANTISATION, normal_loss
-from llpkit.methods.base import BagMethod, Task
+from llpkit.methods.base import BagMethod, Task, at_least_single
 
 
 class AMLE(BagMethod):
@@ -27,7 +27,7 @@ class AMLE(BagMethod):
         self.floor = number("floor", floor, above=0)
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return normal_loss(logits.float(), evidence.counts, offsets, self.floor)
+        return normal_loss(at_least_single(logits), evidence.counts, offsets, self.floor)
 
 
 class AMLEPaper(AMLE):

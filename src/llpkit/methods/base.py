@@ -206,7 +206,7 @@ class BagMethod(Method):
                 parts.append(as_logits(learner.network(piece), num_classes))
             for name, buffer in learner.network.named_buffers():
                 buffer.copy_(kept[name])
-        logits = torch.cat(parts).float().requires_grad_()  # (n,) or (n, K)
+        logits = at_least_single(torch.cat(parts)).requires_grad_()  # (n,) or (n, K)
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 
@@ -229,6 +229,18 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def logit_dtype(network: nn.Module) -> torch.dtype:
+    """The precision in which logits and targets of all instances are kept: single or double."""
+    weights = next(network.parameters(), None)
+    double = weights is not None and weights.dtype == torch.float64
+    return torch.float64 if double else torch.float32
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision as single; double stays."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.losses import proportion_loss
-from llpkit.methods.base import BagMethod
+from llpkit.methods.base import BagMethod, at_least_single
 
 
 class DLLP(BagMethod):
@@ -17,4 +17,4 @@ class DLLP(BagMethod):
     shardable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return proportion_loss(logits.float(), evidence.counts, offsets)
+        return proportion_loss(at_least_single(logits), evidence.counts, offsets)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from llpkit._validation import number
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Method, Task, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, logit_dtype, weighted_mean
 from llpkit.methods.tractability import check_tractable
 
 
@@ -49,7 +49,8 @@ class MLE(Method):
         check_tractable(self.approximation, task)
         self.bags = task.bags
         # Before training all logits are zero, so the posterior given an exact count is y / n.
-        nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
+        shape = task.bags.num_instances, task.num_classes or 1
+        nothing = torch.zeros(shape, dtype=logit_dtype(network), device=task.device)
         self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -2,9 +2,11 @@
 
 import logging
 import math
+import multiprocessing
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +38,26 @@ def make_fabric(place: Placement, precision: Any) -> "Fabric":
     try:
         with quiet():
             more = _ddp(place) if several else alone
+            if precision == "64-true":
+                more["plugins"], precision = [*more.get("plugins", []), _double()], None
             return Fabric(accelerator=device.type, precision=precision, **more)
     except ValueError as error:
         raise LLPError(
             f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
         ) from error
+
+
+def _double() -> Any:
+    """Double precision to the end: Fabric rounds the output of the network to single."""
+    from lightning_fabric.plugins.precision.double import DoublePrecision
+
+    plugin = DoublePrecision()
+    plugin.convert_output = _unchanged  # type: ignore[method-assign]
+    return plugin
+
+
+def _unchanged(data: Any) -> Any:
+    return data
 
 
 def _ddp(place: Placement) -> dict[str, Any]:
@@ -61,8 +78,7 @@ def _ddp(place: Placement) -> dict[str, Any]:
         where = [torch.device("cuda", i % cards) for i in range(place.devices)]
         shared = {"parallel_devices": where, "process_group_backend": "gloo"}
     strategy = DDPStrategy(
-        # A copy of the arguments for each process, with tensors in shared memory.
-        start_method="popen" if place.external else "spawn",
+        start_method="popen" if place.external else _start_method(place.device),
         # The loop averages buffers once per epoch; in every step it would cost more than batch norm
         # gains, and one process could not evaluate the network on its own.
         broadcast_buffers=False,
@@ -76,6 +92,16 @@ def _ddp(place: Placement) -> dict[str, Any]:
     }
 
 
+def _start_method(device: torch.device) -> Literal["spawn", "forkserver"]:
+    """How to start processes that get a copy of the arguments, with tensors in shared memory."""
+    if device.type == "cuda" or "forkserver" not in multiprocessing.get_all_start_methods():
+        return "spawn"  # a fork of a process that has seen CUDA cannot use it
+    # The server imports once, and processes are forks of it.
+    kernels = [f"llpkit.likelihood.kernels.numba_{name}" for name in ("binary", "classes")]
+    multiprocessing.set_forkserver_preload(["lightning_fabric", "llpkit.training.job", *kernels])
+    return "forkserver"
+
+
 def precision_on(precision: Any, device: torch.device) -> Any:
     """The precision to use; ``"auto"`` depends on the device."""
     if precision != "auto":
@@ -87,13 +113,24 @@ def precision_on(precision: Any, device: torch.device) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence Fabric's log messages below warnings."""
-    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    log = logging.getLogger("lightning_fabric")
     level = log.level
     log.setLevel(logging.WARNING)
     try:
         yield
     finally:
         log.setLevel(level)
+
+
+def wrap(
+    fabric: "Fabric", network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The network and the optimiser in the run's precision, with DDP for several processes."""
+    with quiet(), warnings.catch_warnings():
+        # The new name of this argument is unknown to older versions of torch.
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
+        wrapped, made = fabric.setup(network, optimizer)
+    return wrapped, made
 
 
 def compiled(network: nn.Module) -> nn.Module:

@@ -25,7 +25,7 @@ from llpkit.training.building import precision_on
 from llpkit.training.callbacks import Callback
 from llpkit.training.check import check_finite, check_table, divide
 from llpkit.training.inputs import as_inputs
-from llpkit.training.job import Job, check_measures, train
+from llpkit.training.job import Job, check_measures, check_shardable, train
 from llpkit.training.model import Fitted
 from llpkit.training.processes import placement
 
@@ -176,12 +176,17 @@ def fit(
         str(precision_on(recipe.precision, place.device)),
         unseen,
     )
-    if place.number > 1 and place.first:
-        check_measures(job, stacklevel=4)
+    if place.number > 1:
+        check_shardable(job)
+        if place.first:
+            check_measures(job, stacklevel=4)
     model: Fitted
     with _kept_apart(job):
         model, weights = launch.run(place, job.precision, train, job)
     if weights is not None and place.number > 1 and isinstance(network, nn.Module):
+        trained = next(iter(weights.values()), None)
+        if trained is not None and trained.is_floating_point():
+            network.to(trained.dtype)  # as in one process, where Fabric sets the precision
         network.load_state_dict(weights)  # another process trained a copy of it
     note = model.details["baseline"].get("warning")
     if note is not None and place.first:

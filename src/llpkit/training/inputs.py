@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from llpkit.augment import Augment, Augmentation
 from llpkit.errors import LLPError
-from llpkit.methods import as_logits
+from llpkit.methods import as_logits, at_least_single
 
 
 class Files(Protocol):
@@ -264,7 +264,7 @@ def forward(
     dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
     with torch.no_grad():
         parts = [
-            as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()
+            at_least_single(as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes))
             for raw in feed.stream(batches)
         ]
     network.train(training)

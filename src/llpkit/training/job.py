@@ -24,8 +24,8 @@ from llpkit.training.building import (
     make_preprocess,
     make_scheduler,
     paddable,
-    quiet,
     recordable,
+    wrap,
 )
 from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import labels_of_rows, refuse_probabilities
@@ -35,7 +35,7 @@ from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, to_float
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
-from llpkit.training.processes import Placement, Processes, check_shardable
+from llpkit.training.processes import Placement, Processes, check_batch_norm
 from llpkit.training.shards import Shard
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     recipe, how, data = job.recipe, job.method, job.inputs
     own_options = options_of(how)
     shard = _shard(job, job.bags, processes)
-    shard.check()
     unseen = None if job.held_out is None else _shard(job, job.held_out, processes)
     task = _task(shard, data, how, job.labels, recipe, where)
 
@@ -101,11 +100,12 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         if where.type == "cuda" and len(task.input_shape) == 3:  # faster convolutions
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not processes.alone:
-            plain = _shardable(plain, job)
+            check_batch_norm(plain, job.execution.sync_batchnorm)
+            if job.execution.sync_batchnorm:
+                plain = nn.SyncBatchNorm.convert_sync_batchnorm(plain)
         optimizer = make_optimizer(recipe, plain, task.lr, how, where)
-        with quiet():
-            wrapped, optimizer = fabric.setup(plain, optimizer)
-            trained = fabric.setup_module(compiled(plain)) if job.execution.compile else wrapped
+        wrapped, optimizer = wrap(fabric, plain, optimizer)
+        trained = fabric.setup_module(compiled(plain)) if job.execution.compile else wrapped
         # After Fabric has set the precision, so that a copy of the network, a teacher, has it too.
         how.prepare(task, plain)
     if processes.alone:  # after prepare, whose errors name the remedy
@@ -136,7 +136,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     checkpoint = None
     if job.path is not None:
         checkpoint = Checkpoint(job.path, described, _checksums(job) if processes.first else {})
-    shown = ([Progress(_title(how, processes))] if job.progress else []) + job.callbacks
+    shown = ([Progress(how.key)] if job.progress else []) + job.callbacks
     session = Session(
         recipe,
         wrapped,
@@ -179,26 +179,24 @@ def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
     return Shard.of(bags, processes.rank, processes.number)
 
 
-def _title(method: Method, processes: Processes) -> str:
-    return method.key if processes.alone else f"{method.key} on {processes.number} processes"
-
-
-def _shardable(network: nn.Module, job: Job) -> nn.Module:
-    """The network for several processes, its batch norm synchronised on request."""
-    check_shardable(job.method, network, job.execution.sync_batchnorm)
+def check_shardable(job: Job) -> None:
+    """Refuse what would not give the result of one process."""
+    method = job.method
+    # A subclass may break its parent's promise, so it has to set the attribute itself.
+    if not (vars(type(method)).get("shardable", False) and method.shardable):
+        raise LLPError(
+            f'method "{method.key}" trains on one process: it does not say that its loss is a sum '
+            f"over bags or instances; leave out {option('devices')} and {option('nodes')}"
+        )
     if job.execution.compile:
         raise LLPError(f"{option('compile')} is for one process; leave it out")
     largest = int(job.bags.sizes.max())
-    if job.method.batches == "bags" and largest > job.recipe.batch_size:
+    if method.batches == "bags" and largest > job.recipe.batch_size:
         raise LLPError(
             f"a bag has {largest} instances, more than {option('batch_size')} = "
             f"{job.recipe.batch_size}, and several processes do not train on a bag in pieces; give "
             f"{option('batch_size', largest)} or more, which is the size for all of them together"
         )
-    if not job.execution.sync_batchnorm:
-        return network
-    synchronised: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return synchronised
 
 
 def _feed(

@@ -5,6 +5,7 @@ waits. It gets the first one's result, and if one fails it ends the others and r
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import pickle
@@ -20,8 +21,9 @@ import torch
 from llpkit import plugins
 from llpkit._validation import naming, option, options_named
 from llpkit.errors import Diverged, LLPError
-from llpkit.training.building import make_fabric
-from llpkit.training.processes import Placement
+from llpkit.recipe import Execution
+from llpkit.training.building import make_fabric, quiet
+from llpkit.training.processes import Placement, Processes, placement
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -49,9 +51,22 @@ def run(place: Placement, precision: Any, function: Function, *arguments: Any) -
     _check_startable(place)
     fabric = make_fabric(place, precision)
     if place.external:
-        with watching_others():
+        with quiet(), watching_others():
             return fabric.launch(function, *arguments)
     return _start(fabric, function, arguments)
+
+
+@contextlib.contextmanager
+def together(execution: Execution) -> Iterator[Processes]:
+    """All processes that torchrun or Slurm started, before they train; else only this one."""
+    place = placement(execution)
+    if not place.external:
+        yield Processes()
+        return
+    fabric = make_fabric(place, None)
+    with quiet(), watching_others():
+        fabric.launch()
+        yield Processes(fabric)
 
 
 def _check_startable(place: Placement) -> None:
@@ -75,6 +90,8 @@ def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> 
 
     with tempfile.TemporaryDirectory(prefix="llpkit-") as name, _own_environment(), _children():
         call = _Call(function, arguments, Path(name))
+        # It logs which processes it ends; the error that follows says why.
+        logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
         try:
             fabric.launch(call)
         except (ProcessRaisedException, ProcessExitedException) as error:
@@ -102,10 +119,15 @@ class _Call:
 
 
 class _Plugins:
-    """Loads the plugins of this process where it is unpickled, before what follows it."""
+    """Unpickled in another process, loads the plugins of this one there and silences Fabric."""
 
     def __reduce__(self) -> Any:
-        return plugins.load, (plugins.loaded(),)
+        return _begin, (plugins.loaded(),)
+
+
+def _begin(sources: list[str]) -> None:
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    plugins.load(sources)
 
 
 @contextlib.contextmanager
@@ -142,10 +164,10 @@ def _reason(error: Any, folder: Path) -> Exception:
     causes.sort(key=lambda e: not isinstance(e, Diverged))
     if causes and isinstance(causes[0], LLPError):
         return causes[0]
-    if causes or (not found and hasattr(error, "msg")):
+    if causes or (not found and not hasattr(error, "exit_code")):
         return RuntimeError(str(error))  # a bug: with the traceback of the process
-    how = f"was killed by {error.signal_name}" if getattr(error, "signal_name", None) else ""
-    how = how or f"ended with exit code {getattr(error, 'exit_code', 1)}"
+    by = getattr(error, "signal_name", None)
+    how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
     return LostProcess(
         f"process {error.error_index} of the run {how}, so the others were stopped; the checkpoint "
         "of the last epoch is kept: continue with resume, on any number of processes"

@@ -89,8 +89,6 @@ class Measures:
         """The measures of this process's bags, and how many bags each is the mean of."""
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
-        if len(bags) == 0:  # of several processes, one may have no held-out bags
-            return dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
         able = measurable(bags).cpu()
         if prefix not in self._baselines:  # the same in every epoch
             base = baseline_log_likelihood(bags, self.rate)

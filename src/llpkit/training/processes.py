@@ -17,7 +17,6 @@ from llpkit._device import device_of
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.methods import Method
 from llpkit.recipe import Execution
 
 if TYPE_CHECKING:
@@ -151,19 +150,11 @@ def placement(execution: Execution) -> Placement:
     return Placement(device, devices, nodes, external)
 
 
-def check_shardable(method: Method, network: nn.Module, sync_batchnorm: bool | None) -> None:
-    """Refuse what would not give the result of one process."""
-    # A subclass may break its parent's promise, so it has to set the attribute itself.
-    if not (vars(type(method)).get("shardable", False) and method.shardable):
-        raise LLPError(
-            f'method "{method.key}" trains on one process: its steps are not sums over bags or '
-            f"instances; leave out {option('devices')} and {option('nodes')}"
-        )
+def check_batch_norm(network: nn.Module, sync: bool | None) -> None:
+    """Refuse batch norm that nobody chose how to compute, or that torch cannot synchronise."""
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if not norms:
-        return
     where = next(network.parameters()).device.type
-    if sync_batchnorm is None:
+    if norms and sync is None:
         remedy = f"{option('sync_batchnorm', False)} to accept that"
         if where == "cuda":
             remedy = f"{option('sync_batchnorm', True)} for those of the whole batch, or {remedy}"
@@ -171,7 +162,7 @@ def check_shardable(method: Method, network: nn.Module, sync_batchnorm: bool | N
             "the network has batch norm, and with several processes each would normalise by its "
             f"own part of a batch, unlike one process; give {remedy}"
         )
-    if sync_batchnorm and where != "cuda":
+    if norms and sync and where != "cuda":
         raise LLPError(
             f"{option('sync_batchnorm')}: torch synchronises batch norm on CUDA devices only; use "
             "a network without batch norm, or leave the option out"

@@ -63,16 +63,16 @@ class Shard:
             return cls(bags, torch.arange(len(bags)), bags, 1)
         if owner is None:
             owner = deal(bags.sizes, number)
-        numbers = torch.where(owner == rank)[0]
-        return cls(bags, numbers, bags[numbers], number)
-
-    def check(self) -> None:
-        """Refuse processes without instances to train on."""
-        if self.bags.num_instances == 0:
+        numbers = torch.where((owner == rank) & (bags.sizes > 0))[0]
+        # Empty bags have nothing to train on, but the first process measures them.
+        if rank == 0:
+            numbers = torch.where((owner == rank) | (bags.sizes == 0))[0]
+        if int(bags.sizes[numbers].sum()) == 0:
             raise LLPError(
-                f"there are {self.number} processes but {several(len(self.whole), 'bag')}, which "
-                "are not divided; use fewer processes"
+                f"there are {number} processes but {several(len(bags), 'bag')} to train on or to "
+                "hold out, and bags are not divided; use fewer processes"
             )
+        return cls(bags, numbers, bags[numbers], number)
 
     @cached_property
     def positions(self) -> Tensor:

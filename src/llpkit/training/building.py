@@ -18,6 +18,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.recipe import Recipe
+from llpkit.training.batches import Blocks
 from llpkit.training.inputs import Feed, Preprocess
 from llpkit.training.processes import Placement
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _SAMPLE = 4096
 """Rows that the preprocessing is fitted to."""
+_BLOCKS = 16
+"""Blocks that samples are taken from, of inputs that are read in blocks."""
 
 
 def make_fabric(place: Placement, precision: Any) -> "Fabric":
@@ -171,13 +174,24 @@ def make_network(
     return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
 
 
-def make_preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
+def make_preprocess(
+    feed: Feed, bags: Bags, method: Method, device: torch.device, blocks: Blocks | None = None
+) -> Preprocess:
     """Fit the preprocessing to the training rows only, or to an even sample of them."""
     rows = bags.rows
+    if blocks is not None:
+        rows = bags[few_blocks(blocks.of_bag)].rows
     if len(rows) > _SAMPLE:
         rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
     raw = next(feed.stream([rows.to(device)]))
     return Preprocess.of(raw, method.symmetric_inputs).to(device)
+
+
+def few_blocks(of_bag: Tensor) -> Tensor:
+    """The bags of evenly spaced blocks, where a sample over all of them would read all inputs."""
+    known = of_bag.unique()
+    chosen = known[torch.linspace(0, len(known) - 1, min(_BLOCKS, len(known))).long()]
+    return torch.where(torch.isin(of_bag, chosen))[0]
 
 
 def make_optimizer(

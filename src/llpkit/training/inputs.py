@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from llpkit.augment import Augment, Augmentation
+from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import as_logits, at_least_single
+from llpkit.training.batches import Blocks
 
 
 class Files(Protocol):
@@ -24,6 +26,15 @@ class Files(Protocol):
 
 
 Inputs = Tensor | Files
+
+
+def blocks_of(inputs: Inputs, bags: Bags) -> Blocks | None:
+    """The blocks that the bags' inputs are read in, or ``None`` where any row is read alone."""
+    of_row = getattr(inputs, "blocks", None)
+    if of_row is None:
+        return None
+    first = bags.rows.cpu()[bags.offsets[:-1].cpu().clamp(max=bags.num_instances - 1)]
+    return Blocks(of_row[first], int(getattr(inputs, "window", 1)))
 
 
 def as_inputs(inputs: Any) -> Inputs:

@@ -19,6 +19,7 @@ from llpkit.training.batches import epoch_seed
 from llpkit.training.building import (
     augmentations,
     compiled,
+    few_blocks,
     make_network,
     make_optimizer,
     make_preprocess,
@@ -31,7 +32,7 @@ from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import labels_of_rows, refuse_probabilities
 from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
-from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, to_float
+from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, blocks_of, to_float
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
@@ -152,6 +153,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         cuda_graph=pad and job.execution.cuda_graph and recordable(optimizer, job.precision),
         processes=processes,
         shard=shard,
+        blocks=blocks_of(data, job.bags),
     )
     if job.resume:
         session.resume()
@@ -176,7 +178,10 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
 
 
 def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
-    return Shard.of(bags, processes.rank, processes.number)
+    """This process's bags: with inputs in blocks, those of its lanes."""
+    blocks = blocks_of(job.inputs, bags)
+    owners = None if blocks is None else blocks.owners(processes.number)
+    return Shard.of(bags, processes.rank, processes.number, owners)
 
 
 def check_shardable(job: Job) -> None:
@@ -214,12 +219,14 @@ def _feed(
 
 
 def _preprocess(job: Job, feed: Feed, where: torch.device, processes: Processes) -> Preprocess:
+    blocks = blocks_of(job.inputs, job.bags)
     if processes.alone:
-        return make_preprocess(feed, job.bags, job.method, where)
+        return make_preprocess(feed, job.bags, job.method, where, blocks)
     found = None
     if processes.first:  # its sample has rows of other processes too
         every = Feed(job.inputs, torch.device("cpu"), False, job.execution.workers)
-        found = make_preprocess(every, job.bags.to("cpu"), job.method, torch.device("cpu"))
+        here = torch.device("cpu")
+        found = make_preprocess(every, job.bags.to(here), job.method, here, blocks)
     told = processes.tell(found)
     assert told is not None
     return told.to(where)
@@ -250,9 +257,11 @@ def _baseline(session: Session, shard: Shard, unseen: Shard | None) -> dict[str,
     """The constant rate, its log-likelihood, and a warning if the model does not beat it."""
     training = None
     if session.recipe.measure != "off":
-        bags = shard.whole
+        bags, some = shard.whole, torch.arange(len(shard.whole))
+        if session.blocks is not None:
+            some = few_blocks(session.blocks.of_bag)
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
-        training = _gain(session, shard, even_sample(within, BUDGET))
+        training = _gain(session, shard, some[even_sample(within[some], BUDGET)])
     found: dict[str, Any] = {"rate": session.measures.rate.tolist()}
     apart = None if unseen is None else _gain(session, unseen, torch.arange(len(unseen.whole)))
     for prefix, part in (("", training), ("held_out_", apart)):

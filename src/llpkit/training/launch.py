@@ -20,7 +20,7 @@ import torch
 
 from llpkit import plugins
 from llpkit._validation import naming, option, options_named
-from llpkit.errors import Diverged, LLPError
+from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.recipe import Execution
 from llpkit.training.building import make_fabric, quiet
 from llpkit.training.processes import Placement, Processes, placement
@@ -35,10 +35,6 @@ _GRACE = 3.0
 
 _SIGNS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "store")
 """Words of torch's errors when a process of the group has gone."""
-
-
-class LostProcess(LLPError):
-    """Another process of the run ended."""
 
 
 def run(place: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
@@ -143,7 +139,7 @@ def watching_others() -> Iterator[None]:
         time.sleep(_GRACE)
         raise LostProcess(
             "another process of this run ended, so this one stops; see its message, and continue "
-            "the run from its checkpoint with resume"
+            "from the checkpoint of the last epoch, if there is one, with resume=True"
         ) from error
 
 
@@ -169,8 +165,9 @@ def _reason(error: Any, folder: Path) -> Exception:
     by = getattr(error, "signal_name", None)
     how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
     return LostProcess(
-        f"process {error.error_index} of the run {how}, so the others were stopped; the checkpoint "
-        "of the last epoch is kept: continue with resume, on any number of processes"
+        f"process {error.error_index} of the run {how}, so the others were stopped; continue from "
+        "the checkpoint of the last epoch, if there is one, with resume=True, on any number of "
+        "processes"
     )
 
 

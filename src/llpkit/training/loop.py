@@ -14,7 +14,7 @@ from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
 from llpkit.recipe import Recipe
-from llpkit.training.batches import Step, epoch_seed, plan_bags, plan_instances, send
+from llpkit.training.batches import Blocks, Step, epoch_seed, plan_bags, plan_instances, send
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
 from llpkit.training.checkpoint import Checkpoint, load_weights
@@ -50,6 +50,7 @@ class Session:
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
         processes: Those that train together; the task has the bags of this one.
         shard: Which bags these are.
+        blocks: How the inputs of all processes' bags are read, if in blocks.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Session:
         cuda_graph: bool = False,
         processes: Processes | None = None,
         shard: Shard | None = None,
+        blocks: Blocks | None = None,
     ) -> None:
         self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
@@ -81,6 +83,7 @@ class Session:
         self.best: dict[str, Any] | None = None
         self.processes = processes or Processes()
         self.shard = shard or Shard.of(task.bags, 0, 1)
+        self.blocks = blocks
         self.measures = Measures(task.bags, recipe.measure, self.shard.whole, self.processes)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
 
@@ -232,12 +235,15 @@ class Session:
         size, whole, order = self.task.batch_size, self.shard.whole, self._order
         device = self.task.device
         there = device if self.processes.alone else torch.device("cpu")
+        window = None if self.blocks is None else self.blocks.windows(order)
         if self.method.batches == "instances":
-            plan = plan_instances(whole.num_instances, size, self.pad, there, order)
+            if window is not None:
+                window = window[whole.bag_index]  # of every instance
+            plan = plan_instances(whole.num_instances, size, self.pad, there, order, window)
         else:
             # Only these methods can process a bag in pieces.
             pieces = isinstance(self.method, BagMethod)
-            plan = plan_bags(whole, size, self.pad, pieces, there, order)
+            plan = plan_bags(whole, size, self.pad, pieces, there, order, window)
         if self.processes.alone:
             return plan
         return [step.map(lambda t: send(t, device)) for step in self.shard.restrict(plan)]
@@ -265,10 +271,14 @@ class Session:
 
     def bag_logits(self, bags: Bags) -> Tensor:
         """Logits of bags in engine order, without gradient or augmentation."""
+        # In the order of the file, so that every block is read once.
+        order = None if self.blocks is None else bags.rows.argsort()
+        rows = bags.rows if order is None else bags.rows[order]
         # No gradients are stored, so batches may be larger than in training.
-        rows = list(bags.rows.split(max(self.task.batch_size, 512)))
+        batches = list(rows.split(max(self.task.batch_size, 512)))
         with self._precision():
-            return self.pipeline.logits(self.model, rows, self.task.num_classes)
+            found = self.pipeline.logits(self.model, batches, self.task.num_classes)
+        return found if order is None else found[order.argsort()]
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SAMPLE = 4096
 """Rows that the preprocessing is fitted to."""
+_SAMPLE_BYTES = 2**24
+"""Bytes of images, one per pixel and channel, that it is fitted to if they are read in blocks."""
 _BLOCKS = 16
 """Blocks that samples are taken from, of inputs that are read in blocks."""
 
@@ -178,11 +180,13 @@ def make_preprocess(
     feed: Feed, bags: Bags, method: Method, device: torch.device, blocks: Blocks | None = None
 ) -> Preprocess:
     """Fit the preprocessing to the training rows only, or to an even sample of them."""
-    rows = bags.rows
-    if blocks is not None:
+    rows, most = bags.rows, _SAMPLE
+    if blocks is not None:  # inputs that may not fit into memory
         rows = bags[few_blocks(blocks.of_bag)].rows
-    if len(rows) > _SAMPLE:
-        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+        each = max(1, feed.inputs.nbytes // max(1, len(feed.inputs)))
+        most = min(most, max(256, _SAMPLE_BYTES // each))
+    if len(rows) > most:
+        rows = rows[torch.linspace(0, len(rows) - 1, most).long()]
     raw = next(feed.stream([rows.to(device)]))
     return Preprocess.of(raw, method.symmetric_inputs).to(device)
 

@@ -16,6 +16,7 @@ import math
 import os
 import platform
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def _written() -> int:
 
 
 def weights(counts: list[int], quick: bool, device: str) -> list[dict]:
-    given, found = data(600 if quick else 3000), []
+    given, found = data(600 if quick else 2000), []
     names = [name for name, method in METHODS.items() if vars(method).get("shardable")]
     for network in ["linear"] if quick else ["linear", "mlp"]:
         for name in names[:3] if quick else names:
@@ -122,6 +123,16 @@ def communication(counts: list[int], quick: bool, device: str) -> list[dict]:
     return found
 
 
+def planning(rows: int) -> float:
+    """Seconds that one of four processes takes to plan an epoch, per million instances."""
+    sizes = torch.full((rows // 8,), 8)
+    bags = llpkit.Bags(torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)]), 0 * sizes)
+    shard = Shard.of(bags, 0, 4)
+    start = time.process_time()
+    shard.restrict(plan_instances(bags.num_instances, 4096))
+    return round((time.process_time() - start) * 1e6 / rows, 2)
+
+
 def uneven(bags: llpkit.Bags, number: int) -> float:
     """The mean over steps of the largest part, relative to an even one."""
     if number == 1:
@@ -155,6 +166,7 @@ def main(arguments: list[str] | None = None) -> int:
     warnings.simplefilter("ignore", BaselineWarning)  # a few epochs on random data
     same = weights(options.processes, options.quick, options.device)
     cost = communication(options.processes, options.quick, options.device)
+    plan = planning(10**5 if options.quick else 4 * 10**6)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
     if options.device == "cuda":
         machine += f", {torch.cuda.get_device_name()}"
@@ -167,13 +179,14 @@ def main(arguments: list[str] | None = None) -> int:
             table(same),
             "Communication of one process, a network of dense layers, batches of 256:",
             table(cost),
+            f"Planning an epoch: {plan} s of one core per million instances",
         ]
     )
     print(text)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "processes.md").write_text(text + "\n", encoding="utf-8")
-        content = {"machine": machine, "weights": same, "communication": cost}
+        content = {"machine": machine, "weights": same, "communication": cost, "planning": plan}
         (options.out / "processes.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
     worst = max(v for row in same for v in row.values() if isinstance(v, float))
     return int(not worst < LIMIT)

@@ -163,6 +163,11 @@ def _reason(error: Any, folder: Path) -> Exception:
     if causes or (not found and not hasattr(error, "exit_code")):
         return RuntimeError(str(error))  # a bug: with the traceback of the process
     by = getattr(error, "signal_name", None)
+    if not found and by is None:
+        return LLPError(
+            "the training processes could not start, see their messages above; a script that uses "
+            'devices or nodes has to call llpkit.fit under if __name__ == "__main__":'
+        )
     how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
     return LostProcess(
         f"process {error.error_index} of the run {how}, so the others were stopped; continue from "

@@ -17,6 +17,7 @@ from llpkit.training.shards import Shard, deal
 from ranks import Divergent, KillAnother, Note, toy
 
 SHARDABLE = [name for name, method in METHODS.items() if vars(method).get("shardable")]
+ALIKE = ("amle", "amle-paper", "mle-pass")  # trained by the same steps as others
 USUAL = {"epochs": 3, "lr": 0.05, "batch_size": 32, "precision": "64-true", "progress": False}
 
 
@@ -81,7 +82,10 @@ def test_the_parts_of_a_step_make_up_the_step(batches, sizes, number, size):
 # Real processes
 
 
-@pytest.mark.parametrize("method", SHARDABLE)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=[pytest.mark.slow] if m in ALIKE else []) for m in SHARDABLE],
+)
 def test_two_processes_give_the_weights_of_one(method):
     data, settings = toy(), {"held_out": 0.25, "measure": "all"}
     one = train("mlp", data, method, **settings)

@@ -85,10 +85,8 @@ def exact_solver(
     sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if backend == "numba" and not evidence.is_exact:
-        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba")
 
 
 def _log_odds(z: Tensor) -> Tensor:
@@ -255,9 +253,12 @@ class ClassSolver(ExactSolver):
         log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
             return classes.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood.kernels import numba_classes
+        from llpkit.likelihood.kernels import numba_classes, numba_evidence
 
-        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        if self.evidence.is_exact:
+            log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        else:
+            log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
@@ -305,6 +306,7 @@ class ApproximateSolver(Solver):
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = classes.log_prior(z)
+        found: tuple[Tensor, Tensor, Tensor | None]
         if self.compiled and direction is None:
             from llpkit.likelihood.kernels import numba_saddlepoint
 

@@ -28,7 +28,7 @@ def bounds(cells: Any, counts: Any) -> Bounds:
 
     >>> found = bounds(cells=[[8, 2], [1, 9]], counts=[[3, 7], [9, 1]])
     >>> found.low.round(2).tolist(), found.high.round(2).tolist()
-    ([[0.11, 0.56], [0.73, 0.09]], [[0.44, 0.89], [0.91, 0.27]])
+    ([[0.11, 0.56], [0.73, 0.0]], [[0.44, 0.89], [1.0, 0.27]])
     """
     m = np.asarray(cells, np.float64)[:, :, None]  # (B, G, 1)
     y = np.asarray(counts, np.float64)[:, None, :]  # (B, 1, K)

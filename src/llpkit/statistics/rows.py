@@ -1,0 +1,103 @@
+"""Bags whose rows may stand for several instances with the same features."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.likelihood import log_prob
+from llpkit.likelihood.dispatch import solve
+from llpkit.ragged import segment_sum
+from llpkit.statistics.repeated import RepeatedSolver
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Bags, and how many instances each of their rows stands for.
+
+    Args:
+        bags: Their counts are those of instances, so a count may exceed the number of rows.
+        times: float64 ``(R,)``, in the order of ``bags.rows``; ``None`` if every row is one
+            instance.
+        approximation: For K classes without multiplicities, as in
+            :func:`llpkit.likelihood.log_prob`.
+    """
+
+    bags: Bags
+    times: Tensor | None = None
+    approximation: Any = None
+
+    def __post_init__(self) -> None:
+        if self.times is not None and not self.bags.evidence.is_exact:
+            raise LLPError(
+                "rows with a multiplicity need exact counts; give one row per instance for "
+                "intervals or weights"
+            )
+
+    @property
+    def offsets(self) -> Tensor:
+        """Where the rows of a bag start and end, ``(B + 1,)``."""
+        return self.bags.offsets
+
+    @property
+    def num_classes(self) -> int | None:
+        """``K``, or ``None`` for binary counts."""
+        return self.bags.num_classes
+
+    @property
+    def weight(self) -> Tensor:
+        """How many instances every row stands for, float64 ``(R,)``."""
+        if self.times is not None:
+            return self.times
+        return torch.ones(self.bags.num_instances, dtype=torch.float64)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Instances of every bag, float64 ``(B,)``."""
+        return segment_sum(self.weight, self.offsets)
+
+    @property
+    def counts(self) -> Tensor:
+        """Counts of every class, float64 ``(B, K)``; of both classes if they are binary."""
+        y = self.bags.counts.double()
+        return torch.stack([self.sizes - y, y], 1) if y.dim() == 1 else y
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log-probability of every bag ``(B,)``, differentiable twice.
+
+        Args:
+            z: Logits in the order of ``bags.rows``, ``(R,)`` or ``(R, K)``, float64.
+        """
+        if self.times is None:
+            return log_prob(
+                z,
+                self.bags.evidence,
+                self.offsets,
+                approximation=self.approximation,
+                validate=False,
+            )
+        solver = RepeatedSolver(self.offsets, self.times, self.counts)
+        return solve(two_columns(z), solver)[0]
+
+    def prior(self, z: Tensor) -> Tensor:
+        """Expected totals of every row before counts are known, in the shape of ``z``."""
+        if z.dim() == 1:
+            return self.weight * z.sigmoid()
+        return self.weight[:, None] * z.softmax(1)
+
+
+def two_columns(z: Tensor) -> Tensor:
+    """Binary logits ``(R,)`` as those of two classes; ``(R, K)`` as they are."""
+    return torch.stack([torch.zeros_like(z), z], 1) if z.dim() == 1 else z
+
+
+def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> Rows:
+    """Rows of bags, from a multiplicity per row of the table, checked by the caller."""
+    if multiplicity is None:
+        return Rows(bags, None, approximation)
+    m = torch.from_numpy(np.asarray(multiplicity).astype(np.float64))
+    return Rows(bags, m[bags.rows], approximation)

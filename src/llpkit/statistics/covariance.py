@@ -26,6 +26,14 @@ class Estimated(NamedTuple):
     covariance: Array  # (P, P); infinite for parameters that the data do not determine
     flat: Array  # (P, F) directions that the data do not determine
 
+    def sandwich(self) -> Array:
+        """The sandwich covariance, from the observed one."""
+        inner = np.where(np.isinf(self.covariance), 0.0, self.covariance)
+        centred = self.scores - self.scores.mean(0)
+        spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
+        found = inner @ spread @ inner
+        return np.where(np.isinf(self.covariance), np.inf, found)
+
 
 def take(X: Any, order: Array) -> Any:
     """Rows of an array, a tensor, a table or a sparse matrix."""
@@ -49,15 +57,13 @@ def estimated(adapter: Adapter, X: Any, rows: Rows, kind: str = "observed") -> E
     scores = as_array(found.scores(jacobian))
     information = -as_array(found.hessian(jacobian)) - adapter.bend(x, found.slope)
     inverse, flat = _inverse(information + adapter.penalty)
-    if kind == "sandwich":
-        centred = scores - scores.mean(0)
-        spread = centred.T @ centred * len(scores) / max(1, len(scores) - 1)
-        inverse = inverse @ spread @ inverse
     # A parameter that takes part in an undetermined direction has no standard error.
     lost = np.abs(flat).max(1, initial=0.0) > 1e-3
     inverse[lost, :] = inverse[:, lost] = 0.0
     inverse[lost, lost] = np.inf
-    return Estimated(float(found.log_prob.detach().sum()), scores, information, inverse, flat)
+    log_p = float(found.log_prob.detach().sum())
+    result = Estimated(log_p, scores, information, inverse, flat)
+    return result._replace(covariance=result.sandwich()) if kind == "sandwich" else result
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:

@@ -12,7 +12,6 @@ from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
 from llpkit.ragged import segment_sum
-from llpkit.statistics.repeated import RepeatedSolver
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,8 @@ class Rows:
                 approximation=self.approximation,
                 validate=False,
             )
+        from llpkit.statistics.repeated import RepeatedSolver  # Numba is slow to import
+
         solver = RepeatedSolver(self.offsets, self.times, self.counts)
         return solve(two_columns(z), solver)[0]
 

@@ -128,7 +128,7 @@ def shares(
     *,
     by: Any,
     level: float = 0.95,
-    covariance: Literal["observed", "sandwich"] = "observed",
+    covariance: Literal["observed", "sandwich"] | Array = "observed",
     multiplicity: Any = None,
 ) -> Shares:
     r"""For every value of a column, the share of each class among its instances, over all bags.
@@ -155,7 +155,8 @@ def shares(
         by: The column: its name, if ``X`` is a table; its number; or the group of every row,
             ``(N,)``.
         level: Probability that an interval holds the share.
-        covariance: As for :func:`summary`.
+        covariance: As for :func:`summary`; or the matrix V, ``(P, P)``, such as that of a summary
+            or of a bootstrap.
         multiplicity: How many instances every row stands for.
 
     >>> from llpkit.estimators import LLPLogisticRegression
@@ -171,7 +172,15 @@ def shares(
     names, code = _column(X, by)
     adapter, inner = adapt(model, X)
     rows = adapter.rows(inner, y, groups, multiplicity)
-    V = estimated(adapter, inner, rows, covariance).covariance
+    if isinstance(covariance, str):
+        V = estimated(adapter, inner, rows, covariance).covariance
+    else:
+        V = np.asarray(covariance, np.float64)
+        if V.shape != (len(adapter.estimate),) * 2:
+            raise LLPError(
+                f"covariance has shape {V.shape}, but the model has {len(adapter.estimate)} "
+                "parameters"
+            )
     values, index = np.unique(code, return_inverse=True)
     index = torch.from_numpy(index)[rows.bags.rows]  # (R,) in the order of the bags
     x = take(inner, rows.bags.rows.numpy())

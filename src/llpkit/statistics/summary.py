@@ -1,7 +1,7 @@
 """Standard errors, confidence intervals and predictions with intervals, as a table."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy import stats
 
 from llpkit._validation import share
 from llpkit.statistics._text import html_table, text_table
-from llpkit.statistics.covariance import estimated
+from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter, adapt
 from llpkit.statistics.rows import two_columns
@@ -63,10 +63,10 @@ class Summary:
     log_likelihood: float
     num_bags: int
     num_instances: int
-    scores: Array = field(repr=False)
-    """Derivative of every bag's log-likelihood at the estimate, ``(B, P)``."""
     notes: list[str]
     title: str
+    derivatives: Estimated = field(repr=False)
+    """Scores of the bags and the observed information."""
     adapter: Adapter = field(repr=False)
     steps: Any = field(repr=False, default=None)
 
@@ -94,6 +94,12 @@ class Summary:
     def bic(self) -> float:
         """Schwarz's criterion, with the number of bags as the number of observations."""
         return math.log(self.num_bags) * len(self.estimate) - 2 * self.log_likelihood
+
+    def sandwich(self) -> "Summary":
+        """The same summary with the sandwich covariance."""
+        if self.kind == "sandwich":
+            return self
+        return replace(self, kind="sandwich", covariance=self.derivatives.sandwich())
 
     def conf_int(self, level: float | None = None) -> Array:
         """Confidence intervals ``(P, 2)``."""
@@ -264,8 +270,8 @@ def summary(
         log_likelihood=found.log_likelihood,
         num_bags=len(rows.bags),
         num_instances=int(rows.weight.sum()),
-        scores=found.scores,
         notes=notes,
+        derivatives=found,
         title=type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__,
         adapter=adapter,
         steps=model[:-1] if hasattr(model, "steps") else None,

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
+    choose,
     linear_logits,
     probabilities,
     solve,
 )
+from llpkit.likelihood.checks import Approximation
 from llpkit.statistics.rows import Rows, rows_of
 
 
@@ -44,8 +47,9 @@ class LLPLogisticRegression(BaseLLP):
         tol: Stop when no entry of the gradient, per instance, is larger.
         max_iter: Most L-BFGS iterations.
         warm_start: Begin at the last solution.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
+            is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
+            :func:`llpkit.likelihood.log_prob`.
         random_state: For the step from a saddle point.
 
     Attributes:
@@ -53,6 +57,7 @@ class LLPLogisticRegression(BaseLLP):
         intercept_: ``(1,)`` or ``(K,)``.
         n_iter_: L-BFGS iterations.
         classes_: The labels.
+        approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]  # two of the last three are positive
@@ -73,7 +78,7 @@ class LLPLogisticRegression(BaseLLP):
         tol: float = 1e-5,
         max_iter: int = 1000,
         warm_start: bool = False,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -103,11 +108,11 @@ class LLPLogisticRegression(BaseLLP):
         """
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
-        self._fit_rows(X, rows_of(bags, multiplicity, self.approximation))
+        self._fit_rows(X, rows_of(bags, multiplicity))
         return self
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        self._fit_rows(X, rows_of(bags, None, self.approximation))
+        self._fit_rows(X, rows_of(bags))
 
     def posterior(
         self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None
@@ -137,13 +142,15 @@ class LLPLogisticRegression(BaseLLP):
         """The rows of the bags and their logits, in the order of the bags."""
         z = torch.from_numpy(np.ascontiguousarray(self.decision_function(X)))
         bags = self.bags(X, y, groups, multiplicity)
-        return rows_of(bags, multiplicity, self.approximation), z[bags.rows]
+        return rows_of(bags, multiplicity, self.approximation_), z[bags.rows]
 
     def _fit_rows(self, X: Any, rows: Rows) -> None:
         bags = rows.bags
         number("C", self.C, above=0, infinite=True)
         number("tol", self.tol, above=0, infinite=True)
         whole("max_iter", self.max_iter, 1)
+        self.approximation_ = choose(self.approximation, bags) if rows.times is None else None
+        rows = replace(rows, approximation=self.approximation_)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])
@@ -241,7 +248,7 @@ class Scale(NamedTuple):
         return np.asarray(self.slope * score + self.shift)
 
 
-def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
+def calibrate(score: Array, bags: Bags, approximation: Approximation = None) -> Scale:
     """Platt scaling of scores to logits, by the exact likelihood of the counts.
 
     Scores are ``(N,)`` for two classes or ``(N, K)`` for more, in row order. A weak penalty keeps

@@ -1,6 +1,7 @@
 """Logistic regression from counts with a random effect per bag."""
 
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ import torch
 from llpkit.errors import LLPError
 from llpkit.estimators.base import Array
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs
+from llpkit.likelihood.checks import Approximation
 from llpkit.statistics.effect import effect_mean, effect_term
 from llpkit.statistics.rows import Rows, two_columns
 
@@ -64,7 +66,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
         tol: float = 1e-5,
         max_iter: int = 1000,
         warm_start: bool = False,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -84,7 +86,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
                 "weights; use LLPLogisticRegression for them"
             )
         super()._fit_rows(X, rows)  # the model without the effect is the start
-        found = _fit_mixed(X, rows, self)
+        found = _fit_mixed(X, replace(rows, approximation=self.approximation_), self)
         found.warn(self)
         weights = found.weights[:-1].reshape(X.shape[1] + 1, -1)
         self.coef_, self.intercept_ = weights[:-1].T, weights[-1]

@@ -127,7 +127,7 @@ class Linear:
     def rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> Rows:
         """The bags that the arguments describe."""
         bags = self.model.bags(X, y, groups, multiplicity)
-        return rows_of(bags, multiplicity, getattr(self.model, "approximation", None))
+        return rows_of(bags, multiplicity, getattr(self.model, "approximation_", None))
 
     def at(self, X: Any) -> tuple[Tensor, Tensor]:
         """Logits, and their derivative."""

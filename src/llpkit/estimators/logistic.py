@@ -23,7 +23,8 @@ from llpkit.estimators.base import (
     solve,
 )
 from llpkit.likelihood.checks import Approximation
-from llpkit.statistics.rows import Rows, rows_of
+from llpkit.likelihood.choice import resolve
+from llpkit.statistics.rows import Rows, merged, rows_of
 
 
 class LLPLogisticRegression(BaseLLP):
@@ -108,11 +109,11 @@ class LLPLogisticRegression(BaseLLP):
         """
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
-        self._fit_rows(X, rows_of(bags, multiplicity))
+        self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
         return self
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        self._fit_rows(X, rows_of(bags))
+        self._fit_rows(*self._prepared(X, rows_of(bags)))
 
     def posterior(
         self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None
@@ -142,19 +143,29 @@ class LLPLogisticRegression(BaseLLP):
         """The rows of the bags and their logits, in the order of the bags."""
         z = torch.from_numpy(np.ascontiguousarray(self.decision_function(X)))
         bags = self.bags(X, y, groups, multiplicity)
-        return rows_of(bags, multiplicity, self.approximation_), z[bags.rows]
+        return rows_of(bags, multiplicity, self.approximation), z[bags.rows]
+
+    def _prepared(self, X: Any, rows: Rows) -> tuple[Any, Rows]:
+        """Choose the approximation; none is needed where equal rows can be merged."""
+        self.approximation_: Approximation = None
+        if rows.times is None and self.approximation == "auto":
+            chosen = resolve("auto", rows.bags.evidence, rows.bags.sizes)
+            if chosen is not None:
+                order = rows.bags.rows.numpy()
+                x, few, _ = merged(X[order], replace(rows, approximation=chosen))
+                X, rows = (X, rows) if few.times is None else (x, few)
+        if rows.times is None:
+            self.approximation_ = choose(self.approximation, rows.bags)
+        return X, replace(rows, approximation=self.approximation_)
 
     def _fit_rows(self, X: Any, rows: Rows) -> None:
-        bags = rows.bags
         number("C", self.C, above=0, infinite=True)
         number("tol", self.tol, above=0, infinite=True)
         whole("max_iter", self.max_iter, 1)
-        self.approximation_ = choose(self.approximation, bags) if rows.times is None else None
-        rows = replace(rows, approximation=self.approximation_)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])
-            width = 1 if bags.num_classes is None else bags.num_classes
+            width = rows.num_classes or 1
             start = start if start.shape == (X.shape[1] + 1, width) else None
         found = fit_logistic(
             X,

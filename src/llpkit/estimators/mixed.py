@@ -1,6 +1,5 @@
 """Logistic regression from counts with a random effect per bag."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
                 "weights; use LLPLogisticRegression for them"
             )
         super()._fit_rows(X, rows)  # the model without the effect is the start
-        found = _fit_mixed(X, replace(rows, approximation=self.approximation_), self)
+        found = _fit_mixed(X, rows, self)
         found.warn(self)
         weights = found.weights[:-1].reshape(X.shape[1] + 1, -1)
         self.coef_, self.intercept_ = weights[:-1].T, weights[-1]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from llpkit._validation import one_of
 from llpkit.statistics.curvature import Curvature, as_array
 from llpkit.statistics.models import Adapter, features
-from llpkit.statistics.rows import Rows
+from llpkit.statistics.rows import Rows, merged
 
 Array = NDArray[Any]
 Kind = Literal["observed", "sandwich"]
@@ -51,7 +51,7 @@ def estimated(adapter: Adapter, X: Any, rows: Rows, kind: str = "observed") -> E
     \bar s)^\top`.
     """
     one_of("covariance", kind, KINDS)
-    x = take(X, rows.bags.rows.numpy())
+    x, rows, _ = merged(take(X, rows.bags.rows.numpy()), rows)
     z, jacobian = adapter.at(x)
     found = Curvature(z, rows, adapter.sd)
     scores = as_array(found.scores(jacobian))

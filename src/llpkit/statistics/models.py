@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.likelihood.choice import resolve
 from llpkit.statistics.rows import Rows, rows_of
 
 Array = NDArray[Any]
@@ -127,7 +128,8 @@ class Linear:
     def rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> Rows:
         """The bags that the arguments describe."""
         bags = self.model.bags(X, y, groups, multiplicity)
-        return rows_of(bags, multiplicity, getattr(self.model, "approximation_", None))
+        chosen = getattr(self.model, "approximation", None)
+        return rows_of(bags, multiplicity, resolve(chosen, bags.evidence, bags.sizes))
 
     def at(self, X: Any) -> tuple[Tensor, Tensor]:
         """Logits, and their derivative."""

@@ -27,7 +27,7 @@ from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
 from llpkit.ragged import bag_index, segment_sum
 
 _SWEEPS, _STEPS, _HALVINGS = 6, 25, 12
-_DECAY = 32.0
+_DECAY = 26.0
 """Frequencies with ``|F|`` below ``exp(-_DECAY)`` are left out."""
 _MAX_GRID = 2e9
 """Most pairs of a row and a frequency: about a minute."""
@@ -123,7 +123,7 @@ def _check_grid(p: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> None:
     """Refuse counts of so many classes that the sum would take minutes."""
     variance = segment_sum(times[:, None] * p * (1 - p), offsets).sort(1).values[:, :-1]
     variance = torch.where(y.sort(1).values[:, :-1] > 0, variance, 0.0)
-    axis = 1 + (2 * (8 * variance.sqrt() + 20)).clamp(max=45)
+    axis = 1 + (2 * (8 * variance.sqrt() + 20)).clamp(max=40)
     pairs = float((offsets.diff() * axis.prod(1)).sum())
     if pairs > _MAX_GRID:
         raise LLPError(
@@ -178,7 +178,7 @@ def run_repeated(
         for a in range(depth):
             k = order[a]
             variance = max(0.0, y[b, k] - together[k, k])
-            m = min(n, math.ceil(8 * math.sqrt(variance)) + 20) + 1
+            m = min(n, math.ceil(7.5 * math.sqrt(variance)) + 17) + 1
             while m % 2 == 0 or m % 3 == 0:  # then no factor of equal probabilities vanishes
                 m += 1
             if y[b, k] == 0:

@@ -102,3 +102,46 @@ def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> 
         return Rows(bags, None, approximation)
     m = torch.from_numpy(np.asarray(multiplicity).astype(np.float64))
     return Rows(bags, m[bags.rows], approximation)
+
+
+_WORTH = 4
+"""Rows are merged if that leaves at most one in this many."""
+
+
+def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
+    """Rows of a bag with equal features as one row with a multiplicity, where that is worthwhile.
+
+    A table of a few categories shrinks to one row per bag and category, and large bags of K classes
+    become exact. Otherwise the arguments are returned as they are.
+
+    Args:
+        X: Features in the order of ``rows.bags.rows``.
+        rows: The bags.
+        extra: Whole numbers per row ``(R,)``; only rows with equal ones are merged.
+    """
+    dense = isinstance(X, np.ndarray) or hasattr(X, "to_numpy")
+    large = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
+    if not dense or not large or rows.approximation is None:
+        return X, rows, extra
+    values = np.asarray(X)
+    columns = [*values.T, *([] if extra is None else [np.asarray(extra)])]
+    key = rows.bags.bag_index.numpy().astype(np.int64)
+    bound = len(rows.bags)
+    for column in columns:
+        distinct, code = np.unique(column, return_inverse=True)
+        bound *= len(distinct)
+        if len(distinct) > len(values) / _WORTH or bound >= 2**62:
+            return X, rows, extra
+        key = key * len(distinct) + code
+    # The bag is the leading digit of the key, so sorting keeps bags together.
+    _, first, times = np.unique(key, return_index=True, return_counts=True)
+    if len(first) > len(values) / _WORTH:
+        return X, rows, extra
+    per_bag = np.bincount(rows.bags.bag_index.numpy()[first], minlength=len(rows.bags))
+    offsets = torch.from_numpy(np.append(0, per_bag.cumsum()))
+    bags = Bags._make(
+        offsets, torch.arange(len(first)), rows.bags.evidence, rows.bags.ids, len(first)
+    )
+    few = Rows(bags, torch.from_numpy(times.astype(np.float64)))
+    chosen = X.iloc[first] if hasattr(X, "iloc") else X[first]
+    return chosen, few, None if extra is None else extra[first]

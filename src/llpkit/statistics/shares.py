@@ -16,7 +16,7 @@ from llpkit.statistics.covariance import estimated, take
 from llpkit.statistics.curvature import Labels, as_array
 from llpkit.statistics.ecological import Bounds, Goodman, bounds, goodman
 from llpkit.statistics.models import Adapter, adapt, features
-from llpkit.statistics.rows import Rows
+from llpkit.statistics.rows import Rows, merged
 
 Array = NDArray[Any]
 
@@ -183,7 +183,7 @@ def shares(
             )
     values, index = np.unique(code, return_inverse=True)
     index = torch.from_numpy(index)[rows.bags.rows]  # (R,) in the order of the bags
-    x = take(inner, rows.bags.rows.numpy())
+    x, rows, index = merged(take(inner, rows.bags.rows.numpy()), rows, index)
     found = _moments(adapter, x, rows, index, len(values), np.where(np.isinf(V), 0.0, V))
     return _shares(found, rows, index, values.tolist(), list(adapter.classes), level, names)
 
@@ -208,20 +208,24 @@ def _moments(
     columns = totals.reshape(len(totals), -1)  # (R, K')
     mean = (member.T @ columns).numpy()  # (G, K')
     width = columns.shape[1]
+    free = max(1, width - 1)  # the shares of the last class follow from the others
     slopes, inside = [], []
     for g in range(number):
-        for k in range(width):
+        for k in range(free):
             v = torch.zeros_like(columns)
             v[:, k] = member[:, g]
             product = labels.covariance(v.reshape(totals.shape)).reshape(len(v), width)
             slopes.append((product[:, :, None] * jacobian).sum((0, 1)))
-            inside.append((member.T @ product).reshape(-1))
+            inside.append((member.T @ product[:, :free]).reshape(-1))
     slope, spread = as_array(torch.stack(slopes)), as_array(torch.stack(inside))
-    model, spread = slope @ V @ slope.T, (spread + spread.T) / 2
-    if width == 1:  # the share of the other class is one minus this one
-        turn = np.kron(np.eye(number), np.array([[-1.0], [1.0]]))  # (2 G, G)
+    if width == 1:
         mean = np.stack([sizes - mean[:, 0], mean[:, 0]], 1)
-        model, spread = turn @ model @ turn.T, turn @ spread @ turn.T
+        turn = np.array([[-1.0], [1.0]])
+    else:
+        turn = np.vstack([np.eye(free), -np.ones(free)])
+    turn = np.kron(np.eye(number), turn)  # (G K, G free)
+    model = turn @ slope @ V @ slope.T @ turn.T
+    spread = turn @ (spread + spread.T) @ turn.T / 2
     scale = np.repeat(np.maximum(sizes, 1), mean.shape[1])
     area = np.outer(scale, scale)
     return _Moments(mean / np.maximum(sizes, 1)[:, None], model / area, spread / area, sizes)

@@ -229,7 +229,9 @@ def run(names: list[str], replicates: int, out: Path) -> None:
             line = run_chunk(name, chunk, size)
             with file.open("a", encoding="utf-8") as stream:
                 print(json.dumps(line), file=stream)
-            print(f"{name}: {chunk * CHUNK + size} of {replicates}, {line['seconds']} s", flush=True)
+            print(
+                f"{name}: {chunk * CHUNK + size} of {replicates}, {line['seconds']} s", flush=True
+            )
 
 
 def cell(hits: list[int], number: int) -> str:
@@ -245,8 +247,8 @@ def report(out: Path) -> str:
     text = [
         "# Coverage",
         "",
-        "`python benchmarks/interval_coverage.py`. Coverage of 95 % intervals in per cent, smallest and "
-        "largest of the quantities of a kind. With 1,000 replicates its standard error is 0.7.",
+        "`python benchmarks/interval_coverage.py`. Coverage of 95 % intervals in per cent, "
+        "smallest and largest of the quantities of a kind. With 1,000 replicates its standard error is 0.7.",
         "",
         "| design | model, covariance | replicates | coefficients | shares | probabilities |",
         "|---|---|---:|---:|---:|---:|",

@@ -130,9 +130,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr" if self._sparse else False,
         )
 
-    def _bags(
-        self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None
-    ) -> Bags:
+    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None) -> Bags:
         """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
         bags, classes = bags_of(X, y, groups, None if reset else self.classes_, multiplicity)
         if reset:

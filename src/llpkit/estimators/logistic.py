@@ -105,7 +105,7 @@ class LLPLogisticRegression(BaseLLP):
         >>> model = LLPLogisticRegression(C=np.inf)
         >>> model = model.fit(X, y, precinct, multiplicity=[80, 20, 20, 60])
         >>> model.predict_proba(X[:2])[:, 1].round(2)
-        array([0.18, 0.77])
+        array([0.18, 0.78])
         """
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
@@ -115,9 +115,7 @@ class LLPLogisticRegression(BaseLLP):
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         self._fit_rows(*self._prepared(X, rows_of(bags)))
 
-    def posterior(
-        self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None
-    ) -> Array:
+    def posterior(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Array:
         """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
         if multiplicity is None:
             return super().posterior(X, y, groups)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 
 from llpkit.errors import LLPError
 from llpkit.estimators.base import Array
@@ -44,6 +45,9 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
 
     Attributes:
         effect_sd_: Standard deviation :math:`\tau` of the effect, in logits.
+        effect_lr_: Likelihood ratio statistic of the model with the effect against the one without.
+        effect_p_value_: Its p-value. Zero is at the edge of the possible deviations, so the
+            statistic is half the time zero and otherwise chi-squared with one degree of freedom.
 
     >>> random = np.random.default_rng(0)
     >>> X, groups = random.normal(size=(2000, 1)), np.repeat(np.arange(200), 10)
@@ -56,6 +60,8 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     """
 
     effect_sd_: float
+    effect_lr_: float
+    effect_p_value_: float
 
     def __init__(
         self,
@@ -85,7 +91,8 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
                 "weights; use LLPLogisticRegression for them"
             )
         super()._fit_rows(X, rows)  # the model without the effect is the start
-        found = _fit_mixed(X, rows, self)
+        found, self.effect_lr_ = _fit_mixed(X, rows, self)
+        self.effect_p_value_ = 0.5 * float(chi2.sf(self.effect_lr_, 1)) if self.effect_lr_ else 1.0
         found.warn(self)
         weights = found.weights[:-1].reshape(X.shape[1] + 1, -1)
         self.coef_, self.intercept_ = weights[:-1].T, weights[-1]
@@ -106,8 +113,8 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
         return float((rows.log_prob(z) + effect_term(*parts)).mean())
 
 
-def _fit_mixed(X: Any, rows: Rows, model: LLPLogisticRegression) -> Optimum:
-    """Weights, flat, followed by the standard deviation of the effect."""
+def _fit_mixed(X: Any, rows: Rows, model: LLPLogisticRegression) -> tuple[Optimum, float]:
+    """Weights, flat, and the standard deviation of the effect; the likelihood ratio statistic."""
     order = rows.bags.rows
     design = X[order.numpy()]
     transposed = design.T.tocsr() if hasattr(design, "tocsr") else design.T
@@ -135,4 +142,6 @@ def _fit_mixed(X: Any, rows: Rows, model: LLPLogisticRegression) -> Optimum:
     bounds = [(None, None)] * len(weights) + [(0.0, None)]
     # A gradient per instance is small for large bags, whose number decides; hence the ratio.
     tol = model.tol * len(rows.bags) / n
-    return lbfgs(objective, np.append(weights, _START), tol, model.max_iter, bounds)
+    found = lbfgs(objective, np.append(weights, _START), tol, model.max_iter, bounds)
+    gain = objective(np.append(weights, 0.0))[0] - objective(found.weights)[0]
+    return found, max(0.0, 2 * n * gain)

@@ -1,8 +1,11 @@
 """Tables of numbers as text and as HTML."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from markupsafe import escape
+
+from llpkit.errors import LLPError
 
 Facts = Sequence[tuple[str, str]]
 
@@ -70,3 +73,12 @@ def html_table(
         f"<p><b>{escape(title)}</b><br>{about}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
     )
+
+
+def frame(records: Sequence[Mapping[str, Any]]) -> Any:
+    """Records as a pandas table."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise LLPError("a table needs the package pandas; install it, or use records()") from error
+    return pd.DataFrame(records)

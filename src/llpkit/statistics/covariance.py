@@ -23,16 +23,28 @@ class Estimated(NamedTuple):
     log_likelihood: float
     scores: Array  # (B, P)
     information: Array  # (P, P) observed, without the penalty
-    covariance: Array  # (P, P); infinite for parameters that the data do not determine
-    flat: Array  # (P, F) directions that the data do not determine
+    inverse: Array  # (P, P) of information and penalty, on the directions that are determined
+    flat: Array  # (P, F) the other directions
 
-    def sandwich(self) -> Array:
-        """The sandwich covariance, from the observed one."""
-        inner = np.where(np.isinf(self.covariance), 0.0, self.covariance)
-        centred = self.scores - self.scores.mean(0)
-        spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
-        found = inner @ spread @ inner
-        return np.where(np.isinf(self.covariance), np.inf, found)
+    def covariance(self, kind: str = "observed", turn: Array | None = None) -> Array:
+        """The covariance ``(P, P)``, infinite for parameters that the data do not determine.
+
+        ``turn`` is a linear map to other parameters, ``(Q, P)``; the result is then theirs.
+        """
+        one_of("covariance", kind, KINDS)
+        found = self.inverse
+        if kind == "sandwich":
+            centred = self.scores - self.scores.mean(0)
+            spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
+            found = found @ spread @ found
+        turn = np.eye(len(found)) if turn is None else turn
+        found = turn @ found @ turn.T
+        # A parameter that takes part in an undetermined direction has no standard error.
+        part = np.abs(turn @ self.flat).max(1, initial=0.0)
+        lost = part > 1e-3 * np.abs(turn).max(1, initial=0.0)
+        found[lost, :] = found[:, lost] = 0.0
+        found[lost, lost] = np.inf
+        return found
 
 
 def take(X: Any, order: Array) -> Any:
@@ -42,28 +54,22 @@ def take(X: Any, order: Array) -> Any:
     return X[order] if hasattr(X, "shape") else features(X)[order]
 
 
-def estimated(adapter: Adapter, X: Any, rows: Rows, kind: str = "observed") -> Estimated:
-    r"""Derivatives of the log-likelihood, and the covariance of the estimate.
+def estimated(adapter: Adapter, X: Any, rows: Rows) -> Estimated:
+    r"""Derivatives of the log-likelihood, for the covariance of the estimate.
 
     With the information :math:`I = -\nabla^2 \ell`, the penalty's second derivative Q and the
     bags' scores :math:`s_b`, it is :math:`(I + Q)^{-1}`, or for the sandwich
-    :math:`(I + Q)^{-1} J (I + Q)^{-1}`, where :math:`J = \frac{B}{B - 1} \sum_b (s_b - \bar s)(s_b -
-    \bar s)^\top`.
+    :math:`(I + Q)^{-1} J (I + Q)^{-1}`, where
+    :math:`J = \frac{B}{B - 1} \sum_b (s_b - \bar s)(s_b - \bar s)^\top`.
     """
-    one_of("covariance", kind, KINDS)
     x, rows, _ = merged(take(X, rows.bags.rows.numpy()), rows)
     z, jacobian = adapter.at(x)
     found = Curvature(z, rows, adapter.sd)
     scores = as_array(found.scores(jacobian))
     information = -as_array(found.hessian(jacobian)) - adapter.bend(x, found.slope)
     inverse, flat = _inverse(information + adapter.penalty)
-    # A parameter that takes part in an undetermined direction has no standard error.
-    lost = np.abs(flat).max(1, initial=0.0) > 1e-3
-    inverse[lost, :] = inverse[:, lost] = 0.0
-    inverse[lost, lost] = np.inf
     log_p = float(found.log_prob.detach().sum())
-    result = Estimated(log_p, scores, information, inverse, flat)
-    return result._replace(covariance=result.sandwich()) if kind == "sandwich" else result
+    return Estimated(log_p, scores, information, inverse, flat)
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:

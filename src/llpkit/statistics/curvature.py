@@ -17,9 +17,9 @@ Array = NDArray[Any]
 class Curvature:
     r"""The log-likelihood at given logits, with its first two derivatives.
 
-    With :math:`h` for the labels, the derivative in the logits is :math:`E[h \mid y] - E[h]` and the
-    second derivative :math:`\mathrm{Cov}(h \mid y) - \mathrm{Cov}(h)`. Only products of
-    the latter with vectors are computed, each at the cost of one evaluation.
+    With :math:`h` for the labels, the derivative in the logits is :math:`E[h \mid y] - E[h]` and
+    the second derivative :math:`\mathrm{Cov}(h \mid y) - \mathrm{Cov}(h)`. Only products of the
+    latter with vectors are computed, each at the cost of one evaluation.
     """
 
     def __init__(self, logits: Tensor, rows: Rows, sd: float | None = None) -> None:
@@ -36,12 +36,12 @@ class Curvature:
                 two_columns(self.z), rows.weight, rows.counts, rows.offsets, self.log_sd.exp()
             )
         self._inputs = inputs
-        self._slopes = torch.autograd.grad(self.log_prob.sum(), inputs, create_graph=True)
+        self.slopes = torch.autograd.grad(self.log_prob.sum(), inputs, create_graph=True)
 
     @property
     def slope(self) -> Tensor:
         """Derivative in the logits, in their shape."""
-        return self._slopes[0].detach()
+        return self.slopes[0].detach()
 
     def scores(self, jacobian: Tensor) -> Tensor:
         """Derivative of every bag's log-likelihood in the parameters, ``(B, P)``."""
@@ -49,7 +49,7 @@ class Curvature:
         by_row = (slope[:, :, None] * jacobian).sum(1)  # (R, P)
         found = segment_sum(by_row, self.rows.offsets)
         if self.log_sd is not None:
-            found[:, -1] += self._slopes[1].detach()
+            found[:, -1] += self.slopes[1].detach()
         return found
 
     def hessian(self, jacobian: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class Curvature:
         v = [jacobian[:, :, p].reshape(self.z.shape)]
         if self.log_sd is not None:
             v.append(torch.full_like(self.log_sd, float(last)))
-        out = torch.autograd.grad(self._slopes, self._inputs, v, retain_graph=True)
+        out = torch.autograd.grad(self.slopes, self._inputs, v, retain_graph=True)
         row = (out[0].reshape(len(jacobian), -1)[:, :, None] * jacobian).sum((0, 1))
         if self.log_sd is not None:
             row[-1] += out[1].sum()
@@ -91,9 +91,7 @@ class Labels:
     def covariance(self, v: Tensor) -> Tensor:
         """The covariance of all totals times a vector, both in the shape of the logits."""
         curvature = self._curvature
-        out = torch.autograd.grad(
-            curvature._slopes[0], curvature.z, v, retain_graph=True
-        )[0]
+        out = torch.autograd.grad(curvature.slopes[0], curvature.z, v, retain_graph=True)[0]
         z = curvature.z.detach()
         m = self._rows.weight
         if z.dim() == 1:

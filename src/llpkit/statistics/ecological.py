@@ -62,7 +62,7 @@ def goodman(cells: Any, counts: Any) -> Goodman:
 
     >>> goodman(cells=[[8, 2], [1, 9], [5, 5]], counts=[[3, 7], [9, 1], [6, 4]]).share.round(2)
     array([[0.15, 0.85],
-           [0.99, 0.01]])
+           [1.  , 0.  ]])
     """
     m, y = _checked(cells, counts)
     n = np.maximum(m.sum(1, keepdims=True), 1)  # (B, 1)

@@ -34,9 +34,7 @@ _NODES = {1: 15, 2: 9, 3: 5}
 _STEPS = 30
 
 
-def effect_term(
-    z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: Tensor
-) -> Tensor:
+def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: Tensor) -> Tensor:
     """What the effect adds to the log-probability of every bag, ``(B,)``; twice differentiable.
 
     Args:
@@ -87,7 +85,8 @@ def nodes(dimensions: int, number: int | None = None) -> tuple[Tensor, Tensor]:
     x, w = np.polynomial.hermite_e.hermegauss(number)
     log_w = np.log(w) - 0.5 * math.log(2 * math.pi)
     grid = np.stack(np.meshgrid(*[x] * dimensions, indexing="ij"), -1).reshape(-1, dimensions)
-    log_grid = sum(np.meshgrid(*[log_w] * dimensions, indexing="ij")).reshape(-1)
+    log_grid = np.stack(np.meshgrid(*[log_w] * dimensions, indexing="ij"), -1)
+    log_grid = log_grid.reshape(-1, dimensions).sum(1)
     return torch.from_numpy(grid), torch.from_numpy(log_grid)
 
 

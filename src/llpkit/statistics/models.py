@@ -172,10 +172,9 @@ def _position(reference: Any, classes: Array) -> int:
 class Network:
     """Any differentiable network of moderate size; a :class:`~llpkit.Fitted` or a module."""
 
-    sd = None
-    reference = 0
-
     def __init__(self, model: Any, X: Any) -> None:
+        self.sd: float | None = None
+        self.reference = 0
         module = model if isinstance(model, nn.Module) else model.network
         before = None if isinstance(model, nn.Module) else model.preprocess
         # In float64 and in a copy: derivatives in float32 would be too coarse.

@@ -1,48 +1,24 @@
 """Standard errors, confidence intervals and predictions with intervals, as a table."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
 from llpkit._validation import share
-from llpkit.statistics._text import html_table, text_table
+from llpkit.errors import LLPError
+from llpkit.statistics._text import frame, html_table, text_table
 from llpkit.statistics.covariance import Estimated, estimated
-from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter, adapt
-from llpkit.statistics.rows import two_columns
+from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 Array = NDArray[Any]
 
 LOG_SD = "log sd of bags"
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Probabilities with confidence intervals."""
-
-    probability: Array
-    """``(N, K)``."""
-    low: Array
-    """``(N, K)``."""
-    high: Array
-    """``(N, K)``."""
-    classes: Array
-
-    def to_frame(self) -> Any:
-        """A pandas table with one row per instance."""
-        import pandas as pd  # type: ignore[import-untyped]
-
-        parts = {"probability": self.probability, "low": self.low, "high": self.high}
-        wanted = [1] if len(self.classes) == 2 else range(len(self.classes))
-        tail = {k: "" if len(self.classes) == 2 else f"_{self.classes[k]}" for k in wanted}
-        return pd.DataFrame(
-            {f"{name}{tail[k]}": values[:, k] for k in wanted for name, values in parts.items()}
-        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +43,8 @@ class Summary:
     title: str
     derivatives: Estimated = field(repr=False)
     """Scores of the bags and the observed information."""
-    adapter: Adapter = field(repr=False)
+    adapter: Adapter | None = field(repr=False)
+    """The model; ``None`` for combinations of its parameters."""
     steps: Any = field(repr=False, default=None)
 
     @property
@@ -97,13 +74,30 @@ class Summary:
 
     def sandwich(self) -> "Summary":
         """The same summary with the sandwich covariance."""
-        if self.kind == "sandwich":
-            return self
-        return replace(self, kind="sandwich", covariance=self.derivatives.sandwich())
+        if self.adapter is None:
+            raise LLPError("combinations of parameters have no sandwich of their own; turn it last")
+        covariance = self.derivatives.covariance("sandwich")
+        return replace(self, kind="sandwich", covariance=covariance)
+
+    def turned(self, turn: Any, names: Sequence[str]) -> "Summary":
+        """The summary of linear combinations of the parameters, such as in other units.
+
+        Args:
+            turn: ``(Q, P)``.
+            names: Of the combinations, ``(Q,)``.
+        """
+        turn = np.asarray(turn, np.float64)
+        return replace(
+            self,
+            names=list(names),
+            estimate=turn @ self.estimate,
+            covariance=self.derivatives.covariance(self.kind, turn),
+            adapter=None,
+        )
 
     def conf_int(self, level: float | None = None) -> Array:
         """Confidence intervals ``(P, 2)``."""
-        half = _quantile(self.level if level is None else level) * self.standard_error
+        half = quantile(_level(level, self.level)) * self.standard_error
         return np.stack([self.estimate - half, self.estimate + half], 1)
 
     def odds_ratios(self, level: float | None = None) -> Array:
@@ -113,7 +107,7 @@ class Summary:
         """
         ends = self.conf_int(level)
         with np.errstate(over="ignore"):
-            return np.exp(np.column_stack([self.estimate, ends]))
+            return np.asarray(np.exp(np.column_stack([self.estimate, ends])))
 
     def predict(self, X: Any, level: float | None = None) -> Prediction:
         """Probabilities of instances with confidence intervals.
@@ -126,34 +120,29 @@ class Summary:
             X: Features ``(N, D)``.
             level: Confidence level; by default that of the summary.
         """
+        if self.adapter is None:
+            raise LLPError("combinations of parameters do not predict; use the summary itself")
         if self.steps is not None:
             X = self.steps.transform(X)
-        z, jacobian = self.adapter.at(X)
-        covariance = np.where(np.isinf(self.covariance), 0.0, self.covariance)
-        p, slope = _log_odds(self.adapter, z, jacobian)
-        centre = np.log(p) - np.log1p(-p)
-        deviation = np.sqrt(np.einsum("nkp,pq,nkq->nk", slope, covariance, slope))
-        half = _quantile(self.level if level is None else level) * deviation
-        low, high = (1 / (1 + np.exp(-(centre + sign * half))) for sign in (-1, 1))
-        return Prediction(p, low, high, self.adapter.classes)
+        return predicted(self.adapter, X, self.covariance, _level(level, self.level))
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per parameter."""
+        columns = {
+            "name": self.names,
+            "estimate": self.estimate.tolist(),
+            "standard_error": self.standard_error.tolist(),
+            "z": self.z.tolist(),
+            "p_value": self.p_value.tolist(),
+            "low": self.conf_int()[:, 0].tolist(),
+            "high": self.conf_int()[:, 1].tolist(),
+            "odds_ratio": self.odds_ratios()[:, 0].tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_frame(self) -> Any:
         """A pandas table with one row per parameter."""
-        import pandas as pd
-
-        ends = self.conf_int()
-        return pd.DataFrame(
-            {
-                "estimate": self.estimate,
-                "standard_error": self.standard_error,
-                "z": self.z,
-                "p_value": self.p_value,
-                "low": ends[:, 0],
-                "high": ends[:, 1],
-                "odds_ratio": self.odds_ratios()[:, 0],
-            },
-            index=self.names,
-        )
+        return frame(self.records()).set_index("name")
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
@@ -259,12 +248,12 @@ def summary(
     share("level", level)
     adapter, inner = adapt(model, X, reference)
     rows = adapter.rows(inner, y, groups, multiplicity)
-    found = estimated(adapter, inner, rows, covariance)
+    found = estimated(adapter, inner, rows)
     notes = _notes(adapter, found.flat, model)
     return Summary(
         names=list(adapter.names),
         estimate=adapter.estimate,
-        covariance=found.covariance,
+        covariance=found.covariance(covariance),
         kind=covariance,
         level=level,
         log_likelihood=found.log_likelihood,
@@ -290,8 +279,13 @@ def _notes(adapter: Adapter, flat: Array, model: Any) -> list[str]:
             f"Penalised (C = {C:g}): estimates are shrunk towards zero, and intervals are those of "
             "the prior that the penalty stands for. C=math.inf is plain maximum likelihood."
         )
-    if getattr(model, "effect_sd_", None) == 0:
-        notes.append("The standard deviation of the random effect is estimated as zero.")
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if hasattr(last, "effect_sd_"):
+        sd = "estimated as zero" if last.effect_sd_ == 0 else f"{last.effect_sd_:.3g}"
+        notes.append(
+            f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
+            f"{last.effect_lr_:.2f}, p = {last.effect_p_value_:.2g}."
+        )
     for direction in flat.T[:3]:
         main = np.argsort(-np.abs(direction))[:4]
         terms = [adapter.names[i] for i in main if abs(direction[i]) > 1e-3]
@@ -299,32 +293,5 @@ def _notes(adapter: Adapter, flat: Array, model: Any) -> list[str]:
     return notes
 
 
-def _log_odds(adapter: Adapter, z: Any, jacobian: Any) -> tuple[Array, Array]:
-    """Probabilities ``(N, K)``, and the derivative of their log-odds ``(N, K, P)``."""
-    z2 = two_columns(z)
-    j2 = torch.cat([torch.zeros_like(jacobian), jacobian], 1) if z.dim() == 1 else jacobian
-    sd = adapter.sd
-    if sd is None:
-        p = z2.softmax(1)
-        # d logit(p_k) / dz_j is 1 for j = k and -p_j / (1 - p_k) for the others.
-        rest = -p[:, None, :] / (1 - p).clamp(min=1e-300)[:, :, None]
-        eye = torch.eye(z2.shape[1], dtype=torch.bool)
-        slope = torch.where(eye, 1.0, rest)  # (N, K, K)
-        return p.numpy(), (slope @ j2).numpy()
-    z2 = z2.detach().clone().requires_grad_()
-    log_sd = torch.full((len(z2),), math.log(sd), dtype=torch.float64, requires_grad=True)
-    p = effect_mean(z2, log_sd.exp()[:, None, None])
-    parts = []
-    for k in range(z2.shape[1]):
-        odds = (p[:, k].log() - (-p[:, k]).log1p()).sum()
-        by_z, by_sd = torch.autograd.grad(odds, (z2, log_sd), retain_graph=True)
-        row = (by_z[:, :, None] * j2).sum(1)
-        row[:, -1] += by_sd
-        parts.append(row)
-    return p.detach().numpy(), torch.stack(parts, 1).numpy()
-
-
-def _quantile(level: float) -> float:
-    return float(stats.norm.ppf((1 + share("level", level)) / 2))
-
-
+def _level(given: float | None, own: float) -> float:
+    return own if given is None else share("level", given)

@@ -22,6 +22,7 @@ from llpkit.cli.options import as_typed
 from llpkit.cli.predict import evaluate, predict
 from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
 from llpkit.cli.reproduce import PLUGINS, report, reproduce
+from llpkit.cli.statistics import shares, summary
 from llpkit.errors import LLPError
 
 app = typer.Typer(
@@ -139,6 +140,8 @@ for _command in (
     fit,
     predict,
     evaluate,
+    summary,
+    shares,
     report,
     reproduce,
     lists.methods,

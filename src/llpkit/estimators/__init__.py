@@ -13,6 +13,7 @@ from llpkit.estimators.em import LLPClassifier
 from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
+from llpkit.estimators.mixed import LLPMixedLogisticRegression
 from llpkit.estimators.persistence import load, save
 from llpkit.estimators.registry import ESTIMATORS
 from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
@@ -25,6 +26,7 @@ __all__ = [
     "InvCalClassifier",
     "LLPClassifier",
     "LLPLogisticRegression",
+    "LLPMixedLogisticRegression",
     "MeanMapClassifier",
     "bag_log_likelihood",
     "load",

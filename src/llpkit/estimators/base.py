@@ -104,6 +104,11 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return float(self._solve(X, y, groups)[0].mean())
 
+    def bags(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Bags:
+        """The bags that these arguments describe to a fitted estimator, for statistics."""
+        check_is_fitted(self)
+        return self._bags(X, y, groups, reset=False, multiplicity=multiplicity)
+
     def _solve(self, X: Any, y: Any, groups: Any) -> tuple[Array, Array]:
         z = self.decision_function(X)
         bags = self._bags(X, y, groups, reset=False)
@@ -125,9 +130,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr" if self._sparse else False,
         )
 
-    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool) -> Bags:
+    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None) -> Bags:
         """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
-        bags, classes = bags_of(X, y, groups, None if reset else self.classes_)
+        bags, classes = bags_of(X, y, groups, None if reset else self.classes_, multiplicity)
         if reset:
             if len(classes) > 2 and not self._multiclass:
                 raise LLPError(

@@ -13,6 +13,7 @@ from llpkit.estimators.em import LLPClassifier
 from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
+from llpkit.estimators.mixed import LLPMixedLogisticRegression
 
 ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
 """Classes, or functions without arguments, that create an estimator; see their docstrings.
@@ -21,6 +22,7 @@ A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or 
 """
 
 ESTIMATORS.register("logistic", LLPLogisticRegression)
+ESTIMATORS.register("mixed-logistic", LLPMixedLogisticRegression)
 
 
 @ESTIMATORS.register("hist-gradient-boosting")

@@ -16,6 +16,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
+from llpkit.statistics import warn_unidentified
 
 Array = NDArray[Any]
 
@@ -63,7 +64,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups: The bag of every row, ``(N,)``.
         """
         X = self._checked(X, reset=True)
-        self._fit_bags(X, self._bags(X, y, groups, reset=True))
+        bags = self._bags(X, y, groups, reset=True)
+        self._fit_bags(X, bags)
+        warn_unidentified(X, bags)  # after the fit, which refuses what it cannot use
         return self
 
     @abstractmethod

@@ -5,5 +5,18 @@ one asks: :func:`bounds` says what the counts imply without any model.
 """
 
 from llpkit.statistics.ecological import Bounds, bounds
+from llpkit.statistics.identifiability import (
+    Identifiability,
+    Problem,
+    identifiability,
+    warn_unidentified,
+)
 
-__all__ = ["Bounds", "bounds"]
+__all__ = [
+    "Bounds",
+    "Identifiability",
+    "Problem",
+    "bounds",
+    "identifiability",
+    "warn_unidentified",
+]

@@ -4,6 +4,7 @@ The functions take a fitted estimator and the arguments of its ``fit``. In the o
 one asks: :func:`bounds` says what the counts imply without any model.
 """
 
+from llpkit.statistics.assumptions import Model, assume
 from llpkit.statistics.ecological import Bounds, bounds
 from llpkit.statistics.identifiability import (
     Identifiability,
@@ -11,12 +12,22 @@ from llpkit.statistics.identifiability import (
     identifiability,
     warn_unidentified,
 )
+from llpkit.statistics.information import bag_information
+from llpkit.statistics.planning import Information, Plan, compare, next_bags, plan
 
 __all__ = [
     "Bounds",
     "Identifiability",
+    "Information",
+    "Model",
+    "Plan",
     "Problem",
+    "assume",
+    "bag_information",
     "bounds",
+    "compare",
     "identifiability",
+    "next_bags",
+    "plan",
     "warn_unidentified",
 ]

@@ -8,8 +8,8 @@ sum alone, so the information about the weights is that of the bags' sums,
 against :math:`T = \sum_i (x_i - \bar x)(x_i - \bar x)^\top` for labelled instances, in units of
 :math:`p(1 - p)`. :math:`\rho_b` is the share of the variance of the count that the evidence
 explains: one for an exact count. The eigenvalues of :math:`A` relative to :math:`T` are the
-efficiencies of the counts against labels: about one over the bag size in random bags, and zero in a direction in which
-all bags are alike. There the sign of an effect cannot be known.
+efficiencies of the counts against labels: about one over the bag size in random bags, and zero in a
+direction in which all bags are alike. There the sign of an effect cannot be known.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,8 @@ _FEW = 5.0
 """… and less information than this many labelled instances."""
 _CHANCE = 1e-3
 """… and random bags would be that weak in some direction with less than this probability."""
+_FEWEST = 3
+"""Fewest bags whose features are looked at."""
 _HUGE = 1e100
 """Columns with larger values are left out: their squares overflow."""
 _WIDE = 200
@@ -91,7 +93,7 @@ def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions
     spread = np.sqrt((x * x).mean(0))
     varies = spread > 1e-12 * np.abs(x).max(0, initial=1e-300)
     x, names = x[:, varies] / spread[varies], [n for n, v in zip(names, varies, strict=True) if v]
-    if not names or int((bags.sizes > 1).sum()) == 0:
+    if not names or int((bags.sizes > 1).sum()) < _FEWEST:
         return Directions(np.empty(0), [], (), False, False)
     sums = segment_sum(torch.from_numpy(np.ascontiguousarray(x)), bags.offsets).numpy()  # (B, D)
     between = (sums * sums / sizes[:, None]).sum(0) / len(x)  # (D,) of a total of one

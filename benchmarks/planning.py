@@ -100,14 +100,14 @@ def write(path: Path, rows: list[Row]) -> None:
 
 def table(rows: list[Row]) -> str:
     lines = [
-        "| bag size | efficiency | standard error, predicted | simulated | ratio | accuracy, predicted "
-        "| simulated |",
+        "| bag size | efficiency | standard errors, predicted | simulated | ratio "
+        "| accuracy, predicted | simulated |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     lines += [
         f"| {r.size} | {r.efficiency:.3f} | {r.predicted_0:.3f}, {r.predicted_1:.3f} | "
-        f"{r.simulated_0:.3f}, {r.simulated_1:.3f} | {r.ratio:.2f} | {100 * r.predicted_accuracy:.1f} "
-        f"| {100 * r.simulated_accuracy:.1f} |"
+        f"{r.simulated_0:.3f}, {r.simulated_1:.3f} | {r.ratio:.2f} "
+        f"| {100 * r.predicted_accuracy:.1f} | {100 * r.simulated_accuracy:.1f} |"
         for r in sorted(rows)
     ]
     return "\n".join(lines)

@@ -6,6 +6,7 @@ one asks: :func:`bounds` says what the counts imply without any model.
 
 from llpkit.statistics.assumptions import Model, assume
 from llpkit.statistics.ecological import Bounds, bounds
+from llpkit.statistics.goodness import Goodness, bag_calibration, goodness_of_fit
 from llpkit.statistics.identifiability import (
     Identifiability,
     Problem,
@@ -17,15 +18,18 @@ from llpkit.statistics.planning import Information, Plan, compare, next_bags, pl
 
 __all__ = [
     "Bounds",
+    "Goodness",
     "Identifiability",
     "Information",
     "Model",
     "Plan",
     "Problem",
     "assume",
+    "bag_calibration",
     "bag_information",
     "bounds",
     "compare",
+    "goodness_of_fit",
     "identifiability",
     "next_bags",
     "plan",

@@ -47,6 +47,8 @@ class Identifiability:
     problems: tuple[Problem, ...]
     efficiency: Array
     """Information of the counts against labels, from 0 to 1, one per direction, ascending."""
+    explained: float
+    """The share of the variance of the counts that the evidence explains; 1 if all are exact."""
     alike: float
     """Variance of the counts over that of chance: 0 if all bags have the same proportion."""
     bag_columns: tuple[str, ...]
@@ -96,7 +98,8 @@ def identifiability(
             found = directions(x, names, bags, rho)
             problems += _of_features(found, len(bags))
             efficiency, bag_columns = found.efficiency, found.bag_columns
-    return Identifiability(tuple(problems), efficiency, alike, bag_columns)
+    known = float((rho * bags.sizes.numpy()).sum() / max(1, bags.num_instances))
+    return Identifiability(tuple(problems), efficiency, known, alike, bag_columns)
 
 
 def warn_unidentified(

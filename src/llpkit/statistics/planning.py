@@ -134,7 +134,10 @@ def plan(
     rows = len(chosen.design)
     found = {}
     for size in sizes:
-        whole("sizes", size, 1)
+        if whole("sizes", size, 1) == 1:  # labels need no sample of bags
+            labels = label_information(chosen.design, chosen.weights) / rows
+            found[size] = Information(labels, 1, chosen)
+            continue
         bags = int(np.clip(_ROWS // (size * min(size + 1, 40)), 50, 4000))
         # Without replacement within a bag, if there are enough rows.
         if size <= rows:

@@ -85,6 +85,13 @@ def _estimator(place: str, value: Any) -> str:
     return str(value)
 
 
+def _noise(place: str, value: Any) -> str:
+    from llpkit.tables.noise import CountNoise
+
+    CountNoise.parse(value, place)
+    return str(value)
+
+
 TABLES = ("feature-table", "image-table")
 """Data sets that the options of a table stand for."""
 
@@ -139,6 +146,18 @@ class Data(Settings):
         "FILE",
         panel="Table",
         text=True,
+    )
+    count_noise: str | None = setting(
+        None,
+        "How counts were published: laplace:2, laplace:epsilon=0.5, gaussian:3, geometric:2, "
+        "binomial:0.9, rounded:5, suppressed:10.",
+        _noise,
+        "KIND:VALUE",
+        panel="Table",
+        text=True,
+    )
+    known_label: str | None = column(
+        None, "Column of labels known for some rows, empty for the others; learned from."
     )
     features: list[str] | None = several(
         None, "Column to learn from; repeatable (all others).", check=_names

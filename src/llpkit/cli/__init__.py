@@ -16,9 +16,11 @@ import typer
 
 from llpkit._validation import options_named
 from llpkit.cli import lists
+from llpkit.cli.check import check
 from llpkit.cli.demo import demo
 from llpkit.cli.fit import fit
 from llpkit.cli.options import as_typed
+from llpkit.cli.plan import plan
 from llpkit.cli.predict import evaluate, predict
 from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
 from llpkit.cli.reproduce import PLUGINS, report, reproduce
@@ -137,6 +139,8 @@ def _root(
 
 for _command in (
     demo,
+    plan,
+    check,
     fit,
     predict,
     evaluate,

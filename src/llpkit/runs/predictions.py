@@ -195,6 +195,7 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
 
 def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table with counts, or ``None`` and the reason."""
+    known_label = data.known_label if data.known_label in table.names else None
     counts = CountColumns(
         data.count,
         data.count_low,
@@ -202,7 +203,12 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         data.proportion,
         data.decimals,
         data.counts_table,
+        data.count_noise,
+        known_label,
+        data.class_names or run.class_names,
     )
+    if not counts.names:  # the run learned from known labels alone, and here there are none
+        return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
     assert data.bag is not None  # checked with the configuration
     wanted = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in wanted if name not in table.names]

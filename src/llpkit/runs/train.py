@@ -22,7 +22,13 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
+from llpkit.errors import (
+    ApproximationWarning,
+    BaselineWarning,
+    IdentifiabilityWarning,
+    LLPError,
+    TooManyStates,
+)
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import METHODS
 from llpkit.runs.data import checksum, divide, load_data, take
@@ -156,9 +162,9 @@ def _fit(
     parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
-            # The notes of the run cover both, once for all parts of the data.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            warnings.simplefilter("ignore", BaselineWarning)
+            # The notes of the run cover them, once for all parts of the data.
+            for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
+                warnings.simplefilter("ignore", kind)
             model = _train(config, data, parts, work, callbacks)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:

@@ -266,6 +266,10 @@ def fit(
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         baseline = _baseline(session, bags, apart)
+    from llpkit.statistics import warn_unidentified  # imports SciPy
+
+    features = data if isinstance(data, Tensor) and data.dim() == 2 else None
+    unidentified = () if how.needs_labels else warn_unidentified(features, bags, stacklevel=4)
     return Fitted(
         model,
         preprocess,
@@ -274,7 +278,11 @@ def fit(
         session.history,
         epoch,
         name,
-        {"settings": described, "baseline": baseline},
+        {
+            "settings": described,
+            "baseline": baseline,
+            "warnings": [str(problem) for problem in unidentified],
+        },
     )
 
 

@@ -54,6 +54,7 @@ class Record:
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
         environment: Command, versions, hardware, device.
+        variant: Its name in the protocol, if that is not the method's.
     """
 
     experiment: str
@@ -70,11 +71,12 @@ class Record:
     calibration: Mapping[str, Sequence[float]] | None = None
     examples: Sequence[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
     @property
     def method(self) -> str:
-        """The method's name."""
-        return str(self.recipe["method"])
+        """The name of the method or, in a protocol with variants of it, of the variant."""
+        return self.variant or str(self.recipe["method"])
 
     @property
     def id(self) -> str:

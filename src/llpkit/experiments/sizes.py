@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression, median, stdev
 
+from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
     FEWEST,
     LEVEL,
     REFERENCE,
-    Interval,
     Runs,
-    Spread,
     by_fold,
     interval,
     overlap,

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import correlation, fmean, stdev
 
+from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
 
 Runs = Mapping[str, Sequence[Record]]
@@ -14,19 +14,6 @@ REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
 """The method that others are compared with; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
 """Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation of ``number`` values; a single one has no deviation."""
-
-    mean: float
-    sd: float | None
-    number: int
-
-    def __format__(self, spec: str) -> str:
-        around = "" if self.sd is None else f" ± {self.sd:{spec}}"
-        return f"{self.mean:{spec}}{around}"
 
 
 def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
@@ -39,15 +26,6 @@ def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
     if not known:
         return None
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over folds and, with at least three folds, its 95 % interval."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record], list[Record]]:

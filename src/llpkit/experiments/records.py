@@ -85,8 +85,8 @@ class Record:
 
     @property
     def done(self) -> bool:
-        """Whether the run is final; a diverged candidate of a grid is, because it has lost."""
-        return not self.error or (self.diverged and self.experiment == "grid")
+        """Whether the run is final; one that diverged is, because it would diverge again."""
+        return not self.error or self.diverged
 
     @property
     def machine(self) -> str:

@@ -48,15 +48,38 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
     r"""The mean over folds and its t interval, corrected for overlapping training sets.
 
     The variance of the mean of :math:`k` folds is :math:`(1/k + n_{test}/n_{train}) s^2` (Nadeau &
-    Bengio, *Inference for the generalization error*, 2003), with the sizes from the records.
+    Bengio, *Inference for the generalization error*, 2003), with the sizes from the records. Folds
+    of several partitions may be given together, as in repeated cross-validation.
     """
-    from scipy.stats import t
-
     mean, k = fmean(values), len(values)
     if k < FEWEST:
         return Interval(mean)
-    half = float(t.ppf(0.5 + LEVEL / 2, k - 1)) * math.sqrt(1 / k + overlap(records))
-    half *= stdev(values)
+    return around(mean, _variance(values, records), k - 1)
+
+
+def unpaired(one: Sequence[Record], other: Sequence[Record], selected: bool = False) -> Interval:
+    """The mean accuracy of one minus another, in points, with Welch's interval."""
+    parts = [(list(by_fold(its, selected).values()), its) for its in (one, other)]
+    apart = fmean(parts[0][0]) - fmean(parts[1][0])
+    if min(len(values) for values, _ in parts) < FEWEST:
+        return Interval(apart)
+    variances = [(_variance(values, its), len(values) - 1) for values, its in parts]
+    # Welch and Satterthwaite's degrees of freedom.
+    total = sum(variance for variance, _ in variances)
+    spent = sum(variance**2 / degrees for variance, degrees in variances)
+    return around(apart, total, total**2 / spent if spent else 1.0)
+
+
+def _variance(values: Sequence[float], records: Sequence[Record]) -> float:
+    """The variance of a mean over folds whose training sets overlap."""
+    return stdev(values) ** 2 * (1 / len(values) + overlap(records))
+
+
+def around(mean: float, variance: float, degrees: float) -> Interval:
+    """The t interval around a mean with this variance."""
+    from scipy.stats import t
+
+    half = float(t.ppf(0.5 + LEVEL / 2, degrees)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)
 
 

@@ -48,12 +48,6 @@ def runs(folder: str, experiment: str = "convergence") -> Runs:
 # Cells
 
 
-def ends(value: float | None, low: float | None, high: float | None, spec: str) -> str:
-    """A number and the ends of its interval."""
-    assert None not in (value, low, high)
-    return f"{value:{spec}} ({low:{spec}} to {high:{spec}})"
-
-
 def with_folds(folder: str) -> dict[str, str]:
     """Accuracy of each method, and how many folds it has."""
     return {a.method: f"{a.accuracy:.1f} ({a.folds})" for a in accuracies(runs(folder))}
@@ -168,12 +162,12 @@ def epochs() -> Rows:
         for folder in (PHOTOS, BIRDS):
             every = times_to_accuracy(runs(folder), reference="mle-pass")
             [t] = [t for t in every if t.method == name]
-            row.append(ends(t.epochs, t.epochs_low, t.epochs_high, "d"))
+            row.append(f"{t.epochs:d}")
             if t.ratio is None:
                 row += ["", ""]
                 continue
-            row.append(ends(t.ratio, t.ratio_low, t.ratio_high, ".2f"))
-            row.append(ends(t.own_ratio, t.own_ratio_low, t.own_ratio_high, ".2f"))
+            row.append(f"{t.ratio:.2f}")
+            row.append(f"{t.own_ratio:.2f}")
         rows.append(row)
     return rows
 

@@ -1,4 +1,4 @@
-r"""Networks: the paper's classifier, a small CNN, an MLP, a linear model, and the pair of LLP-GAN.
+r"""Networks: ConvLarge, a small CNN, an MLP, a linear model, and the pair of LLP-GAN.
 
 A network is built by name for the shape of one input, and takes a batch: images ``(n, C, H, W)`` or
 features ``(n, D)``, scaled to roughly zero mean and unit variance. It returns logits ``(n,)`` for
@@ -49,15 +49,14 @@ class Classifier(nn.Module):
 
 
 class ConvLarge(Classifier):
-    """The paper's classifier, "ConvLarge" of the semi-supervised literature.
+    """The "ConvLarge" of the semi-supervised literature, for images of 16 × 16 pixels or more.
 
     3 × (3×3-128), max-pool 2, dropout 0.5; 3 × (3×3-256), max-pool 2, dropout 0.5; 3×3-512 without
     padding, 1×1-256, 1×1-128; global average; dense. Batch norm and leaky ReLU 0.1 after every
-    convolution, which therefore needs no bias. The paper does not list the layers of this network,
-    and the original list could not be checked, so details may differ.
+    convolution, which therefore needs no bias. The paper refers to a list of layers that could not
+    be checked, so its network may differ.
 
-    It takes images of 16 × 16 pixels or more: batch norm then sees more than one value per channel
-    even if a batch is a single instance.
+    In smaller images, batch norm would see a single value per channel if a batch is one instance.
     """
 
     def __init__(self, input_shape: Shape, num_outputs: int) -> None:
@@ -300,7 +299,7 @@ def register(name: str, summary: str) -> Callable[[Builder], Builder]:
 
 
 for _name, _summary, _build in (
-    ("conv-large", "the paper's classifier, for images of 16 x 16 or more", ConvLarge),
+    ("conv-large", "nine convolutions, for images of 16 x 16 or more", ConvLarge),
     ("small-cnn", "a small CNN that is quick on a CPU, for images of any size", SmallCNN),
     ("mlp", "dense layers for features; hidden=(64, 64)", MLP),
     ("linear", "logistic regression", Linear),

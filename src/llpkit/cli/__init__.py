@@ -22,7 +22,7 @@ from llpkit.cli.fit import fit
 from llpkit.cli.options import as_typed
 from llpkit.cli.plan import plan
 from llpkit.cli.predict import evaluate, predict
-from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
+from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
 from llpkit.cli.reproduce import PLUGINS, report, reproduce
 from llpkit.cli.statistics import shares, summary
 from llpkit.errors import LLPError
@@ -153,4 +153,4 @@ for _command in (
     lists.datasets,
     lists.estimators,
 ):
-    app.command()(_command)
+    app.command(cls=PlainCommand)(_command)

@@ -42,6 +42,7 @@ class Run:
     recipe: Recipe
     fold: int
     bag_size: int | None = None
+    variant: str = ""
 
     @property
     def id(self) -> str:
@@ -50,8 +51,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The method's name."""
-        return str(self.recipe.method)
+        """The same as :attr:`Record.method`."""
+        return self.variant or str(self.recipe.method)
 
     @property
     def title(self) -> str:
@@ -70,7 +71,7 @@ class Run:
     def of(cls, record: Record) -> "Run":
         """The run of a record."""
         recipe = Recipe.from_dict(record.recipe)
-        return cls(record.experiment, recipe, record.fold, record.bag_size)
+        return cls(record.experiment, recipe, record.fold, record.bag_size, record.variant)
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ def carry_out(run: Run, worker: Worker) -> None:
                 error=f"{type(error).__name__}: {error}",
                 diverged=isinstance(error, Diverged),
                 environment=about,
+                variant=run.variant,
             )
         write_run(worker.folder, record)
 
@@ -141,7 +143,7 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
     every_epoch = run.experiment != "epoch-time"
     watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"
-    method = METHODS[run.method]
+    method = METHODS[recipe.method]
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
     with warnings.catch_warnings(), _threads(worker):
@@ -182,6 +184,7 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
         calibration=None if blind else watch.calibration(),
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment=about,
+        variant=run.variant,
     )
 
 

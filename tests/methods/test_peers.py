@@ -24,11 +24,9 @@ from llpkit.methods.rot import transport
 from llpkit.training import Callback, fitting
 
 PEERS = ("llp-vat", "rot", "ahil", "dsq", "one-vs-rest", "mixbag")
-Z = torch.tensor(
-    [[1.0, -0.5, 0.25], [0.0, 2.0, -1.0], [-1.5, 0.5, 0.75]]
-    + [[0.3, 0.1, -0.2], [2.5, -2.0, 0.0], [-0.4, 0.9, 1.1]],
-    dtype=torch.float64,
-)
+ROWS = [1.0, -0.5, 0.25, 0.0, 2.0, -1.0, -1.5, 0.5, 0.75]
+ROWS += [0.3, 0.1, -0.2, 2.5, -2.0, 0.0, -0.4, 0.9, 1.1]
+Z = torch.tensor(ROWS, dtype=torch.float64).view(6, 3)
 TWO_AND_FOUR = torch.tensor([0, 2, 6])
 COUNTS = torch.tensor([[1, 1, 0], [1, 1, 2]])
 
@@ -82,7 +80,7 @@ def consistency(monkeypatch, **options):
 )
 def test_virtual_adversarial_training_is_theirs(monkeypatch, xi, eps, iterations, theirs):
     found = consistency(monkeypatch, xi=xi, eps=eps, iterations=iterations)
-    assert found == pytest.approx(theirs, rel=1e-5)
+    assert found == pytest.approx(theirs, rel=5e-5)  # theirs adds 1e-8 to the gradient's length
 
 
 def test_with_the_default_step_the_change_has_its_full_length(monkeypatch):
@@ -234,10 +232,8 @@ def test_one_vs_rest_is_the_sum_of_binary_likelihoods():
         for k, count in enumerate(counts.tolist()):
             q = p[start:end, k]
             ways = itertools.product((0, 1), repeat=end - start)
-            fitting_ways = [torch.tensor(way) for way in ways if sum(way) == count]
-            total -= math.log(
-                sum(float(torch.where(w == 1, q, 1 - q).prod()) for w in fitting_ways)
-            )
+            right = [torch.tensor(way) for way in ways if sum(way) == count]
+            total -= math.log(sum(float(torch.where(w == 1, q, 1 - q).prod()) for w in right))
         expected.append(total)
     found = losses.one_vs_rest_loss(Z, COUNTS, TWO_AND_FOUR)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
@@ -285,20 +281,15 @@ class Stop(Callback):
 def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
     data = datasets.load("digits", bag_size=4)
-    bags, rows = data.bags[:40], data.inputs
-    how = {
-        "epochs": 4,
-        "batch_size": 64,
-        "device": "cpu",
-        "progress": False,
-        "augment": "geometric",
-    }
+    bags, rows = data.bags[:24], data.inputs
+    how = {"epochs": 3, "batch_size": 64, "device": "cpu", "progress": False}
+    how |= {"augment": "geometric", "measure": "off"}
     whole = llpkit.fit("small-cnn", bags, rows, key, **how)
     with pytest.raises(KeyboardInterrupt):
         llpkit.fit("small-cnn", bags, rows, key, callbacks=Stop(), run_dir=tmp_path, **how)
     resumed = llpkit.fit("small-cnn", bags, rows, key, run_dir=tmp_path, resume=True, **how)
     assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
-    assert torch.equal(whole.predict_proba(rows), resumed.predict_proba(rows))
+    assert torch.equal(whole.predict_proba(rows[:100]), resumed.predict_proba(rows[:100]))
 
 
 def test_options_are_checked():

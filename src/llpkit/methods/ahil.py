@@ -10,7 +10,7 @@ from :math:`y_k` certain instances:
           \exp\bigl(-(H(\pi_{k_i}) - \log y_{k_i})^2 / \beta_b\bigr), \qquad
     \pi_{ik} = p_{ik} / \sum_{j} p_{jk}
 
-.. math:: \mathrm{CE}(y / n, \bar p) + \lambda\, \tfrac1N \sum_i w_i\, \mathrm{CE}(k_i, p_i^{strong})
+.. math:: \mathrm{CE}(y / n, \bar p) + \lambda\, \tfrac1N \sum_i w_i\, \mathrm{CE}(k_i, p_i^{\,s})
 
 Ma, Chen, Hu, Zhu & Li, *Forming auxiliary high-confident instance-level loss to promote learning
 from label proportions*, CVPR 2025.

@@ -3,7 +3,7 @@ r"""Relaxed optimal transport (ROT): pseudo-labels that agree with the counts of
 In each bag, entropic transport moves the predictions :math:`p_i` to the closest :math:`q_i` (in
 Kullback-Leibler divergence) whose classes sum to the counts; these are the soft pseudo-labels of
 
-.. math:: \alpha\, \mathrm{CE}(y / n, \bar p) + (1 - \alpha)\, \tfrac1n \sum_i \mathrm{CE}(q_i, p_i).
+.. math:: \alpha\, \mathrm{CE}(y / n, \bar p) + (1 - \alpha)\, \tfrac1n \sum_i \mathrm{CE}(q_i, p_i)
 
 Dulac-Arnold, Zeghidour, Cuturi, Beyer & Vert, *Deep multi-class learning from label proportions*,
 2019.

@@ -124,8 +124,8 @@ def debiased_square_loss(
     .. math:: s^2 / n - (n - 1)\, \mu^2
 
     has the expectation :math:`V + \mu^2`, the square loss of an instance. :math:`\mu^2` is the
-    product of the bag's own mean error and that of the other bags. With K classes it is the sum over
-    them, the Brier score. A single bag gives :math:`(s / n)^2`.
+    product of the bag's own mean error and that of the other bags. With K classes it is the sum
+    over them, the Brier score. A single bag gives :math:`(s / n)^2`.
 
     Li, Chen, Javanmard & Mirrokni, *Optimistic rates for learning from label proportions* (2024).
 

@@ -10,7 +10,7 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
 from llpkit.methods import METHODS
+from llpkit.runs.choice import settled
 from llpkit.runs.data import checksum, divide, load_data, take
 from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
@@ -68,6 +69,7 @@ def fit(
     force: bool = False,
     command: str = "",
     callbacks: Sequence[Callback] = (),
+    announce: Callable[[str], None] | None = None,
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
@@ -81,6 +83,7 @@ def fit(
         force: Replace a finished run once this one is finished, and drop an unfinished one.
         command: What the user typed, for the record.
         callbacks: See :class:`llpkit.training.Callback`.
+        announce: Called with the method and the reason for it, if the configuration names none.
 
     Raises:
         Stopped: On an interrupt.
@@ -88,6 +91,13 @@ def fit(
     config = absolute(config)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
+    about: Values = {}
+    if config.is_open:
+        # Before the settings are compared with those of a stopped run, which are settled.
+        config, pick = settled(config, load_data(config.data, config.recipe.seed))
+        about = pick.about()
+        if announce is not None:
+            announce(str(pick))
     with locked(out):
         place = RunFolder(out)
         finished = place.finished
@@ -96,7 +106,7 @@ def fit(
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks)
+            done = _fit(config, place, resume, force, command, callbacks, about)
             finished = True
             place.publish()
             return done
@@ -135,6 +145,7 @@ def _fit(
     force: bool,
     command: str,
     callbacks: Sequence[Callback],
+    about: Values,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -146,7 +157,7 @@ def _fit(
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
     data = load_data(config.data, config.recipe.seed)
-    record = record_of(config, data, command)
+    record = {**record_of(config, data, command), **about}
     if resumed:
         _same_data(work / ENVIRONMENT, record)
     else:
@@ -167,6 +178,7 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
+    model.details |= about
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),

@@ -1,0 +1,262 @@
+"""Which method for which problem: every method and estimator on small problems of many kinds.
+
+    python benchmarks/which_method.py [--quick] [--only TEXT] [--out results/which-method]
+
+Each problem is a fixed set of training bags and test rows, redrawn with every seed. Networks train
+with the defaults of ``llpkit.fit`` (``small-cnn`` for images, ``mlp`` for rows) for the problem's
+number of epochs; estimators have the defaults of the command line. Scores are the AUC of test rows
+for two classes and the accuracy for more; labels are used for nothing else. `auto` is not trained
+separately: it is one of the methods, and the table marks which.
+
+A run that is in `runs.jsonl` of the output folder is not repeated, so a stopped benchmark continues.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+import llpkit
+from llpkit import datasets
+from llpkit.errors import Diverged, LLPError
+from llpkit.estimators.registry import ESTIMATORS, make
+from llpkit.methods import METHODS
+
+LEFT_OUT = {
+    "supervised": "sees labels",
+    "llp-gan": "has a network of its own",
+    "amle-paper": "is amle with a variance that fails",
+    "lightgbm": "needs another package",
+}
+MOST_ROWS = {"svc": 4000, "alter-svm": 4000, "random-forest": 8000}
+"""Estimators whose time grows with the square of the rows."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training rows in bags, and test rows with their labels."""
+
+    bags: llpkit.Bags
+    inputs: Tensor
+    fresh: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem: how to draw it, how long networks train, and how many seeds it gets."""
+
+    title: str
+    draw: Callable[[int], Data]
+    epochs: int = 30
+    seeds: int = 2
+
+
+def in_bags(
+    inputs: Tensor, labels: Tensor, rows: int, size: int, seed: int, test: int = 20000
+) -> Data:
+    """Random rows in random bags; the others, or some of them, are for testing."""
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
+    chosen, rest = order[:rows], order[rows : rows + test]
+    classes = int(labels.max()) + 1
+    bags = llpkit.random_bags(
+        labels[chosen], size, generator=seed, num_classes=classes if classes > 2 else None
+    )
+    return Data(bags, inputs[chosen], inputs[rest], labels[rest])
+
+
+@cache
+def loaded(name: str, options: tuple[tuple[str, object], ...] = ()) -> datasets.DataSet:
+    return datasets.load(name, **dict(options))
+
+
+def adult(seed: int, size: int | None, rows: int) -> Data:
+    """Some rows of the training part, in random bags or by occupation and education."""
+    train = loaded("adult", (("key", "occupation,education"),))
+    test = loaded("adult", (("split", "test"),))
+    assert train.truth is not None
+    assert test.truth is not None
+    if size is not None:
+        some = in_bags(train.inputs, train.truth, rows, size, seed)
+        return Data(some.bags, some.inputs, test.inputs, test.truth)
+    chosen = torch.randperm(len(train.inputs), generator=torch.Generator().manual_seed(seed))[:rows]
+    group = torch.empty(len(train.inputs), dtype=torch.long)
+    group[train.bags.rows] = train.bags.bag_index
+    bags = llpkit.Bags.from_labels(train.truth[chosen], group[chosen])
+    return Data(bags, train.inputs[chosen], test.inputs, test.truth)
+
+
+def images(seed: int, name: str, rows: int, size: int, **options: object) -> Data:
+    data = loaded(name, tuple(options.items()))
+    return in_bags(data.inputs, data.truth, rows, size, seed, test=3000)
+
+
+def linear(seed: int, size: int, rows: int) -> Data:
+    """Twenty features, of which the labels' log-odds are a weighted sum."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows + 10000, 20))
+    p = 1 / (1 + np.exp(-x @ np.linspace(1.5, 0, 20)))
+    labels = (draw.random(len(x)) < p).astype(np.int64)
+    return in_bags(torch.from_numpy(x).float(), torch.from_numpy(labels), rows, size, seed)
+
+
+def steps(seed: int, size: int, rows: int) -> Data:
+    """Ten features; the log-odds jump where two of them interact, a third is a wave."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(-1, 1, size=(rows + 10000, 10))
+    z = 3 * np.sign(x[:, 0] * x[:, 1]) + 2 * np.sin(4 * x[:, 2]) + 2 * (x[:, 3] > 0.3) - 1
+    labels = (draw.random(len(x)) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    return in_bags(torch.from_numpy(x).float(), torch.from_numpy(labels), rows, size, seed)
+
+
+PROBLEMS = {
+    "linear-2": Problem("linear log-odds, 2,000 rows, n = 2", partial(linear, size=2, rows=2000)),
+    "adult-8": Problem("Adult, 4,000 rows, n = 8", partial(adult, size=8, rows=4000)),
+    "steps-16": Problem("steps and waves, 4,800 rows, n = 16", partial(steps, size=16, rows=4800)),
+    "adult-64": Problem("Adult, 4,000 rows, n = 64", partial(adult, size=64, rows=4000)),
+    "adult-key": Problem(
+        "Adult, 8,000 rows, by occupation and education", partial(adult, size=None, rows=8000)
+    ),
+    "linear-512": Problem(
+        "linear log-odds, 12,800 rows, n = 512", partial(linear, size=512, rows=12800)
+    ),
+}
+for _size in (4, 16, 64, 128):
+    PROBLEMS[f"digits-{_size}"] = Problem(
+        f"digits, odd or even, 1,408 images, n = {_size}",
+        partial(images, name="digits", rows=1408, size=_size),
+        epochs=40,
+    )
+for _size in (4, 16, 64):
+    PROBLEMS[f"ten-digits-{_size}"] = Problem(
+        f"digits, ten classes, 1,408 images, n = {_size}",
+        partial(images, name="digits", rows=1408, size=_size, classes=10),
+        epochs=40,
+    )
+PROBLEMS["fashion-16"] = Problem(
+    "Fashion-MNIST, ten classes, 1,600 images, n = 16",
+    partial(images, name="fashion-mnist", rows=1600, size=16, classes="all"),
+    epochs=15,
+    seeds=1,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit and its score on the test rows."""
+
+    problem: str
+    method: str
+    seed: int
+    score: float
+    seconds: float
+    note: str = ""
+
+
+def applicable(data: Data) -> list[str]:
+    """Methods of networks as ``mle``, estimators as ``logistic (estimator)``."""
+    found = [key for key in METHODS if key not in LEFT_OUT]
+    if data.inputs.dim() == 2:
+        rows = data.bags.num_instances
+        found += [
+            f"{key} (estimator)"
+            for key in ESTIMATORS
+            if key not in LEFT_OUT and rows <= MOST_ROWS.get(key, rows)
+        ]
+    return found
+
+
+def train(name: str, problem: Problem, data: Data, seed: int) -> Tensor:
+    """Scores of the test rows: ``(n,)`` for two classes, else ``(n, K)``."""
+    key, _, kind = name.partition(" ")
+    sinkhorn = {"approximation": "sinkhorn"}
+    if kind:
+        model = make(key, {}, seed)
+        rows = data.inputs[data.bags.rows].numpy()
+        groups = data.bags.bag_index.numpy()
+        try:
+            model.fit(rows, data.bags.evidence, groups)
+        except llpkit.errors.TooManyStates:
+            model = make(key, sinkhorn, seed).fit(rows, data.bags.evidence, groups)
+        return torch.from_numpy(np.asarray(model.decision_function(data.fresh.numpy())))
+    how = {"epochs": problem.epochs, "seed": seed, "measure": "off", "progress": False}
+    try:
+        model = llpkit.fit(None, data.bags, data.inputs, key, **how)
+    except llpkit.errors.TooManyStates:
+        model = llpkit.fit(None, data.bags, data.inputs, key, method_options=sinkhorn, **how)
+    return model.logits(data.fresh)
+
+
+def score(logits: Tensor, labels: Tensor) -> float:
+    if logits.dim() == 1:
+        return float(roc_auc_score(labels.numpy(), logits.numpy()))
+    return float((logits.argmax(1) == labels).double().mean())
+
+
+def run(problem: str, name: str, seed: int, data: Data) -> Run:
+    start, note = time.process_time(), ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence and baselines: the score tells
+        try:
+            found = score(train(name, PROBLEMS[problem], data, seed), data.labels)
+        except Diverged:
+            found, note = (
+                0.5 if data.bags.num_classes is None else 1 / data.bags.num_classes,
+                "diverged",
+            )
+        except LLPError as error:
+            found, note = float("nan"), str(error)[:120]
+    return Run(problem, name, seed, found, round(time.process_time() - start, 1), note)
+
+
+def measured(out: Path, chosen: list[str], only: list[str], seeds: int | None) -> list[Run]:
+    file = out / "runs.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [Run(**json.loads(line)) for line in lines]
+    known = {(r.problem, r.method, r.seed) for r in found}
+    for problem in chosen:
+        for seed in range(min(PROBLEMS[problem].seeds, seeds or 99)):
+            data = None
+            for name in only or applicable(data := PROBLEMS[problem].draw(seed)):
+                if (problem, name, seed) in known:
+                    continue
+                data = data or PROBLEMS[problem].draw(seed)
+                if name not in applicable(data):
+                    continue
+                one = run(problem, name, seed, data)
+                found.append(one)
+                with file.open("a") as target:
+                    target.write(json.dumps(asdict(one)) + "\n")
+                print(
+                    f"{problem:16} {name:34} {seed}: {one.score:.4f}, {one.seconds} s {one.note}",
+                    flush=True,
+                )
+    return found
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--problem", action="append", help="only this problem; repeatable")
+    parser.add_argument(
+        "--method", action="append", default=[], help="only this method; repeatable"
+    )
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--out", type=Path, default=Path("results/which-method"))
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    measured(options.out, options.problem or list(PROBLEMS), options.method, options.seeds)
+
+
+if __name__ == "__main__":
+    main()

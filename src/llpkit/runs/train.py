@@ -91,22 +91,23 @@ def fit(
     config = absolute(config)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
+    data: DataSet | None = None
     about: Values = {}
-    if config.is_open:
-        # Before the settings are compared with those of a stopped run, which are settled.
-        config, pick = settled(config, load_data(config.data, config.recipe.seed))
-        about = pick.about()
-        if announce is not None:
-            announce(str(pick))
     with locked(out):
         place = RunFolder(out)
         finished = place.finished
         try:
+            if config.is_open:  # settled before it is compared with the settings of a stopped run
+                data = load_data(config.data, config.recipe.seed)
+                config, pick = settled(config, data)
+                about = pick.about()
+                if announce is not None:
+                    announce(str(pick))
             # A published run counts only if it is the one asked for; else training starts anew.
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks, about)
+            done = _fit(config, place, resume, force, command, callbacks, data, about)
             finished = True
             place.publish()
             return done
@@ -145,6 +146,7 @@ def _fit(
     force: bool,
     command: str,
     callbacks: Sequence[Callback],
+    data: DataSet | None,
     about: Values,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
@@ -156,7 +158,7 @@ def _fit(
         write_text(work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
-    data = load_data(config.data, config.recipe.seed)
+    data = data or load_data(config.data, config.recipe.seed)
     record = {**record_of(config, data, command), **about}
     if resumed:
         _same_data(work / ENVIRONMENT, record)

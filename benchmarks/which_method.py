@@ -1,6 +1,6 @@
 """Which method for which problem: every method and estimator on small problems of many kinds.
 
-    python benchmarks/which_method.py [--quick] [--only TEXT] [--out results/which-method]
+    python benchmarks/which_method.py [--problem NAME] [--method NAME] [--out DIR]
 
 Each problem is a fixed set of training bags and test rows, redrawn with every seed. Networks train
 with the defaults of ``llpkit.fit`` (``small-cnn`` for images, ``mlp`` for rows) for the problem's
@@ -8,7 +8,8 @@ number of epochs; estimators have the defaults of the command line. Scores are t
 for two classes and the accuracy for more; labels are used for nothing else. `auto` is not trained
 separately: it is one of the methods, and the table marks which.
 
-A run that is in `runs.jsonl` of the output folder is not repeated, so a stopped benchmark continues.
+A run that is in `runs.jsonl` of the output folder is not repeated, so a stopped benchmark
+continues.
 """
 
 import argparse
@@ -27,9 +28,11 @@ from torch import Tensor
 
 import llpkit
 from llpkit import datasets
+from llpkit.auto import Pick, pick_estimator, pick_method
 from llpkit.errors import Diverged, LLPError
 from llpkit.estimators.registry import ESTIMATORS, make
 from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
 
 LEFT_OUT = {
     "supervised": "sees labels",
@@ -37,6 +40,7 @@ LEFT_OUT = {
     "amle-paper": "is amle with a variance that fails",
     "lightgbm": "needs another package",
 }
+FASHION = tuple(datasets.fashion_mnist.CLASSES)
 MOST_ROWS = {"svc": 4000, "alter-svm": 4000, "random-forest": 8000}
 """Estimators whose time grows with the square of the rows."""
 
@@ -58,7 +62,7 @@ class Problem:
     title: str
     draw: Callable[[int], Data]
     epochs: int = 30
-    seeds: int = 2
+    seeds: int = 3
 
 
 def in_bags(
@@ -144,7 +148,7 @@ for _size in (4, 16, 64):
     )
 PROBLEMS["fashion-16"] = Problem(
     "Fashion-MNIST, ten classes, 1,600 images, n = 16",
-    partial(images, name="fashion-mnist", rows=1600, size=16, classes="all"),
+    partial(images, name="fashion-mnist", rows=1600, size=16, classes=FASHION),
     epochs=15,
     seeds=1,
 )
@@ -219,28 +223,116 @@ def run(problem: str, name: str, seed: int, data: Data) -> Run:
 
 
 def measured(out: Path, chosen: list[str], only: list[str], seeds: int | None) -> list[Run]:
+    """All runs on file, after those of the plan that were missing."""
     file = out / "runs.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     found = [Run(**json.loads(line)) for line in lines]
     known = {(r.problem, r.method, r.seed) for r in found}
     for problem in chosen:
-        for seed in range(min(PROBLEMS[problem].seeds, seeds or 99)):
-            data = None
-            for name in only or applicable(data := PROBLEMS[problem].draw(seed)):
-                if (problem, name, seed) in known:
-                    continue
-                data = data or PROBLEMS[problem].draw(seed)
-                if name not in applicable(data):
+        for seed in range(min(PROBLEMS[problem].seeds, seeds or PROBLEMS[problem].seeds)):
+            data = PROBLEMS[problem].draw(seed)
+            for name in applicable(data):
+                if (problem, name, seed) in known or (only and name not in only):
                     continue
                 one = run(problem, name, seed, data)
                 found.append(one)
                 with file.open("a") as target:
                     target.write(json.dumps(asdict(one)) + "\n")
-                print(
-                    f"{problem:16} {name:34} {seed}: {one.score:.4f}, {one.seconds} s {one.note}",
-                    flush=True,
-                )
+                text = f"{problem:16} {name:34} {seed}: {one.score:.4f}, {one.seconds} s {one.note}"
+                print(text, flush=True)
     return found
+
+
+def picked(problem: str) -> str:
+    """What ``auto`` picks for a problem: by the command line, so an estimator for a table."""
+    data = PROBLEMS[problem].draw(0)
+    pick: Pick
+    if data.inputs.dim() == 2:
+        pick = pick_estimator(data.bags)
+        return f"{pick.name} (estimator)"
+    pick = pick_method(data.bags, Recipe(epochs=PROBLEMS[problem].epochs), of_images=True)
+    return pick.name
+
+
+def scores(runs: list[Run], problem: str) -> dict[str, dict[int, float]]:
+    """The scores of every method of a problem by seed."""
+    found: dict[str, dict[int, float]] = {}
+    for one in runs:
+        if one.problem == problem and not np.isnan(one.score):
+            found.setdefault(one.method, {})[one.seed] = one.score
+    return found
+
+
+def best_beside(found: dict[str, dict[int, float]], own: str) -> tuple[str, float, float]:
+    """The method that is furthest above ``own`` on the seeds they share, and both means."""
+    pairs = {}
+    for name, values in found.items():
+        shared = sorted(values.keys() & found[own].keys())
+        if shared:
+            pairs[name] = tuple(np.mean([found[m][s] for s in shared]) for m in (name, own))
+    best = max(pairs, key=lambda name: pairs[name][0] - pairs[name][1])
+    return best, float(pairs[best][0]), float(pairs[best][1])
+
+
+def table(runs: list[Run]) -> list[str]:
+    """One row per problem: what auto picks, what is best, and the distance."""
+    lines = ["| problem | measure | `auto` picks | its score | best | score | below the best |"]
+    lines.append("|---|---|---|---:|---|---:|---:|")
+    for problem, entry in PROBLEMS.items():
+        found, own = scores(runs, problem), picked(problem)
+        if own not in found:
+            continue
+        best, top, mine = best_beside(found, own)
+        many = entry.draw(0).bags.num_classes is not None
+        measure, scale, digits = ("accuracy, %", 100, 1) if many else ("AUC", 1, 3)
+        gap = scale * (top - mine)
+        distance = f"{gap:.{digits}f}{'' if gap <= scale * 0.01 else ' (too far)'}"
+        lines.append(
+            f"| {entry.title} | {measure} | `{own}` | {scale * mine:.{digits}f} | `{best}` | "
+            f"{scale * top:.{digits}f} | {distance} |"
+        )
+    return lines
+
+
+def everything(runs: list[Run]) -> list[str]:
+    """Every method on every problem: mean and number of seeds."""
+    found = {p: scores(runs, p) for p in PROBLEMS}
+    shown = [p for p in PROBLEMS if found[p]]
+    names = {name for p in shown for name in found[p]}
+    lines = [f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
+    for name in sorted(names, key=lambda n: ("(" in n, n)):
+        cells = [list(found[p].get(name, {}).values()) for p in shown]
+        texts = [f"{np.mean(c):.3f} ({len(c)})" if c else "" for c in cells]
+        lines.append(f"| `{name}` | {' | '.join(texts)} |")
+    return lines
+
+
+def figure(runs: list[Run], path: Path) -> None:
+    """A row per problem: the scores of all methods, and that of auto."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    shown = [p for p in PROBLEMS if scores(runs, p)][::-1]
+    panel, axis = plt.subplots(figsize=(8, 0.5 * len(shown) + 1.4), layout="constrained")
+    for y, problem in enumerate(shown):
+        found, own = scores(runs, problem), picked(problem)
+        # The first seed, which all methods share.
+        values = {name: by_seed[0] for name, by_seed in found.items() if 0 in by_seed}
+        others = [value for name, value in values.items() if name != own]
+        axis.plot(others, [y] * len(others), "o", ms=5, alpha=0.45, color="#616a75", mew=0)
+        if own in values:
+            axis.plot(values[own], y, "D", ms=7, color="#0a5cad")
+    axis.set(yticks=range(len(shown)), yticklabels=[PROBLEMS[p].title for p in shown])
+    axis.set_xlabel("AUC, or accuracy for ten classes, of test rows")
+    axis.plot([], [], "D", color="#0a5cad", label="auto")
+    axis.plot([], [], "o", color="#616a75", alpha=0.45, mew=0, label="every other method")
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    panel.legend(loc="outside upper right", ncols=2, frameon=False)
+    panel.savefig(path, dpi=140)
+    plt.close(panel)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -248,14 +340,18 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--problem", action="append", help="only this problem; repeatable")
-    parser.add_argument(
-        "--method", action="append", default=[], help="only this method; repeatable"
-    )
-    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--method", action="append", default=[], help="only this; repeatable")
+    parser.add_argument("--seeds", type=int, help="at most so many seeds per problem")
+    parser.add_argument("--report", action="store_true", help="only write tables and figure")
     parser.add_argument("--out", type=Path, default=Path("results/which-method"))
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
-    measured(options.out, options.problem or list(PROBLEMS), options.method, options.seeds)
+    chosen = [] if options.report else options.problem or list(PROBLEMS)
+    runs = measured(options.out, chosen, options.method, options.seeds)
+    lines = ["# Which method?", "", *table(runs), "", *everything(runs), ""]
+    (options.out / "which-method.md").write_text("\n".join(lines), encoding="utf-8")
+    figure(runs, options.out / "which-method.png")
+    print("\n".join(table(runs)))
 
 
 if __name__ == "__main__":

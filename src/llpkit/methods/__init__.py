@@ -37,9 +37,9 @@ def _key(method: type[Method]) -> str:
     return key
 
 
-for _method in (Supervised, MLE, MLEPass, Direct, OneVsRest, AMLE, AMLEPaper):
-    register(_method)
-for _method in (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN):  # methods of others
+_OURS: tuple[type[Method], ...] = (Supervised, MLE, MLEPass, Direct, OneVsRest, AMLE, AMLEPaper)
+_OTHERS: tuple[type[Method], ...] = (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN)
+for _method in (*_OURS, *_OTHERS):
     register(_method)
 
 

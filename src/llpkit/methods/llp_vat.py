@@ -139,8 +139,8 @@ def unit(x: Tensor) -> Tensor:
     flat = x.flatten(1)
     # Scaled by the largest entry first: the square of a tiny gradient would underflow.
     flat = flat / flat.abs().amax(1, keepdim=True)
-    flat = (flat / flat.norm(dim=1, keepdim=True)).nan_to_num(0.0)
-    return flat.view_as(x)
+    length = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return (flat / length).nan_to_num(0.0).view_as(x)
 
 
 @contextmanager

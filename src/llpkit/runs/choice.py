@@ -21,7 +21,7 @@ def settled(config: Config, data: DataSet) -> tuple[Config, Pick]:
         pick = pick_estimator(bags)
         choice = config.choice.replace(estimator=pick.name, estimator_options=pick.options)
         return replace(config, choice=choice), pick
-    pick = pick_method(bags, config.recipe)
+    pick = pick_method(bags, config.recipe, of_images=not table)
     options = {**pick.options, **config.recipe.method_options}
     recipe = config.recipe.replace(method=pick.name, method_options=options)
     return replace(config, recipe=recipe), pick

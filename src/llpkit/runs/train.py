@@ -92,7 +92,7 @@ def fit(
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
     data: DataSet | None = None
-    about: Values = {}
+    picked: Values = {}
     with locked(out):
         place = RunFolder(out)
         finished = place.finished
@@ -100,14 +100,14 @@ def fit(
             if config.is_open:  # settled before it is compared with the settings of a stopped run
                 data = load_data(config.data, config.recipe.seed)
                 config, pick = settled(config, data)
-                about = pick.about()
+                picked = pick.about()
                 if announce is not None:
                     announce(str(pick))
             # A published run counts only if it is the one asked for; else training starts anew.
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks, data, about)
+            done = _fit(config, place, resume, force, command, callbacks, data, picked)
             finished = True
             place.publish()
             return done
@@ -147,7 +147,7 @@ def _fit(
     command: str,
     callbacks: Sequence[Callback],
     data: DataSet | None,
-    about: Values,
+    picked: Values,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -159,7 +159,7 @@ def _fit(
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
     data = data or load_data(config.data, config.recipe.seed)
-    record = {**record_of(config, data, command), **about}
+    record = {**record_of(config, data, command), **picked}
     if resumed:
         _same_data(work / ENVIRONMENT, record)
     else:
@@ -180,7 +180,7 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
-    model.details |= about
+    model.details |= picked
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),

@@ -187,7 +187,8 @@ def fit(
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     picked = None
     if recipe.method == AUTO and (method is None or isinstance(method, str)):
-        picked = pick_method(bags, recipe)
+        of_images = not isinstance(data, Tensor) or data.dim() == 4
+        picked = pick_method(bags, recipe, of_images)
         method = picked.name
         options = {**picked.options, **recipe.method_options}
         recipe = recipe.replace(method=method, method_options=options)

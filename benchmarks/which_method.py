@@ -40,7 +40,6 @@ LEFT_OUT = {
     "amle-paper": "is amle with a variance that fails",
     "lightgbm": "needs another package",
 }
-FASHION = tuple(datasets.fashion_mnist.CLASSES)
 MOST_ROWS = {"svc": 4000, "alter-svm": 4000, "random-forest": 8000}
 """Estimators whose time grows with the square of the rows."""
 
@@ -128,10 +127,10 @@ PROBLEMS = {
     "steps-16": Problem("steps and waves, 4,800 rows, n = 16", partial(steps, size=16, rows=4800)),
     "adult-64": Problem("Adult, 4,000 rows, n = 64", partial(adult, size=64, rows=4000)),
     "adult-key": Problem(
-        "Adult, 8,000 rows, by occupation and education", partial(adult, size=None, rows=8000)
+        "Adult, 4,000 rows, by occupation and education", partial(adult, size=None, rows=4000)
     ),
     "linear-512": Problem(
-        "linear log-odds, 12,800 rows, n = 512", partial(linear, size=512, rows=12800)
+        "linear log-odds, 10,240 rows, n = 512", partial(linear, size=512, rows=10240)
     ),
 }
 for _size in (4, 16, 64, 128):
@@ -140,18 +139,12 @@ for _size in (4, 16, 64, 128):
         partial(images, name="digits", rows=1408, size=_size),
         epochs=40,
     )
-for _size in (4, 16, 64):
+for _size in (16, 64):
     PROBLEMS[f"ten-digits-{_size}"] = Problem(
         f"digits, ten classes, 1,408 images, n = {_size}",
         partial(images, name="digits", rows=1408, size=_size, classes=10),
         epochs=40,
     )
-PROBLEMS["fashion-16"] = Problem(
-    "Fashion-MNIST, ten classes, 1,600 images, n = 16",
-    partial(images, name="fashion-mnist", rows=1600, size=16, classes=FASHION),
-    epochs=15,
-    seeds=1,
-)
 
 
 @dataclass(frozen=True)
@@ -279,8 +272,8 @@ def table(runs: list[Run]) -> list[str]:
     lines = ["| problem | measure | `auto` picks | its score | best | score | below the best |"]
     lines.append("|---|---|---|---:|---|---:|---:|")
     for problem, entry in PROBLEMS.items():
-        found, own = scores(runs, problem), picked(problem)
-        if own not in found:
+        found = scores(runs, problem)
+        if not found or (own := picked(problem)) not in found:
             continue
         best, top, mine = best_beside(found, own)
         many = entry.draw(0).bags.num_classes is not None

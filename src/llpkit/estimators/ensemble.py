@@ -27,13 +27,13 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
 
     The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags. So whether a linear model, trees or a network suits the table is decided by
+    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model, trees or a network suits the table is decided by
     counts alone. With fewer than two bags per fold all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
             and a small network, on standardised columns.
-        n_folds: Folds that the weights are found with. The time is about that of ``n_folds`` fits.
+        n_folds: Folds that the weights of estimators other than EM are found with.
         approximation: Passed on to the estimators; ``"sinkhorn"`` for many classes in large bags.
         random_state: Seed, generator or ``None``.
 
@@ -74,11 +74,14 @@ class LLPEnsembleClassifier(BaseLLP):
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of members that stop early; their weight tells
+            self.estimators_ = [_fitted(clone(member), X, bags) for member in members]
             if len(members) > 1 and len(bags) >= 2 * self.n_folds:
                 few = _few(bags, random)
-                unseen = [self._unseen(member, X, few, random) for member in members]
+                unseen = [
+                    self._unseen(member, fitted, X, bags, few, random)
+                    for member, fitted in zip(members, self.estimators_, strict=True)
+                ]
                 self.weights_, self.shift_ = _weights(unseen, few, self.approximation)
-            self.estimators_ = [_fitted(member, X, bags) for member in members]
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -105,8 +108,21 @@ class LLPEnsembleClassifier(BaseLLP):
                 member.set_params(approximation=self.approximation)
         return members
 
-    def _unseen(self, member: BaseLLP, X: Any, bags: Bags, random: np.random.RandomState) -> Array:
-        """Logits of every row of the bags from a fit to the other folds, in row order."""
+    def _unseen(
+        self,
+        member: BaseLLP,
+        fitted: BaseLLP,
+        X: Any,
+        all_bags: Bags,
+        bags: Bags,
+        random: np.random.RandomState,
+    ) -> Array:
+        """Logits of every row of the bags from a fit to other bags, in row order."""
+        known = fitted.unseen_logits() if isinstance(fitted, LLPClassifier) else None
+        if known is not None:  # EM has made them already, in the order it was given the rows
+            z = np.zeros((bags.num_rows, *known.shape[1:]))
+            z[all_bags.rows.numpy()] = _centred(known)
+            return z
         folds = fold_of_rows(bags, self.n_folds, random)
         shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
         z = np.zeros(shape)

@@ -14,6 +14,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood.checks import Approximation
+from llpkit.ragged import bag_index
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Task:
     batch_size: int
     device: torch.device
     lr: float
+    epochs: int = 1
+    """Epochs of the run, so that a method can follow its progress in :meth:`Method.begin_epoch`."""
 
 
 class Batch(NamedTuple):
@@ -79,9 +82,10 @@ class Learner(NamedTuple):
 class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
-    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
-    every epoch with the logits collected during it. :attr:`model` is the network that predicts: it
-    is measured, selected by held-out bags, returned and saved.
+    The loop calls :meth:`prepare` once, :meth:`begin_epoch` before every epoch, :meth:`step` for
+    every batch, and :meth:`end_epoch` after every epoch with the logits collected during it.
+    :attr:`model` is the network that predicts: it is measured, selected by held-out bags, returned
+    and saved.
     """
 
     key: ClassVar[str]
@@ -141,6 +145,13 @@ class Method:
                 f'method "{self.key}" takes exact counts, but these are ranges or noisy; use '
                 '"mle" or "direct"'
             )
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before epoch 1, 2, …, ``task.epochs``, also after a resume.
+
+        A recorded step does not notice a changed number, so each change costs a new recording.
+        What changes in every epoch belongs in a tensor on the device, filled in place.
+        """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The mean loss of a batch, a scalar."""
@@ -244,6 +255,15 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def instance_weights(batch: Batch) -> Tensor | None:
+    """Equal weights for all instances but padding, for batches of whole bags; they sum to one."""
+    if batch.weights is None:
+        return None
+    assert batch.offsets is not None
+    real = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()  # (n,)
+    return real / real.sum()
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

@@ -76,7 +76,7 @@ def estimator_page(
         title=title(config, name),
         look=look,
         blocks=[
-            facts(data, parts, estimator=repr(model.estimator)),
+            facts(data, parts, model, estimator=repr(model.estimator)),
             _result(name, model, data, parts, error),
             checked,
             *_coefficients(model, data, parts["training"]),

@@ -147,6 +147,7 @@ class Session:
     def _epoch(self, epoch: int) -> None:
         row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
         start = time.perf_counter()
+        self.method.begin_epoch(epoch)
         loss, logits = self._train()
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)

@@ -85,6 +85,10 @@ class Protocol:
             with bags.
         seed: Seed of the bags, the folds and, together with the fold, the training.
         folds: How many folds the bags are divided into.
+        official: Test on the data set's own test split instead of a fold. Folds are then seeds:
+            each draws new bags from the training split.
+        concentration: With ``official``, clusters the bags by class, see
+            :func:`llpkit.random_bags`.
         flat: Whether images are passed to the network as rows of numbers.
         recipe: Settings of :class:`llpkit.training.recipe.Recipe` that all methods share.
         methods: The methods to run, each with its own settings.
@@ -100,6 +104,8 @@ class Protocol:
     bag_size: int | tuple[int, int] | None = None
     seed: int = 0
     folds: int = 10
+    official: bool = False
+    concentration: float | None = None
     flat: bool = False
     recipe: Mapping[str, Any] = field(default_factory=dict)
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from llpkit.methods.dllp import DLLP
 from llpkit.methods.llp_gan import LLPGAN
 from llpkit.methods.mle import MLE, MLEPass
 from llpkit.methods.supervised import Supervised
+from llpkit.methods.teacher import Teacher
 
 METHODS: Registry[type[Method]] = Registry("method")
 
@@ -31,7 +32,7 @@ def _key(method: type[Method]) -> str:
     return key
 
 
-for _method in (Supervised, MLE, MLEPass, Direct, AMLE, AMLEPaper, DLLP, LLPGAN):
+for _method in (Supervised, MLE, MLEPass, Teacher, Direct, AMLE, AMLEPaper, DLLP, LLPGAN):
     register(_method)
 
 

@@ -26,6 +26,8 @@ class Task:
     batch_size: int
     device: torch.device
     lr: float
+    epochs: int = 1
+    """Epochs of the run, so that a method can follow its progress in :meth:`Method.begin_epoch`."""
 
 
 class Batch(NamedTuple):
@@ -76,9 +78,10 @@ class Learner(NamedTuple):
 class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
-    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
-    every epoch with the logits collected during it. :attr:`model` is the network that predicts: it
-    is measured, selected by held-out bags, returned and saved.
+    The loop calls :meth:`prepare` once, :meth:`begin_epoch` before every epoch, :meth:`step` for
+    every batch, and :meth:`end_epoch` after every epoch with the logits collected during it.
+    :attr:`model` is the network that predicts: it is measured, selected by held-out bags, returned
+    and saved.
     """
 
     key: ClassVar[str]
@@ -98,6 +101,10 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
+    renewals: int = 1
+    """How often per epoch the targets are renewed. With R, the loop calls :meth:`renew` with the
+    latest logits of all instances after each of the first R - 1 parts of an epoch, and
+    :meth:`end_epoch` after the last."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
@@ -117,6 +124,13 @@ class Method:
                 f'method "{self.key}" takes exact counts, but these are ranges or noisy; use '
                 '"mle" or "direct"'
             )
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before epoch 1, 2, …, ``task.epochs``, also after a resume.
+
+        A recorded step does not notice a changed number, so each change costs a new recording.
+        What changes in every epoch belongs in a tensor on the device, filled in place.
+        """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The mean loss of a batch, a scalar."""
@@ -144,6 +158,13 @@ class Method:
         so that it is not computed again.
         """
         return None
+
+    def renew(self, logits: Tensor) -> None:
+        """Renew the targets within an epoch, from the latest logits of all instances.
+
+        Instances that the epoch has not reached yet have the logits of the epoch before, or zero
+        in the first one. See :attr:`renewals`.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """State for the checkpoint besides the network, its optimiser and :attr:`model`."""

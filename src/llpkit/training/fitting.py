@@ -221,7 +221,7 @@ def fit(
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
-    weak, strong = augmentations(recipe, how)
+    weak, strong = augmentations(recipe, how, len(task.input_shape) == 3)
     # For the checkpoint and the saved model: resolved values instead of None and "auto".
     described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
@@ -250,6 +250,7 @@ def fit(
         held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
+        checkpoint_every=execution.checkpoint_every,
         pad=pad,
         cuda_graph=pad and execution.cuda_graph and recordable(optimizer, precision),
     )
@@ -386,6 +387,7 @@ def _task(
         min(recipe.batch_size, bags.num_instances),  # some methods allocate a whole batch
         device,
         float(method.lr if recipe.lr is None else recipe.lr),
+        recipe.epochs,
     )
 
 

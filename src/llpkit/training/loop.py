@@ -44,6 +44,7 @@ class Session:
         held_out: Bags that select the best epoch, on the training device.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
+        checkpoint_every: Seconds between checkpoints; the last epoch is always saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
     """
@@ -61,21 +62,24 @@ class Session:
         held_out: Bags | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
+        checkpoint_every: float = 0.0,
         pad: bool = False,
         cuda_graph: bool = False,
     ) -> None:
         self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
         self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
+        self.checkpoint_every, self._saved = checkpoint_every, time.monotonic()
         self.pad, self.cuda_graph = pad, cuda_graph
         self.epochs = recipe.epochs
         self.history: list[Row] = []
         self.first_epoch = 0
-        self.stop = False
+        self.stop = self.paused = False
         self.best: dict[str, Any] | None = None
         self.measures = Measures(task.bags, recipe.measure)
         self._host_bags = task.bags.to("cpu")
         self._order = torch.Generator()  # draws the order of the instances and nothing else
+        self._bank: Tensor | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -100,6 +104,7 @@ class Session:
         if self.method.model is not None:
             load_weights(self.method.model, state["model"], self.checkpoint.path)
         self.method.load_state_dict(state["method"])
+        self._bank = state["logits"]
         self.history = json.loads(state["history"])
         self.best = state["best"]
         self.first_epoch = len(self.history)
@@ -110,12 +115,14 @@ class Session:
         device = self.task.device
         shape = (self.task.bags.num_instances, self.task.num_classes)
         self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
+        if self._bank is not None:
+            self._steps.logits.copy_(self._bank)
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
-                    if self.stop:
+                    if self.stop or self.paused:
                         break
                     # Two streams: the order of the instances must not depend on how many numbers
                     # dropout and augmentation draw.
@@ -145,6 +152,7 @@ class Session:
     def _epoch(self, epoch: int) -> None:
         row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
         start = time.perf_counter()
+        self.method.begin_epoch(epoch)
         loss, logits = self._train()
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
@@ -177,8 +185,14 @@ class Session:
         for callback in self.callbacks:
             callback.on_epoch(self, row)
         self.history.append(plain_row(row))
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self._due(epoch):
             self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
+            self._saved = time.monotonic()
+
+    def _due(self, epoch: int) -> bool:
+        """Whether to write a checkpoint after this epoch."""
+        last = self.stop or self.paused or epoch == self.epochs
+        return last or time.monotonic() >= self._saved + self.checkpoint_every
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: the mean loss, and the logits of every step."""
@@ -191,8 +205,12 @@ class Session:
         # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
         steps.begin_epoch()
+        parts = self.method.renewals
+        renewed = {len(plan) * part // parts for part in range(1, parts)}  # after so many steps
         try:
-            for step in plan:
+            for number, step in enumerate(plan):
+                if number in renewed:
+                    self.method.renew(steps.logits[:-1])
                 if step.large:
                     self._large(step)
                 else:
@@ -288,6 +306,8 @@ class Session:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
             "model": None if self.method.model is None else self.method.model.state_dict(),
+            # Targets renewed within an epoch depend on logits of the epoch before.
+            "logits": self._steps.logits if self.method.renewals > 1 else None,
             "history": json.dumps(self.history),  # torch would inspect every number of a list
             "best": self.best,
             "stop": self.stop,

@@ -101,7 +101,7 @@ class Recipe(Settings):
     )
     method_options: dict[str, Any] = setting(
         {},
-        "Option of the method, such as approximation=sinkhorn for many classes; repeatable.",
+        "Option of the method, such as approximation=auto for many classes; repeatable.",
         options,
         "KEY=VALUE",
         many=True,

@@ -19,6 +19,7 @@ from scipy import sparse
 from llpkit.bags import Bags
 from llpkit.estimators.base import Array, solve, some_bags
 from llpkit.estimators.logistic import fit_logistic
+from llpkit.likelihood.checks import Approximation
 
 _LEVELS = 64
 """A column with at most this many different values is treated as categories."""
@@ -29,7 +30,7 @@ _C = 0.3
 
 
 def additive_start(
-    X: Any, bags: Bags, approximation: str | None, random_state: np.random.RandomState
+    X: Any, bags: Bags, approximation: Approximation, random_state: np.random.RandomState
 ) -> Array:
     """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
     chosen = some_bags(bags, random_state)

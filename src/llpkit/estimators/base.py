@@ -13,9 +13,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from llpkit.bags import Bags
-from llpkit.errors import LLPError, TooManyStates
+from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
+from llpkit.likelihood.checks import Approximation, check_approximation
+from llpkit.likelihood.choice import choice_note, resolve
 
 Array = NDArray[Any]
 
@@ -146,6 +148,15 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bags
 
 
+def choose(approximation: Any, bags: Bags) -> Approximation:
+    """The approximation to fit with; a warning if ``"auto"`` chose one."""
+    check_approximation(approximation)
+    chosen = resolve(approximation, bags.evidence, bags.sizes)
+    if chosen is not None and approximation == "auto":
+        warnings.warn(choice_note(chosen), ApproximationWarning, stacklevel=4)  # caller of fit
+    return chosen
+
+
 def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array]:
     """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
     logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
@@ -154,7 +165,7 @@ def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array
             logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
         )
     except TooManyStates as error:
-        raise error.choosing('approximation="sinkhorn"') from error
+        raise error.choosing('approximation="auto"') from error
     # From the order of the bags to that of the rows.
     back = torch.empty_like(phi)
     back[bags.rows] = phi

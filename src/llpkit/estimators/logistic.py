@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -14,10 +14,12 @@ from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
+    choose,
     linear_logits,
     probabilities,
     solve,
 )
+from llpkit.likelihood.checks import Approximation
 
 
 class LLPLogisticRegression(BaseLLP):
@@ -38,8 +40,9 @@ class LLPLogisticRegression(BaseLLP):
         tol: Stop when no entry of the gradient, per instance, is larger.
         max_iter: Most L-BFGS iterations.
         warm_start: Begin at the last solution.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
+            is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
+            :func:`llpkit.likelihood.log_prob`.
         random_state: For the step from a saddle point.
 
     Attributes:
@@ -47,6 +50,7 @@ class LLPLogisticRegression(BaseLLP):
         intercept_: ``(1,)`` or ``(K,)``.
         n_iter_: L-BFGS iterations.
         classes_: The labels.
+        approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]  # two of the last three are positive
@@ -67,7 +71,7 @@ class LLPLogisticRegression(BaseLLP):
         tol: float = 1e-5,
         max_iter: int = 1000,
         warm_start: bool = False,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -82,6 +86,7 @@ class LLPLogisticRegression(BaseLLP):
         number("C", self.C, above=0, infinite=True)
         number("tol", self.tol, above=0, infinite=True)
         whole("max_iter", self.max_iter, 1)
+        self.approximation_ = choose(self.approximation, bags)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])
@@ -95,7 +100,7 @@ class LLPLogisticRegression(BaseLLP):
             tol=self.tol,
             max_iter=self.max_iter,
             start=start,
-            approximation=self.approximation,
+            approximation=self.approximation_,
             random_state=self.random_state,
         )
         found.warn(self)
@@ -133,7 +138,7 @@ def fit_logistic(
     tol: float = 1e-5,
     max_iter: int = 1000,
     start: Array | None = None,
-    approximation: str | None = None,
+    approximation: Approximation = None,
     random_state: Any = None,
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
@@ -180,7 +185,7 @@ class Scale(NamedTuple):
         return np.asarray(self.slope * score + self.shift)
 
 
-def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
+def calibrate(score: Array, bags: Bags, approximation: Approximation = None) -> Scale:
     """Platt scaling of scores to logits, by the exact likelihood of the counts.
 
     Scores are ``(N,)`` for two classes or ``(N, K)`` for more, in row order. A weak penalty keeps
@@ -212,7 +217,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     return Scale(float(slope / spread), np.asarray(bias))
 
 
-def _fit_and_slope(z: Array, bags: Bags, approximation: str | None) -> tuple[float, Array]:
+def _fit_and_slope(z: Array, bags: Bags, approximation: Approximation) -> tuple[float, Array]:
     """Negative mean log-likelihood per instance, and its derivative in the logits."""
     log_p, phi = solve(z, bags, approximation)
     p = probabilities(z)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood import approximations, binary, classes, sampling
+from llpkit.likelihood import approximations, binary, classes, saddlepoint, sampling
 from llpkit.likelihood.checks import (
     absurd_bag,
     all_finite,
@@ -66,10 +66,14 @@ class ExactSolver(Solver, Protocol):
 
 
 def exact_solver(
-    logits: Any, counts: Any, offsets: Any, backend: str, max_states: int, validate: bool
+    logits: Tensor,
+    ends: Tensor,
+    evidence: Evidence,
+    backend: str,
+    max_states: int,
+    validate: bool,
 ) -> tuple[Tensor, ExactSolver]:
-    """Check the arguments and return the logits in the solver's form, and the solver."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+    """The logits in the solver's form, and the solver, for checked arguments."""
     if _use_triton(backend, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
         return logits.float() if half else logits, BinarySolver(ends, evidence, "triton")
@@ -93,21 +97,21 @@ def _log_odds(z: Tensor) -> Tensor:
     return torch.where(z.isfinite().all(1), odds.clamp(-1e306, 1e306), odds)
 
 
-def sinkhorn_solver(
-    logits: Any, counts: Any, offsets: Any, validate: bool
-) -> tuple[Tensor, "SinkhornSolver"]:
-    """Like :func:`exact_solver`, for the tilted bound."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+def approximate_solver(
+    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, validate: bool
+) -> tuple[Tensor, "ApproximateSolver"]:
+    """Like :func:`exact_solver`, for an approximation by name and checked arguments."""
     if logits.dim() == 1:
-        raise LLPError(
-            'approximation = "sinkhorn" is for K classes; binary counts are always exact'
-        )
-    return logits.to(torch.float64), SinkhornSolver(ends, evidence, validate)
+        raise LLPError(f'approximation = "{name}" is for K classes; binary counts are always exact')
+    if not evidence.is_exact:
+        raise LLPError(f'approximation = "{name}" takes exact counts; leave it out here')
+    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, validate)
 
 
-def _checked(
+def checked(
     logits: Any, counts: Any, offsets: Any, validate: bool
 ) -> tuple[Tensor, Tensor, Evidence]:
+    """Logits, offsets and evidence that fit each other."""
     logits = check_logits(logits)
     ends = check_offsets(offsets, len(logits), logits.device, validate)
     evidence = check_evidence(counts, logits, ends, validate)
@@ -281,23 +285,23 @@ class ClassSolver(ExactSolver):
         return classes.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
-class SinkhornSolver(Solver):
-    """K classes: the tilted bound, for exact counts."""
+class ApproximateSolver(Solver):
+    """K classes and exact counts: an approximation by name."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
-        if not evidence.is_exact:
-            raise LLPError('approximation = "sinkhorn" takes exact counts; leave it out here')
+    def __init__(self, offsets: Tensor, evidence: Evidence, name: str, strict: bool) -> None:
         self.offsets = offsets
         self.counts = evidence.counts
+        self.function = {
+            "saddlepoint": saddlepoint.saddlepoint,
+            "sinkhorn": approximations.sinkhorn,
+        }[name]
         self.strict = strict
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = classes.log_prior(z)
-        found = approximations.sinkhorn(
-            log_p, self.counts, self.offsets, direction, strict=self.strict
-        )
+        found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
         if self.strict:
             _refuse_absurd(found[0])
         return found

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.likelihood.checks import Approximation
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,10 @@ class Method:
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
+
+    chosen_approximation: Approximation = None
+    """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
+    A method with the option ``approximation`` sets it in :meth:`prepare`."""
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets

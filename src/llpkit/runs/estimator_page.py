@@ -210,7 +210,7 @@ def _listed(
 ) -> list[dict[str, object]]:
     """The worst bags as rows of a table."""
     classes = class_names if bags.num_classes else class_names[1:]
-    exact, bound = tractability(bags.evidence, bags.sizes)
+    exact, near = tractability(bags.evidence, bags.sizes)
     n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]
     low, high = bags.evidence.low, torch.minimum(bags.evidence.high, n)
     rows = []
@@ -222,7 +222,7 @@ def _listed(
         row["standard_deviations"] = float(check.distance[b])
         row["log_likelihood"] = float(check.log_likelihood[b])
         if not exact.all():
-            how = "exact" if exact[b] else "upper bound" if bound[b] else "not known"
+            how = "exact" if exact[b] else "approximate" if near[b] else "not known"
             row["log_likelihood_is"] = how
         rows.append(row)
     return rows

@@ -33,7 +33,8 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Argument(
-            help="digits, bird-cat, group-photos or a .yaml file; or check, or merge.",
+            help="digits, bird-cat, group-photos, cifar10-ten, fashion-ten or a .yaml file; "
+            "or check, or merge.",
             metavar="PROTOCOL",
         ),
     ],

@@ -23,7 +23,7 @@ from llpkit._device import device_of
 from llpkit._files import write_text
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
-from llpkit.errors import BaselineWarning, Diverged, LLPError
+from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
 from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.records import Data, Record, run_id, write_run
@@ -180,7 +180,9 @@ def train(
     limit = _Deadline(worker.deadline)
     kept = state if math.isfinite(worker.deadline) else None
     with warnings.catch_warnings(), _threads(worker):
-        warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
+        # Methods are compared by their accuracy, and many bags are too large for exact values.
+        for kind in (BaselineWarning, ApproximationWarning):
+            warnings.simplefilter("ignore", kind)
         model = fit(
             None,
             train_bags,

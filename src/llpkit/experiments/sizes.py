@@ -80,7 +80,7 @@ def size_accuracies(runs: Runs) -> list[SizeAccuracy]:
     for name, every in runs.items():
         own = by_size(every)
         if name == BOUND and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
-            own = dict.fromkeys(sizes, list(every))
+            own = {size: list(every) for size in sizes}
         for size, records in own.items():
             last = spread(by_fold(records).values())
             assert last is not None

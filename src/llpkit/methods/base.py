@@ -102,10 +102,6 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
-    renewals: int = 1
-    """How often per epoch the targets are renewed. With R, the loop calls :meth:`renew` with the
-    latest logits of all instances after each of the first R - 1 parts of an epoch, and
-    :meth:`end_epoch` after the last."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
@@ -119,6 +115,11 @@ class Method:
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
+
+    outputs: Callable[[nn.Module], Tensor] | None = None
+    """Set by the loop: runs any network in evaluation mode over all training instances, without
+    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
+    :meth:`begin_epoch` and :meth:`end_epoch`."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
@@ -163,13 +164,6 @@ class Method:
         so that it is not computed again.
         """
         return None
-
-    def renew(self, logits: Tensor) -> None:
-        """Renew the targets within an epoch, from the latest logits of all instances.
-
-        Instances that the epoch has not reached yet have the logits of the epoch before, or zero
-        in the first one. See :attr:`renewals`.
-        """
 
     def state_dict(self) -> dict[str, Any]:
         """State for the checkpoint besides the network, its optimiser and :attr:`model`."""

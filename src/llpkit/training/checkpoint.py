@@ -15,7 +15,7 @@ from llpkit.errors import LLPError
 
 _HEAD = b"llpkit checkpoint, sha256 "
 _PARTS: tuple[str, ...] = ("settings", "data", "network", "optimizer", "scheduler", "method")
-_PARTS += ("model", "logits", "history", "best", "stop")
+_PARTS += ("model", "history", "best", "stop")
 
 
 @dataclass(frozen=True)

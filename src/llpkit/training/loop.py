@@ -79,7 +79,7 @@ class Session:
         self.measures = Measures(task.bags, recipe.measure)
         self._host_bags = task.bags.to("cpu")
         self._order = torch.Generator()  # draws the order of the instances and nothing else
-        self._bank: Tensor | None = None
+        method.outputs = self._outputs
 
     @property
     def model(self) -> nn.Module:
@@ -104,7 +104,6 @@ class Session:
         if self.method.model is not None:
             load_weights(self.method.model, state["model"], self.checkpoint.path)
         self.method.load_state_dict(state["method"])
-        self._bank = state["logits"]
         self.history = json.loads(state["history"])
         self.best = state["best"]
         self.first_epoch = len(self.history)
@@ -115,8 +114,6 @@ class Session:
         device = self.task.device
         shape = (self.task.bags.num_instances, self.task.num_classes)
         self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
-        if self._bank is not None:
-            self._steps.logits.copy_(self._bank)
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
             for callback in self.callbacks:
                 callback.on_start(self)
@@ -205,12 +202,8 @@ class Session:
         # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
         steps.begin_epoch()
-        parts = self.method.renewals
-        renewed = {len(plan) * part // parts for part in range(1, parts)}  # after so many steps
         try:
-            for number, step in enumerate(plan):
-                if number in renewed:
-                    self.method.renew(steps.logits[:-1])
+            for step in plan:
                 if step.large:
                     self._large(step)
                 else:
@@ -260,6 +253,12 @@ class Session:
         with self._precision():
             return self.pipeline.logits(self.model, rows, self.task.num_classes)
 
+    def _outputs(self, network: nn.Module) -> Tensor:
+        """What any network gives for the training instances, see :attr:`Method.outputs`."""
+        rows = list(self.task.bags.rows.split(max(self.task.batch_size, 512)))
+        with self.learner.autocast():
+            return self.pipeline.outputs(network, rows)
+
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
         feed = inputs
@@ -306,8 +305,6 @@ class Session:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "method": self.method.state_dict(),
             "model": None if self.method.model is None else self.method.model.state_dict(),
-            # Targets renewed within an epoch depend on logits of the epoch before.
-            "logits": self._steps.logits if self.method.renewals > 1 else None,
             "history": json.dumps(self.history),  # torch would inspect every number of a list
             "best": self.best,
             "stop": self.stop,

@@ -182,6 +182,16 @@ def test_a_flip_gives_the_image_or_its_mirror(shape):
     assert turned.any()
 
 
+def test_vertical_flips_are_independent_and_change_no_other_draw():
+    x = torch.zeros(4000, 1, 2, 2)
+    x[:, :, 0, 0] = 1
+    both = replace(FLIP, vertical=True)(x, seeded())
+    corners = both.sum((0, 1)).flatten().tolist()  # where the bright corner went
+    assert sum(corners) == 4000
+    assert all(abs(number - 1000) < 165 for number in corners)  # 6 standard deviations
+    torch.testing.assert_close(both.sum(2), FLIP(x, seeded()).sum(2))
+
+
 def test_about_half_are_flipped():
     x = torch.tensor([0.0, 1.0]).expand(4000, 1, 1, 2)
     flipped = FLIP(x, seeded())[:, 0, 0, 0].sum().item()
@@ -356,8 +366,10 @@ def test_presets():
     assert (geometric.shift, geometric.rotate, geometric.scale) == (0.05, 6, 0.05)
     assert geometric.flip
     assert geometric.colour > 0
+    assert Augment.authors() == replace(paper, vertical=True)
     assert {name: make(name) for name in AUGMENTATIONS} == {
         "paper": paper,
+        "authors": Augment.authors(),
         "geometric": geometric,
         "weak": Augment.weak(),
         "strong": Augment.strong(),
@@ -371,7 +383,7 @@ def test_presets():
     ("name", "message"),
     [
         ("papper", "no augmentation 'papper'; did you mean 'paper'"),
-        ("mixup", "no augmentation 'mixup'; known are paper, geometric, weak"),
+        ("mixup", "no augmentation 'mixup'; known are paper, authors, geometric, weak"),
     ],
 )
 def test_unknown_preset(name, message):
@@ -388,7 +400,7 @@ def test_unknown_preset(name, message):
         ({"shift": float("nan")}, r"shift = nan; give a number from 0 to 0.5"),
         ({"rotate": 200}, r"rotate = 200; give a number from 0 to 180"),
         ({"scale": "big"}, r"scale = 'big'; give a number from 0 to 0.9"),
-        ({"flip": 0.5}, r"flip = 0.5; give True or False"),
+        ({"flip": 0.5}, r"flip = 0.5; give true or false"),
     ],
 )
 def test_settings_out_of_range(settings, message):

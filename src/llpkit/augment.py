@@ -4,7 +4,8 @@ An image is flipped, moved by one affine map, blurred, changed in colour and par
 order, on the device of its batch. With :math:`u` uniform in :math:`[-1, 1]`, drawn separately each
 time:
 
-- *flip*: left and right are swapped with probability 1/2;
+- *flip*: left and right are swapped with probability 1/2, and with *vertical* so are top and
+  bottom, independently;
 - *rotate*, *scale*, *shift*: a rotation by :math:`u` times ``rotate`` degrees, a magnification of
   :math:`1 + u` ``scale``, a shift along each side by :math:`u` ``shift`` of its length; beyond its
   edges the image is mirrored; a shift alone is by whole pixels, which blurs nothing;
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._registry import Registry
+from llpkit._validation import flag
 from llpkit.errors import LLPError
 
 _LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9, "cutout": 1.0}
@@ -50,19 +52,25 @@ class Augment:
     rotate: float = 0.0
     scale: float = 0.0
     cutout: float = 0.0
+    vertical: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.flip, bool):
-            raise LLPError(f"flip = {self.flip!r}; give True or False")
-        for field in fields(self)[1:]:
-            value, limit = getattr(self, field.name), _LIMITS[field.name]
-            if not (isinstance(value, int | float) and 0 <= value <= limit):
+        for field in fields(self):
+            value, limit = getattr(self, field.name), _LIMITS.get(field.name)
+            if limit is None:
+                flag(field.name, value)
+            elif not (isinstance(value, int | float) and 0 <= value <= limit):
                 raise LLPError(f"{field.name} = {value!r}; give a number from 0 to {limit:g}")
 
     @classmethod
     def paper(cls) -> "Augment":
         """The paper's augmentation: flips, blur and colour."""
         return cls()
+
+    @classmethod
+    def authors(cls) -> "Augment":
+        """As in the code of the paper's authors: :meth:`paper` with vertical flips."""
+        return cls(vertical=True)
 
     @classmethod
     def geometric(cls) -> "Augment":
@@ -118,6 +126,9 @@ class Augment:
         u = draws.to(x.dtype)[:, :, None, None]  # (n, 8 + C, 1, 1), or 10 + C
         if self.flip:
             x = torch.where(u[:, _FLIP : _FLIP + 1] < 0.5, x, x.flip(3))
+        if self.vertical:
+            # The next binary digit of the same draw, which is independent of the first.
+            x = torch.where((2 * u[:, _FLIP : _FLIP + 1]).frac() < 0.5, x, x.flip(2))
         if self.rotate or self.scale or self.shift:
             x = self._move(x, u)
         if self.blur:
@@ -195,7 +206,7 @@ def register(name: str) -> Callable[[Augmentation], Augmentation]:
     return AUGMENTATIONS.register(name)
 
 
-for _name in ("paper", "geometric", "weak", "strong", "none"):
+for _name in ("paper", "authors", "geometric", "weak", "strong", "none"):
     AUGMENTATIONS.register(_name, getattr(Augment, _name)())
 # For letters, digits and other things whose mirror image is something else.
 for _name in ("weak", "strong"):

@@ -123,7 +123,7 @@ def test_calibration_pools_the_folds():
     found = calibration(records)
     assert found.mean_predicted == pytest.approx([(0.02 * 6 + 0.04 * 2) / 8, 0.97])
     assert found.fraction_positive == pytest.approx([0.1 * 6 / 8, (0.9 * 4 + 8) / 12])
-    assert found.number == [8, 12]
+    assert found.number.tolist() == [8, 12]
     gaps = [abs(0.025 - 0.075), abs(0.97 - 11.6 / 12)]
     assert found.error == pytest.approx((8 * gaps[0] + 12 * gaps[1]) / 20)
 

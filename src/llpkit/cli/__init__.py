@@ -20,7 +20,7 @@ from llpkit.cli.demo import demo
 from llpkit.cli.fit import fit
 from llpkit.cli.options import as_typed
 from llpkit.cli.predict import evaluate, predict
-from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
+from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
 from llpkit.cli.reproduce import PLUGINS, report, reproduce
 from llpkit.errors import LLPError
 
@@ -146,4 +146,4 @@ for _command in (
     lists.datasets,
     lists.estimators,
 ):
-    app.command()(_command)
+    app.command(cls=PlainCommand)(_command)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, interval, series, spread
+from llpkit.experiments.page_cells import folds, series
 from llpkit.experiments.results import Results
 from llpkit.experiments.sizes import (
     SizeAccuracy,
@@ -87,11 +87,9 @@ def _tables(
     runs: Runs, rows: Sequence[SizeAccuracy], sizes: Sequence[int], kind: str, selected: bool
 ) -> list[Table]:
     short = kind.split()[0]
-    slope = {row.method: interval(row.change) for row in slopes(runs, selected)}
+    slope = {row.method: row.change for row in slopes(runs, selected)}
     extra = [Column("slope", "Slope", "points per doubling", "+.1f")] if slope else []
-    accuracy = {
-        (row.method, row.size): spread(row.selected if selected else row.accuracy) for row in rows
-    }
+    accuracy = {(row.method, row.size): row.selected if selected else row.accuracy for row in rows}
     tables = [
         Table(
             [*_columns(sizes, ".1f", "higher"), *extra],
@@ -107,7 +105,7 @@ def _tables(
             apart=[BOUND],
         )
     ]
-    steps = {(row.method, *row.sizes): interval(row.change) for row in doublings(runs, selected)}
+    steps = {(row.method, *row.sizes): row.change for row in doublings(runs, selected)}
     pairs = list(dict.fromkeys(key[1:] for key in steps))
     if len(pairs) > 1:  # a single step equals the slope
         columns = [Column(f"from_{a}_to_{b}", f"{a} to {b}", spec="+.1f") for a, b in pairs]
@@ -115,7 +113,7 @@ def _tables(
         about = f"Points per doubling from one size to the next, {kind}."
         tables.append(Table(columns, cells, about, name=f"bag-size-steps-{short}"))
     apart = {
-        (row.rival, row.size): interval(row.selected if selected else row.last)
+        (row.rival, row.size): row.selected if selected else row.last
         for row in size_differences(runs)
     }
     rivals = list(dict.fromkeys(name for name, _ in apart))
@@ -148,7 +146,7 @@ def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table
     epochs: list[tuple[str, list[Cell]]] = []
     for name in dict.fromkeys(row.method for row in rows):
         own = [at.get((name, n)) for n in sizes]
-        gains.append((name, [interval(row.gain) if row else None for row in own]))
+        gains.append((name, [row.gain if row else None for row in own]))
         epochs.append((name, [_epochs(row) if row else None for row in own]))
     return [
         Table(

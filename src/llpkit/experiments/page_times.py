@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llpkit.experiments.page_cells import mean, series, spread
+from llpkit.experiments.page_cells import mean, series
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
@@ -44,7 +44,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
         Column("turns", "Turns", spec="d"),
     ]
     cells: list[tuple[str, list[Cell]]] = [
-        (row.method, [spread(row.seconds), spread(row.ratio), row.turns]) for row in rows
+        (row.method, [row.seconds, row.ratio, row.turns]) for row in rows
     ]
     return [
         Section(

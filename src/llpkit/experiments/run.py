@@ -46,6 +46,7 @@ class Run:
     recipe: Recipe
     fold: int
     bag_size: int | None = None
+    variant: str = ""
 
     @property
     def id(self) -> str:
@@ -54,8 +55,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The method's name."""
-        return str(self.recipe.method)
+        """The same as :attr:`Record.method`."""
+        return self.variant or str(self.recipe.method)
 
     @property
     def title(self) -> str:
@@ -74,7 +75,7 @@ class Run:
     def of(cls, record: Record) -> "Run":
         """The run of a record."""
         recipe = Recipe.from_dict(record.recipe)
-        return cls(record.experiment, recipe, record.fold, record.bag_size)
+        return cls(record.experiment, recipe, record.fold, record.bag_size, record.variant)
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def carry_out(run: Run, worker: Worker) -> None:
                 error=f"{type(error).__name__}: {error}",
                 diverged=isinstance(error, Diverged),
                 environment=about,
+                variant=run.variant,
             )
         write_run(worker.folder, record)
     shutil.rmtree(state, ignore_errors=True)
@@ -174,7 +176,7 @@ def train(
     every_epoch = run.experiment != "epoch-time"
     watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"
-    method = METHODS[run.method]
+    method = METHODS[recipe.method]
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
     limit = _Deadline(worker.deadline)
@@ -225,6 +227,7 @@ def train(
         calibration=None if blind else watch.calibration(),
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment=about,
+        variant=run.variant,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._spread import Spread
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
@@ -14,7 +15,6 @@ from llpkit.experiments.statistics import (
     LEVEL,
     REFERENCE,
     Runs,
-    Spread,
     paired,
     spread,
 )

@@ -57,7 +57,7 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
             "llpkit.methods.Method"
         )
     options = options or {}
-    known = inspect.signature(method).parameters
+    known = dict(list(inspect.signature(method.__init__).parameters.items())[1:])
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         for option in options:
             if option not in known:

@@ -1,9 +1,11 @@
 """The protocol of methods: their batches, their loss, and what they do after an epoch."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -102,6 +104,9 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
+    wants_first_pass: bool = False
+    """Whether :meth:`end_epoch` is also called before the first epoch, with the logits of the
+    untrained network."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
@@ -110,6 +115,20 @@ class Method:
     chosen_approximation: Approximation = None
     """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
     A method with the option ``approximation`` sets it in :meth:`prepare`."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
+    """The arguments of the constructor, defaults included."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        with suppress(TypeError):  # the constructor will raise it
+            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
+            bound.apply_defaults()
+            made.options = dict(list(bound.arguments.items())[1:])
+        return made
+
+    def __init__(self) -> None:
+        """A method without options; others define their own constructor."""
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets

@@ -65,7 +65,7 @@ class Teacher(Method):
         weight: float = 1.0,
         ramp: float = 0.1,
         decay: float = 0.999,
-        start: float = 0.3,
+        start: float = 0.5,
         approximation: Approximation = "auto",
     ) -> None:
         self.temperature = number("temperature", temperature, most=1, above=0)

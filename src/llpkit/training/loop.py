@@ -118,6 +118,8 @@ class Session:
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
+                if self.method.wants_first_pass and not self.first_epoch:
+                    self.method.end_epoch(self.bag_logits(self.task.bags))
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
                     if self.stop or self.paused:
                         break
@@ -223,7 +225,8 @@ class Session:
             return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
         # Only these methods can process a bag in pieces.
         pieces = isinstance(self.method, BagMethod)
-        return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
+        most = self.recipe.max_bags
+        return plan_bags(self._host_bags, size, self.pad, pieces, device, order, most)
 
     def _rows(self, positions: list[Tensor]) -> list[Tensor]:
         """The table rows of every step, in one look-up rather than one per step."""

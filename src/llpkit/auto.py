@@ -93,4 +93,4 @@ def pick_estimator(bags: Bags) -> Pick:
 
 def exact(bags: Bags) -> bool:
     """Whether the exact likelihood of all bags is within the budget, or no approximation helps."""
-    return not bool(tractability(bags.evidence, bags.sizes).bound.any())
+    return not bool(tractability(bags.evidence, bags.sizes).approximate.any())

@@ -185,4 +185,10 @@ class Execution(Settings):
     compile: bool = setting(
         False, "Compile the network; pays off in long runs on a GPU (false).", flag, "true|false"
     )
+    checkpoint_every: float = setting(
+        0.0,
+        "Seconds between checkpoints in the run folder; 0 writes one after every epoch (0).",
+        lambda place, value: number(place, value, least=0),
+        "SECONDS",
+    )
     threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

@@ -235,6 +235,12 @@ class Protocol(Settings):
         0, partial(whole, least=0), "Of bags, folds and, together with the fold, the training."
     )
     folds: int = _key(10, partial(whole, least=2, most=1000), "How many parts the bags make.")
+    official: bool = _key(
+        False, flag, "Test on the data's own test split; folds are seeds that redraw the bags."
+    )
+    concentration: float | None = _key(
+        None, partial(number, above=0), "With official, clusters bags by class: see random_bags."
+    )
     flat: bool = _key(False, flag, "Whether images are passed to the network as rows of numbers.")
     recipe: Mapping[str, Any] = _key({}, _recipe, "Settings that all methods share.")
     methods: Mapping[str, Mapping[str, Any]] = _key(

@@ -136,6 +136,11 @@ class Method:
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
 
+    outputs: Callable[[nn.Module], Tensor] | None = None
+    """Set by the loop: runs any network in evaluation mode over all training instances, without
+    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
+    :meth:`begin_epoch` and :meth:`end_epoch`."""
+
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
         if self.needs_labels and task.labels is None:

@@ -267,6 +267,7 @@ def fit(
         held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
+        checkpoint_every=execution.checkpoint_every,
         pad=pad,
         cuda_graph=pad and execution.cuda_graph and recordable(optimizer, precision),
     )

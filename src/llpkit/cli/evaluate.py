@@ -23,14 +23,14 @@ def evaluate(
 ) -> None:
     """Measure a run: always on bags, and on instances if their labels are known.
 
-    Without a table or data set it is measured on its own data, separately for each part (training,
-    held-out, test).
+    Without a table or data set it is measured on its own data, separately
+    for each part (training, held-out, test).
 
     [bold]Examples[/bold]
 
       llpkit evaluate runs/digits
       llpkit evaluate runs/people labelled.csv --label answer
-      llpkit evaluate runs/birds cifar10 --data-option split=test --json > birds.json
+      llpkit evaluate runs/birds cifar10 --data-option split=test --json
     """
     from llpkit import runs
 

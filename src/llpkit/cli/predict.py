@@ -20,7 +20,9 @@ def predict(
         Path, typer.Option("--out", "-o", help="Output file: .csv or .parquet.", metavar="FILE")
     ],
     threshold: Threshold = 0.5,
-    prefix: Annotated[str, typer.Option(help="Prefix for the names of the new columns.")] = "",
+    prefix: Annotated[
+        str, typer.Option(help="Prefix for the names of the new columns.", metavar="TEXT")
+    ] = "",
     device: Device = "auto",
     trust_model: TrustModel = False,
     quiet: Quiet = False,
@@ -29,14 +31,14 @@ def predict(
     """Write the table with probability, label and posterior of every row.
 
     [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 at or above the threshold;
-    [bold]posterior[/bold] also takes the count of the row's bag into account, if the table has it.
-    With more than two classes there is one column of each per class, and the label is the name of
-    the most probable class.
+    [bold]posterior[/bold] also uses the count of the row's bag, if the table has it.
+    With more than two classes there is one column of each per class, and
+    the label is the name of the most probable class.
 
     [bold]Examples[/bold]
 
       llpkit predict runs/people new.csv --out predicted.csv
-      llpkit predict runs/people new.parquet --out predicted.parquet --threshold 0.3
+      llpkit predict runs/people new.parquet --out new-labels.csv --threshold 0.3
       llpkit predict runs/digits digits --out digits.csv
     """
     from llpkit import runs

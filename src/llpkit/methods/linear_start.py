@@ -38,16 +38,20 @@ class Features(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(n, F)``."""
-        if self.last is None:
-            out: Tensor = self.network(x)
-            return out.reshape(len(out), -1)
+        return self.both(x)[1]
+
+    def both(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The network's output and its features, from one pass."""
         seen: list[Tensor] = []
+        if self.last is None:
+            out = self.network(x)
+            return out, out.reshape(len(x), -1)
         hook = self.last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
-            self.network(x)
+            out = self.network(x)
         finally:
             hook.remove()
-        return seen[-1].reshape(len(x), -1)
+        return out, seen[-1].reshape(len(x), -1)
 
 
 @torch.no_grad()
@@ -59,7 +63,8 @@ def linear_logits(features: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
         counts: Counts or their expectations, ``(B,)`` or ``(B, K)``.
         offsets: ``(B + 1,)``.
     """
-    x = _components(features.float())  # (N, D)
+    # After a divergence, which the loop is about to report, there is still a result.
+    x = _components(features.float().nan_to_num(0, 0, 0))  # (N, D)
     sizes = offsets.diff()
     y = counts.to(x.dtype)
     if counts.dim() == 1:

@@ -80,6 +80,10 @@ class Teacher(Method):
         self.chosen_approximation = check_tractable(self.approximation, task)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
+        self.features = Features(self.model)
+        self.starting = False
+        # Features of all instances while they are needed, and a last row for those of padding.
+        self.bank: Tensor | None = None
         last = () if task.num_classes is None else (task.num_classes,)
         flat = torch.zeros((task.bags.num_instances, *last), device=task.device)
         self.targets, self.sharp = flat.clone(), flat.clone()
@@ -94,8 +98,14 @@ class Teacher(Method):
         # A tensor: a recorded step reads its current value.
         self.strength.fill_(self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0))
         self.starting = done < self.start
-        if epoch == 1 and self.starting:
-            self._renew(self._linear())
+        if self.starting and self.bank is None:
+            # Only once: from now on the steps of every epoch renew all of it.
+            assert self.outputs is not None
+            self.bank = F.pad(self.outputs(self.features), (0, 0, 0, 1))
+            if epoch == 1:
+                self._renew(self._linear())
+        elif not self.starting:
+            self.bank = None
 
     def step(
         self, batch: Batch, learner: Learner, num_classes: int | None
@@ -109,9 +119,16 @@ class Teacher(Method):
         learner.update(loss)
         with torch.no_grad(), learner.autocast():
             self._follow(learner.network)
-            assert self.model is not None
-            taught = as_logits(self.model(batch.inputs), num_classes)
-        return loss.detach(), taught.float()
+            output, features = self.features.both(batch.inputs)
+            if self.bank is not None:
+                self.bank.index_copy_(0, self._into(batch), features.to(self.bank.dtype))
+        return loss.detach(), as_logits(output, num_classes).float()
+
+    def _into(self, batch: Batch) -> Tensor:
+        """Rows of the bank: the instances' own, or the last one for padding."""
+        if batch.weights is None:
+            return batch.positions
+        return torch.where(batch.weights > 0, batch.positions, self.bags.num_instances)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return self._error(logits, self.targets, batch)
@@ -153,10 +170,8 @@ class Teacher(Method):
         return None if self.starting or self.chosen_approximation else log_p
 
     def _linear(self) -> Tensor:
-        assert self.outputs is not None
-        assert self.model is not None
-        features = self.outputs(Features(self.model))
-        return linear_logits(features, self.expected, self.bags.offsets)
+        assert self.bank is not None
+        return linear_logits(self.bank[:-1], self.expected, self.bags.offsets)
 
     def _renew(self, logits: Tensor) -> Tensor:
         """The E-step: both kinds of targets, in place; returns the log-likelihoods ``(B,)``."""

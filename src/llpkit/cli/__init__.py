@@ -18,6 +18,7 @@ from llpkit._validation import options_named
 from llpkit.cli import lists
 from llpkit.cli.demo import demo
 from llpkit.cli.fit import fit
+from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
 from llpkit.cli.predict import evaluate, predict
 from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
@@ -139,6 +140,7 @@ for _command in (
     fit,
     predict,
     evaluate,
+    label,
     report,
     reproduce,
     lists.methods,

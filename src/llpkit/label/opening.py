@@ -1,6 +1,10 @@
 """Opening a counting project: its items, its folder, and the process that trains."""
 
 import multiprocessing
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -72,7 +76,12 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
         yield None
         return
     # Spawned, not forked: a fork would copy the server's threads in the middle of their work.
-    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(
+        1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_end_with,
+        initargs=(os.getpid(),),
+    )
     try:
         yield pool
     finally:
@@ -80,3 +89,15 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
         for process in list((pool._processes or {}).values()):
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: after a kill nobody else would end it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends us
+    threading.Thread(target=watch, daemon=True).start()

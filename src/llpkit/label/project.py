@@ -77,7 +77,7 @@ class Project:
         """Inputs that nobody counts, in a demonstration."""
         self.extra: dict[str, Any] = {}
         """Further entries of the state, such as those of a demonstration."""
-        self._future: Future[Beliefs] | None = None
+        self.is_training = False
         self._tried = 0  # answers and labels at the last training
         self._offered: dict[int, tuple[str, float]] = {}
         self._lock = threading.RLock()
@@ -229,7 +229,7 @@ class Project:
         return bags_of(parts, len(self.items.names)) if parts else None
 
     def _learn_if_due(self) -> None:
-        if self.pool is None or (self._future is not None and not self._future.done()):
+        if self.pool is None or self.is_training:
             return
         answered = len(self.store.answers()) + len(self.store.labels())
         if answered < learning.LEAST or answered - self._tried < _EVERY:
@@ -237,15 +237,15 @@ class Project:
         bags = self.bags()
         if bags is None or len(bags) < learning.LEAST:
             return
-        self._tried = answered
-        inputs = self.items.inputs()
-        self._future = self.pool.submit(learning.train, inputs, bags, self.seed, self.test)
-        self._future.add_done_callback(self._trained)
+        self._tried, self.is_training = answered, True
+        future = self.pool.submit(learning.train, self.items.inputs(), bags, self.seed, self.test)
+        future.add_done_callback(self._trained)
 
     def _trained(self, future: Future[Beliefs]) -> None:
-        if future.cancelled():
-            return
         with self._lock:
+            self.is_training = False
+            if future.cancelled():
+                return
             failure = future.exception()
             if failure is not None:
                 self.error = str(failure)
@@ -265,11 +265,6 @@ class Project:
         """Block until no models are being trained."""
         while self.is_training:
             time.sleep(0.01)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether models are being trained now."""
-        return self._future is not None and not self._future.done()
 
     def state(self) -> dict[str, Any]:
         """Progress and learning, for the page."""

@@ -20,6 +20,7 @@ from llpkit.cli.check import check
 from llpkit.cli.demo import demo
 from llpkit.cli.evaluate import evaluate
 from llpkit.cli.fit import fit
+from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
 from llpkit.cli.plan import plan
 from llpkit.cli.predict import predict
@@ -148,6 +149,7 @@ for _command in (
     evaluate,
     summary,
     shares,
+    label,
     report,
     reproduce,
     lists.methods,

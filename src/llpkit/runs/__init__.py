@@ -2,6 +2,13 @@
 
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs.folder import REPORT, RunFolder
+from llpkit.runs.inference import (
+    draw_shares,
+    run_shares,
+    run_summary,
+    table_shares,
+    write_shares,
+)
 from llpkit.runs.machine import environment, flat
 from llpkit.runs.measures import measure
 from llpkit.runs.page import FIGURES
@@ -45,6 +52,7 @@ __all__ = [
     "checksum",
     "data_of",
     "divide",
+    "draw_shares",
     "environment",
     "evaluate",
     "fit",
@@ -58,7 +66,11 @@ __all__ = [
     "nothing_to_resume",
     "open_run",
     "predict",
+    "run_shares",
+    "run_summary",
+    "table_shares",
     "take",
     "unfinished",
     "write_predictions",
+    "write_shares",
 ]

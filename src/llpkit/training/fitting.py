@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,15 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from llpkit import methods
 from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
+from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.methods import BagMethod, Method
-from llpkit.recipe import Execution, Recipe
+from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training import launch
 from llpkit.training.building import precision_on
 from llpkit.training.callbacks import Callback
@@ -104,7 +106,9 @@ def fit(
         bags: Which rows form which bag, and what is known about the counts.
         inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
-        method: A key of :data:`llpkit.methods.METHODS`, or your own method; ``"mle"`` by default.
+        method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
+            ``"auto"``, picks one by the bags, see :mod:`llpkit.auto`; the choice and its reason are
+            printed and are in the ``details`` of the model.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of
             the epoch with the best held-out log-likelihood are returned.
@@ -139,11 +143,20 @@ def fit(
     recipe, execution = _settings(recipe, method, network, held_out, settings)
     place = placement(execution)
     watchers = _callbacks(callbacks)
-    how = methods.make(recipe.method if method is None else method, recipe.method_options)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
+    picked = None
+    if recipe.method == AUTO and (method is None or isinstance(method, str)):
+        of_images = not isinstance(data, Tensor) or data.dim() == 4
+        picked = pick_method(bags, recipe, of_images)
+        method = picked.name
+        options = {**picked.options, **recipe.method_options}
+        recipe = recipe.replace(method=method, method_options=options)
+        if progress and place.first:
+            print(f"method: {picked}", file=sys.stderr)
+    how = methods.make(recipe.method if method is None else method, recipe.method_options)
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
     unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
@@ -191,6 +204,13 @@ def fit(
     note = model.details["baseline"].get("warning")
     if note is not None and place.first:
         warnings.warn(note, BaselineWarning, stacklevel=3)
+    if not how.needs_labels and place.first:
+        from llpkit.statistics import warn_unidentified  # imports SciPy
+
+        features = data if isinstance(data, Tensor) and data.dim() == 2 else None
+        unidentified = warn_unidentified(features, bags, stacklevel=4)
+        model.details["warnings"] = [str(problem) for problem in unidentified]
+    model.details |= {} if picked is None else picked.about()
     return model
 
 

@@ -1,5 +1,6 @@
 """One training run in one process: from checked arguments to a fitted model."""
 
+import warnings
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from torch import Tensor, nn
 
 from llpkit._validation import option
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
-from llpkit.evaluation import UNJUDGED, Gain, baseline_note, gain, measurable, warn_of_approximation
+from llpkit.errors import ApproximationWarning, LLPError
+from llpkit.evaluation import UNJUDGED, Gain, approximation_note, baseline_note, gain, measurable
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import choice_note, resolve
 from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import epoch_seed
@@ -83,6 +86,8 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     where = job.place.device if processes.alone else fabric.device
     if not processes.alone:  # tensors of arguments are shared between the processes
         job = replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
+        if hasattr(job.method, "approximation"):  # one choice for all, by the bags of all
+            job.method.approximation = _approximation(job)
     recipe, how, data = job.recipe, job.method, job.inputs
     own_options = options_of(how)
     shard = _shard(job, job.bags, processes)
@@ -119,12 +124,13 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         with fabric.autocast():
             refuse_probabilities(plain, few.to(next(plain.parameters()).dtype))
 
-    weak, strong = augmentations(recipe, how)
+    weak, strong = augmentations(recipe, how, len(task.input_shape) == 3)
     # For the checkpoint and the saved model: resolved values instead of None and "auto".
     described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
         "method": how.key,
         "method_options": own_options,
+        "chosen_approximation": how.chosen_approximation,
         "network": name or type(plain).__name__,
         "lr": float(optimizer.param_groups[0]["lr"]),
         "augment": name_of(weak),
@@ -149,6 +155,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         held_out=None if unseen is None else unseen.bags.to(where),
         callbacks=shown if processes.first else [],
         checkpoint=checkpoint,
+        checkpoint_every=job.execution.checkpoint_every,
         pad=pad,
         cuda_graph=pad and job.execution.cuda_graph and recordable(optimizer, job.precision),
         processes=processes,
@@ -172,7 +179,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         session.history,
         epoch,
         name,
-        {"settings": described, "baseline": baseline},
+        {"settings": described, "baseline": baseline, "warnings": []},
     )
     return fitted, plain.state_dict() if isinstance(job.network, nn.Module) else None
 
@@ -250,6 +257,7 @@ def _task(
         min(recipe.batch_size, shard.whole.num_instances),
         device,
         float(method.lr if recipe.lr is None else recipe.lr),
+        recipe.epochs,
     )
 
 
@@ -301,12 +309,22 @@ def _checksums(job: Job) -> dict[str, str]:
     }
 
 
+def _approximation(job: Job) -> Approximation:
+    given: Approximation = getattr(job.method, "approximation", None)
+    return resolve(given, job.bags.evidence, job.bags.sizes)
+
+
 def check_measures(job: Job, stacklevel: int) -> None:
-    """Warn where measures are approximate; refuse held-out bags that cannot be measured."""
+    """Warn where likelihoods are approximate; refuse held-out bags that cannot be measured."""
     if job.held_out is not None and not bool(measurable(job.held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is intractable: they are too large for this "
             "number of classes, and their counts are not exact; train without held_out"
         )
     parts = [job.bags] if job.held_out is None else [job.bags, job.held_out]
-    warn_of_approximation(*parts, stacklevel=stacklevel + 1)
+    automatic = getattr(job.method, "approximation", None) == "auto"
+    chosen = _approximation(job) if automatic else None
+    notes = [choice_note(chosen)] if chosen is not None else []
+    notes += filter(None, [approximation_note(*parts)])
+    if notes:
+        warnings.warn("; ".join(notes), ApproximationWarning, stacklevel=stacklevel)

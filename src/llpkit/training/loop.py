@@ -46,6 +46,7 @@ class Session:
         held_out: Bags that select the best epoch, on the training device.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
+        checkpoint_every: Seconds between checkpoints; the last epoch is always saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
         processes: Those that train together; the task has the bags of this one.
@@ -66,6 +67,7 @@ class Session:
         held_out: Bags | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
+        checkpoint_every: float = 0.0,
         pad: bool = False,
         cuda_graph: bool = False,
         processes: Processes | None = None,
@@ -75,17 +77,19 @@ class Session:
         self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
         self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
+        self.checkpoint_every, self._saved = checkpoint_every, time.monotonic()
         self.pad, self.cuda_graph = pad, cuda_graph
         self.epochs = recipe.epochs
         self.history: list[Row] = []
         self.first_epoch = 0
-        self.stop = False
+        self.stop = self.paused = False
         self.best: dict[str, Any] | None = None
         self.processes = processes or Processes()
         self.shard = shard or Shard.of(task.bags, 0, 1)
         self.blocks = blocks
         self.measures = Measures(task.bags, recipe.measure, self.shard.whole, self.processes)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
+        method.outputs = self._outputs
 
     @property
     def model(self) -> nn.Module:
@@ -130,8 +134,10 @@ class Session:
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
+                if self.method.wants_first_pass and not self.first_epoch:
+                    self.method.end_epoch(self.bag_logits(self.task.bags))
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
-                    if self.stop:
+                    if self.stop or self.paused:
                         break
                     # Two streams: the order of the instances must not depend on how many numbers
                     # dropout and augmentation draw.
@@ -163,6 +169,7 @@ class Session:
     def _epoch(self, epoch: int) -> None:
         row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
         start = time.perf_counter()
+        self.method.begin_epoch(epoch)
         loss, logits = self._train()
         self.processes.average_buffers(self.network)
         if self.method.wants_pass:
@@ -197,12 +204,19 @@ class Session:
         self._keep_best(row)
         for callback in self.callbacks:  # in the first process
             callback.on_epoch(self, row)
-        row, self.stop = self.processes.tell((plain_row(row), self.stop))
+        decided = plain_row(row), self.stop, self.paused, self._due(epoch)
+        row, self.stop, self.paused, due = self.processes.tell(decided)
         self.history.append(row)
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and due:
             state = self._state()
             if self.processes.first:
                 self.checkpoint.save(state, sync=row["seconds"] >= _WORTH_A_SYNC)
+            self._saved = time.monotonic()
+
+    def _due(self, epoch: int) -> bool:
+        """Whether to write a checkpoint after this epoch."""
+        last = self.stop or self.paused or epoch == self.epochs
+        return last or time.monotonic() >= self._saved + self.checkpoint_every
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: the mean loss, and the logits of every step."""
@@ -243,7 +257,8 @@ class Session:
         else:
             # Only these methods can process a bag in pieces.
             pieces = isinstance(self.method, BagMethod)
-            plan = plan_bags(whole, size, self.pad, pieces, there, order, window)
+            most = self.recipe.max_bags
+            plan = plan_bags(whole, size, self.pad, pieces, there, order, most, window)
         if self.processes.alone:
             return plan
         return [step.map(lambda t: send(t, device)) for step in self.shard.restrict(plan)]
@@ -279,6 +294,12 @@ class Session:
         with self._precision():
             found = self.pipeline.logits(self.model, batches, self.task.num_classes)
         return found if order is None else found[order.argsort()]
+
+    def _outputs(self, network: nn.Module) -> Tensor:
+        """What any network gives for the training instances, see :attr:`Method.outputs`."""
+        rows = list(self.task.bags.rows.split(max(self.task.batch_size, 512)))
+        with self.learner.autocast():
+            return self.pipeline.outputs(network, rows)
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""

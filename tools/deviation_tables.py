@@ -8,6 +8,7 @@ from benchmark_tables import by_first, written
 from paper_tables import BIRDS, METHODS, PHOTOS, ROOT, SECOND, minus, results, runs
 from table_kit import Rows, code, table
 
+from llpkit._words import several
 from llpkit.experiments import Results, load
 from llpkit.experiments.estimate import START, epoch_seconds, estimate
 from llpkit.experiments.plan import plan
@@ -128,11 +129,11 @@ def digits_variants() -> Rows:
 @table
 def digits_batches() -> Rows:
     """Accuracy by batch size, on digits."""
-    its, titles = runs("digits-batches"), {"one-bag": "one bag"}
-    sizes = ("32", "128", "512", "one-bag")
-    rows = [["accuracy on digits", *(titles.get(size, size) for size in sizes)]]
+    its, sizes = runs("digits-batches"), ("32", "128", "512", "one-bag")
+    folds = min(map(len, its.values()))  # the first ones, which all have
+    rows = [[f"accuracy on digits, {several(folds, 'fold')}", *sizes[:3], "one bag"]]
     for name in ("mle", "mle-pass", "direct", "amle", "dllp"):
-        found = [its.get(f"{name}-{size}", []) for size in sizes]
+        found = [its.get(f"{name}-{size}", [])[:folds] for size in sizes]
         cells = [f"{spread(by_fold(each).values()):.1f}" if each else "" for each in found]
         rows.append([code(name), *cells])
     return rows

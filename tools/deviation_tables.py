@@ -313,3 +313,18 @@ def paper_deviations() -> Rows:
         ],
     ]
     return rows
+
+
+@table
+def card_time() -> Rows:
+    """Runs on a card, and their time."""
+    rows = [["folder in `results/`", "runs", "minutes"]]
+    total = 0.0
+    for path in sorted((ROOT / "results").glob("*/protocol.yaml")):
+        every = [r for rs in results(path.parent.name).records.values() for r in rs]
+        card = [r for r in every if r.environment.get("device") == "cuda"]
+        time = sum(r.seconds / max(1, r.environment.get("jobs", 1)) for r in card) / 60
+        total += time
+        if card:
+            rows.append([code(path.parent.name), str(len(card)), f"{time:.0f}"])
+    return [*rows, ["all", "", f"{total:.0f}"]]

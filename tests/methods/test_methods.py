@@ -265,7 +265,7 @@ def test_first_targets_of_the_network_are_its_posterior(key):
 def test_a_method_knows_its_options():
     assert methods.make("mle", {"step": 1.5}).options == {
         "step": 1.5,
-        "approximation": None,
+        "approximation": "auto",
         "first": "counts",
     }
     assert methods.make("supervised").options == {}

@@ -75,7 +75,7 @@ def reproduce(
         str, _option("Runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
     ] = "loky",
     time_limit: Annotated[
-        float | None, _option("Start no run after this long.", WHERE, "SECONDS")
+        float | None, _option("Stop after this long; the next call goes on.", WHERE, "SECONDS")
     ] = None,
     data_dir: Annotated[
         str | None, _option("Folder of the data (LLPKIT_DATA, else a cache).", WHERE, "DIR")

@@ -13,6 +13,7 @@ from llpkit.experiments.sizes import (
     slopes,
 )
 from llpkit.experiments.statistics import BOUND, FEWEST, LEVEL, REFERENCE, Runs
+from llpkit.experiments.times import BELOW, seconds_to_accuracy
 from llpkit.report import (
     Block,
     Cell,
@@ -44,6 +45,7 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     for kind, selected in kinds:
         figures.append(_figure(rows, label, look, kind, selected))
         tables += _tables(runs, rows, sizes, kind, selected)
+    tables.insert(1, _times(runs, sizes))
     if len(kinds) > 1:
         tables += _selection(rows, sizes)
     return [
@@ -51,8 +53,8 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
             "Accuracy against bag size",
             [
                 Figures(present(figures)),
-                tables[0],
-                Details("More tables", tables[1:]),
+                *tables[:2],
+                Details("More tables", tables[2:]),
                 Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
             ],
             f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
@@ -122,6 +124,19 @@ def _tables(
             Table(_columns(sizes, "+.1f"), cells, about, name=f"bag-size-differences-{short}")
         )
     return tables
+
+
+def _times(runs: Runs, sizes: Sequence[int]) -> Table:
+    """Time to accuracy at every size."""
+    cells: list[tuple[str, list[Cell]]] = []
+    for name, records in runs.items():
+        own = by_size(records)
+        cells.append((name, [seconds_to_accuracy(own[n])[1] if n in own else None for n in sizes]))
+    about = (
+        f"Seconds of training until the mean curve is {100 * BELOW:.0f} point below its own last "
+        "accuracy, as the runs took them: comparable on one machine only."
+    )
+    return Table(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
 
 
 def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table]:

@@ -52,7 +52,13 @@ def plan(
         for fold, size in itertools.product(wanted_folds, sizes)
         for name in (turns[fold % len(turns)] if experiment == "epoch-time" else names)
         if folds is not None or fold in own[name]
+        if size == sizes[0] or not _ignores_bags(protocol, name)
     ]
+
+
+def _ignores_bags(protocol: Protocol, name: str) -> bool:
+    """Whether runs of a method are the same for all bag sizes: labels of one training split."""
+    return protocol.official and METHODS[protocol.method_of(name)].needs_labels
 
 
 def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, share, text, whole
+from llpkit._validation import flag, mapping, number, share, text, whole
 from llpkit.datasets import DATASETS
 from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS
@@ -117,6 +117,12 @@ class Protocol(Settings):
         0, partial(whole, least=0), "Of bags, folds and, together with the fold, the training."
     )
     folds: int = _key(10, partial(whole, least=2, most=1000), "How many parts the bags make.")
+    official: bool = _key(
+        False, flag, "Test on the data's own test split; folds are seeds that redraw the bags."
+    )
+    concentration: float | None = _key(
+        None, partial(number, above=0), "With official, clusters bags by class: see random_bags."
+    )
     flat: bool = _key(False, flag, "Whether images are passed to the network as rows of numbers.")
     recipe: Mapping[str, Any] = _key({}, keys.recipe, "Settings that all methods share.")
     methods: Mapping[str, Mapping[str, Any]] = _key(

@@ -32,6 +32,10 @@ def parse(values: Any, place: str = "protocol") -> Protocol:
     if found.grid is not None:
         whole(f"{place}: grid: folds", found.grid.folds, 1, found.folds)
         _check_shared(place, found)
+    if found.concentration is not None and not found.official:
+        raise LLPError(f"{place}: concentration needs official: true; add it, or remove this")
+    if found.official and found.bag_size is None:
+        raise LLPError(f"{place}: official draws random bags; set bag_size")
     if found.sizes is not None:
         whole(f"{place}: sizes: folds", found.sizes.folds, 1, found.folds)
         if found.bag_size is None:

@@ -32,6 +32,8 @@ class Data:
     test_bags: int
     train_instances: int
     test_instances: int
+    redrawn: bool = False
+    """Whether folds are seeds that redraw the bags of one training split."""
 
 
 @dataclass(frozen=True)

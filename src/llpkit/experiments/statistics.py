@@ -84,10 +84,15 @@ def around(mean: float, variance: float, degrees: float) -> Interval:
 
 
 def overlap(records: Sequence[Record]) -> float:
-    """Ratio of test to training instances in a fold; held-out bags count as neither."""
+    """Ratio of test to training instances in a fold; held-out bags count as neither.
+
+    Zero for seeds that redraw bags: their spread is that of the draw, all on the same instances.
+    """
     shares = []
     for data, kept in ((r.data, held_out_bags(r)) for r in records):
         assert data is not None
+        if data.redrawn:
+            return 0.0
         trained = (1 - kept / data.train_bags) * data.train_instances
         shares.append(data.test_instances / trained)
     return fmean(shares)

@@ -112,6 +112,16 @@ def times_to_accuracy(
     return found
 
 
+def seconds_to_accuracy(records: Sequence[Record]) -> tuple[int, float]:
+    """Epochs and seconds until the mean curve is one point below its own last accuracy.
+
+    The seconds are those of the runs themselves, so they compare only on one machine.
+    """
+    epochs = int(_to_own(_curves(records).mean(0, keepdims=True))[1][0])
+    taken = [sum(record.history["seconds"][:epochs]) for record in records]
+    return epochs, float(np.mean(taken))
+
+
 def _curves(records: Sequence[Record]) -> Any:
     return np.array([r.history["test_accuracy"] for r in records], dtype=float)  # (folds, epochs)
 

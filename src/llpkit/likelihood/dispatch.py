@@ -190,10 +190,10 @@ def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     from llpkit.likelihood.kernels import triton_binary
 
     try:
-        offsets = torch.tensor([0, 1, 14, 47], device=device)  # a bag of each kernel
-        z = torch.zeros(47, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        offsets = torch.tensor([0, 1, 14, 47, 247], device=device)  # a bag of each kernel
+        z = torch.zeros(247, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
         z = z.to(device)
-        counts = torch.ones(3, dtype=torch.int64, device=device)
+        counts = torch.ones(4, dtype=torch.int64, device=device)
         log_p, phi = triton_binary.evaluate(z, offsets, counts)
         triton_binary.pull_back(log_p, z, phi, offsets)
     except Exception as error:

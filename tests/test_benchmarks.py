@@ -170,3 +170,16 @@ def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
     again = classes.main(["em", "--quick", "--out", str(tmp_path)])
     assert again["em"] == found["em"]
     torch.set_num_threads(threads)
+
+
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
+def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import steps
+
+    monkeypatch.setattr(steps, "SIZES", (256,))
+    monkeypatch.setattr(steps, "NAMES", ("supervised", "dllp"))
+    assert steps.main(["--turns", "1", "--epochs", "3", "--out", str(tmp_path)]) == 0
+    *_, row = [x for x in (tmp_path / "steps.md").read_text().split("\n") if x.startswith("| dllp")]
+    usual, single = (float(cell) for cell in row.strip("| ").split("|")[1:])
+    assert single > 3 * usual  # forty times the steps

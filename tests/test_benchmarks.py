@@ -148,6 +148,30 @@ def test_runs_side_by_side(estep, tmp_path, capsys):  # noqa: ARG001
     assert "| 3 | 4 | 16 | 339 | 21.2 | 580 ms |" in text
 
 
+def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
+    pytest.importorskip("numba")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    threads = torch.get_num_threads()
+    import classes
+
+    found = classes.main(
+        ["error", "sampled", "em", "cost", "noise", "--quick", "--out", str(tmp_path)]
+    )
+    error = {(row["sd"], row["approximation"]): row for row in found["error"]}
+    for sd in classes.SPREADS:
+        near, bound = error[sd, "saddlepoint"], error[sd, "sinkhorn"]
+        assert near["mean"] < bound["mean"] / 5
+        assert near["nats"] < bound["nats"] / 10
+    assert len(found["em"]) == 3
+    text = (tmp_path / "classes.md").read_text()
+    assert all(f"## {name}" in text for name in classes.PARTS)
+    assert (tmp_path / "error.png").stat().st_size > 10_000
+    # Runs that are recorded are not repeated.
+    again = classes.main(["em", "--quick", "--out", str(tmp_path)])
+    assert again["em"] == found["em"]
+    torch.set_num_threads(threads)
+
+
 @pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
 def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)

@@ -16,6 +16,7 @@ from llpkit.report.planning import plan_curves
 from llpkit.report.series import Series
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Interval, Spread, Table, csv_text, decimals
+from llpkit.report.transform import transform_histogram
 from llpkit.report.wall import Opening, Wall
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "size_curves",
     "styles",
     "time_curves",
+    "transform_histogram",
     "wall_bags",
     "write_page",
 ]

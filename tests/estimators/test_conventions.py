@@ -32,7 +32,9 @@ from llpkit.estimators import (
     DLLPClassifier,
     InvCalClassifier,
     LLPClassifier,
+    LLPEnsembleClassifier,
     LLPLogisticRegression,
+    LLPNetworkClassifier,
     MeanMapClassifier,
     bag_log_likelihood,
     neg_proportion_error,
@@ -50,6 +52,10 @@ ALL = {
     "alter-svm": AlterSVMClassifier(random_state=0),
     "mean-map": MeanMapClassifier(),
     "dllp": DLLPClassifier(),
+    "network": LLPNetworkClassifier(random_state=0),
+    "ensemble": LLPEnsembleClassifier(
+        [LLPLogisticRegression(), LLPNetworkClassifier()], random_state=0
+    ),
 }
 each = pytest.mark.parametrize("name", ALL)
 

@@ -16,10 +16,10 @@ from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
 Backend: TypeAlias = Literal["auto", "torch", "numba", "triton"]
-Approximation: TypeAlias = Literal["sinkhorn"] | None
+Approximation: TypeAlias = Literal["auto", "saddlepoint", "sinkhorn"] | None
 
 BACKENDS = ("auto", "torch", "numba", "triton")
-APPROXIMATIONS = ("sinkhorn",)
+APPROXIMATIONS = ("auto", "saddlepoint", "sinkhorn")
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

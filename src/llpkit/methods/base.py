@@ -1,9 +1,11 @@
 """The protocol of methods: their batches, their loss, and what they do after an epoch."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,8 @@ from torch import Tensor, nn
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.likelihood.checks import Approximation
+from llpkit.ragged import bag_index
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Task:
     batch_size: int
     device: torch.device
     lr: float
+    epochs: int = 1
+    """Epochs of the run, so that a method can follow its progress in :meth:`Method.begin_epoch`."""
 
 
 class Batch(NamedTuple):
@@ -76,9 +82,10 @@ class Learner(NamedTuple):
 class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
-    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
-    every epoch with the logits collected during it. :attr:`model` is the network that predicts: it
-    is measured, selected by held-out bags, returned and saved.
+    The loop calls :meth:`prepare` once, :meth:`begin_epoch` before every epoch, :meth:`step` for
+    every batch, and :meth:`end_epoch` after every epoch with the logits collected during it.
+    :attr:`model` is the network that predicts: it is measured, selected by held-out bags, returned
+    and saved.
     """
 
     key: ClassVar[str]
@@ -98,15 +105,41 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
+    wants_first_pass: bool = False
+    """Whether :meth:`end_epoch` is also called before the first epoch, with the logits of the
+    untrained network."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
 
+    chosen_approximation: Approximation = None
+    """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
+    A method with the option ``approximation`` sets it in :meth:`prepare`."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
+    """The arguments of the constructor, defaults included."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        with suppress(TypeError):  # the constructor will raise it
+            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
+            bound.apply_defaults()
+            made.options = dict(list(bound.arguments.items())[1:])
+        return made
+
+    def __init__(self) -> None:
+        """A method without options; others define their own constructor."""
+
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
+
+    outputs: Callable[[nn.Module], Tensor] | None = None
+    """Set by the loop: runs any network in evaluation mode over all training instances, without
+    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
+    :meth:`begin_epoch` and :meth:`end_epoch`."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
@@ -117,6 +150,13 @@ class Method:
                 f'method "{self.key}" takes exact counts, but these are ranges or noisy; use '
                 '"mle" or "direct"'
             )
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before epoch 1, 2, …, ``task.epochs``, also after a resume.
+
+        A recorded step does not notice a changed number, so each change costs a new recording.
+        What changes in every epoch belongs in a tensor on the device, filled in place.
+        """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The mean loss of a batch, a scalar."""
@@ -220,6 +260,15 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def instance_weights(batch: Batch) -> Tensor | None:
+    """Equal weights for all instances but padding, for batches of whole bags; they sum to one."""
+    if batch.weights is None:
+        return None
+    assert batch.offsets is not None
+    real = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()  # (n,)
+    return real / real.sum()
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

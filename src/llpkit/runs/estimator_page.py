@@ -1,5 +1,6 @@
 """The page of an estimator's run: its fit to the counts, importance of the columns, worst bags."""
 
+import math
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -8,9 +9,20 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
-from llpkit.report import Calibration, Page, Section, styles
+from llpkit.report import (
+    Calibration,
+    Cell,
+    Column,
+    Interval,
+    Notes,
+    Page,
+    Section,
+    Table,
+    styles,
+)
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.importances import importances
+from llpkit.runs.inference import is_likelihood_model, summarise
 from llpkit.runs.measures import how_measured, mean_baseline, probability_of
 from llpkit.runs.page_checks import (
     fit_section,
@@ -21,6 +33,9 @@ from llpkit.runs.page_checks import (
     worst_section,
 )
 from llpkit.runs.page_parts import calibration, closing, facts, result, title
+from llpkit.statistics.summary import LOG_SD
+
+_LISTED = 100  # most coefficients
 
 
 def estimator_page(
@@ -46,16 +61,44 @@ def estimator_page(
         title=title(config, name),
         look=look,
         blocks=[
-            facts(data, parts, estimator=repr(model.estimator)),
+            facts(data, parts, model, estimator=repr(model.estimator)),
             _result(name, model, data, parts, None if curve is None else curve.error),
             *([] if curve is None else [calibration(curve, look[name])]),
             fit_section(name, look[name], part, found, bags),
+            *_coefficients(model, data, parts["training"]),
             importance_section(worth, look[name], part),
             worst_section(name, model, data, part, bags, found, worth),
             *closing(data, model, record),
         ],
     )
     return page, tables(worth, found, bags, data)
+
+
+def _coefficients(model: FittedEstimator, data: DataSet, bags: Bags) -> list[Section]:
+    """The coefficients of a logistic regression, with standard errors."""
+    if not is_likelihood_model(model):
+        return []
+    assert isinstance(data.inputs, Tensor)
+    found = summarise(model, data.inputs, bags, data.encoder)
+    columns = [
+        Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
+        Column("standard_error", "Standard error", "", ".2g"),
+        Column("p_value", "p", "of the hypothesis of no influence", ".3f"),
+        Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),
+    ]
+    rows: list[tuple[str, list[Cell]]] = []
+    for row in found.records():
+        name, se = row["name"], row["standard_error"]
+        if name == LOG_SD:
+            ends = [math.exp(row[key]) for key in ("estimate", "low", "high")]
+            rows.append(("deviation of bags", [Interval(*ends), ends[0] * se, None, None]))
+        elif not math.isfinite(se):
+            rows.append((name, [Interval(row["estimate"]), None, None, None]))
+        else:
+            known = Interval(row["estimate"], row["low"], row["high"])
+            rows.append((name, [known, se, row["p_value"], row["odds_ratio"]]))
+    table = Table(columns, rows[:_LISTED], of="Term", name="coefficients")
+    return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
 
 
 def _result(

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -17,19 +18,22 @@ from llpkit import methods
 from llpkit._device import device_of
 from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
+from llpkit.auto import pick_method
 from llpkit.bags import Bags
-from llpkit.errors import BaselineWarning, LLPError
+from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError
 from llpkit.evaluation import (
     UNJUDGED,
     Gain,
+    approximation_note,
     baseline_note,
     gain,
     measurable,
-    warn_of_approximation,
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Learner, Method, Task
-from llpkit.recipe import Execution, Recipe
+from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training.batches import epoch_seed
 from llpkit.training.building import (
     augmentations,
@@ -142,7 +146,9 @@ def fit(
         bags: Which rows form which bag, and what is known about the counts.
         inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
-        method: A key of :data:`llpkit.methods.METHODS`, or your own method; ``"mle"`` by default.
+        method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
+            ``"auto"``, picks one by the bags, see :mod:`llpkit.auto`; the choice and its reason are
+            printed and are in the ``details`` of the model.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of
             the epoch with the best held-out log-likelihood are returned.
@@ -177,12 +183,21 @@ def fit(
         torch.set_num_threads(execution.threads)  # until this call ends
     watchers = _callbacks(callbacks)
     path = _checkpoint_path(run_dir, resume)
-    how = methods.make(recipe.method if method is None else method, recipe.method_options)
-    own_options = options_of(how)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
+    picked = None
+    if recipe.method == AUTO and (method is None or isinstance(method, str)):
+        of_images = not isinstance(data, Tensor) or data.dim() == 4
+        picked = pick_method(bags, recipe, of_images)
+        method = picked.name
+        options = {**picked.options, **recipe.method_options}
+        recipe = recipe.replace(method=method, method_options=options)
+        if progress:
+            print(f"method: {picked}", file=sys.stderr)
+    how = methods.make(recipe.method if method is None else method, recipe.method_options)
+    own_options = options_of(how)
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
     unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
@@ -216,17 +231,19 @@ def fit(
             trained = fabric.setup_module(compiled(plain)) if execution.compile else wrapped
         # After Fabric has set the precision, so that a copy of the network, a teacher, has it too.
         how.prepare(task, plain)
-    _check_measures(bags, apart)
+    automatic = getattr(how, "approximation", None) == "auto"
+    _check_measures(bags, apart, how.chosen_approximation if automatic else None)
     pad = paddable(how, task)
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
 
-    weak, strong = augmentations(recipe, how)
+    weak, strong = augmentations(recipe, how, len(task.input_shape) == 3)
     # For the checkpoint and the saved model: resolved values instead of None and "auto".
     described: dict[str, Any] = {key: name_of(value) for key, value in recipe.to_dict().items()}
     described |= {
         "method": how.key,
         "method_options": own_options,
+        "chosen_approximation": how.chosen_approximation,
         "network": name or type(plain).__name__,
         "lr": float(optimizer.param_groups[0]["lr"]),
         "augment": name_of(weak),
@@ -250,6 +267,7 @@ def fit(
         held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
+        checkpoint_every=execution.checkpoint_every,
         pad=pad,
         cuda_graph=pad and execution.cuda_graph and recordable(optimizer, precision),
     )
@@ -278,6 +296,7 @@ def fit(
             "settings": described,
             "baseline": baseline,
             "warnings": [str(problem) for problem in unidentified],
+            **({} if picked is None else picked.about()),
         },
     )
 
@@ -366,15 +385,18 @@ def _callbacks(callbacks: Any) -> list[Callback]:
     return given
 
 
-def _check_measures(bags: Bags, held_out: Bags | None) -> None:
-    """Warn where measures are approximate; refuse held-out bags that cannot be measured."""
+def _check_measures(bags: Bags, held_out: Bags | None, chosen: Approximation) -> None:
+    """Warn where likelihoods are approximate; refuse held-out bags that cannot be measured."""
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is intractable: they are too large for this "
             "number of classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
-    warn_of_approximation(*parts, stacklevel=5)
+    notes = [choice_note(chosen)] if chosen is not None else []
+    notes += filter(None, [approximation_note(*parts)])
+    if notes:
+        warnings.warn("; ".join(notes), ApproximationWarning, stacklevel=4)
 
 
 def _task(
@@ -394,6 +416,7 @@ def _task(
         min(recipe.batch_size, bags.num_instances),  # some methods allocate a whole batch
         device,
         float(method.lr if recipe.lr is None else recipe.lr),
+        recipe.epochs,
     )
 
 

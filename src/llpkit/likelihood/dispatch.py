@@ -85,10 +85,8 @@ def exact_solver(
     sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if backend == "numba" and not evidence.is_exact:
-        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba")
 
 
 def _log_odds(z: Tensor) -> Tensor:
@@ -98,14 +96,15 @@ def _log_odds(z: Tensor) -> Tensor:
 
 
 def approximate_solver(
-    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, validate: bool
+    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, backend: str, validate: bool
 ) -> tuple[Tensor, "ApproximateSolver"]:
     """Like :func:`exact_solver`, for an approximation by name and checked arguments."""
     if logits.dim() == 1:
         raise LLPError(f'approximation = "{name}" is for K classes; binary counts are always exact')
     if not evidence.is_exact:
         raise LLPError(f'approximation = "{name}" takes exact counts; leave it out here')
-    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, validate)
+    compiled = _use_numba(backend, logits.device) and name == "saddlepoint"
+    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, compiled, validate)
 
 
 def checked(
@@ -254,9 +253,12 @@ class ClassSolver(ExactSolver):
         log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
             return classes.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood.kernels import numba_classes
+        from llpkit.likelihood.kernels import numba_classes, numba_evidence
 
-        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        if self.evidence.is_exact:
+            log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        else:
+            log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
@@ -288,8 +290,11 @@ class ClassSolver(ExactSolver):
 class ApproximateSolver(Solver):
     """K classes and exact counts: an approximation by name."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, name: str, strict: bool) -> None:
+    def __init__(
+        self, offsets: Tensor, evidence: Evidence, name: str, compiled: bool, strict: bool
+    ) -> None:
         self.offsets = offsets
+        self.compiled = compiled
         self.counts = evidence.counts
         self.function = {
             "saddlepoint": saddlepoint.saddlepoint,
@@ -301,10 +306,29 @@ class ApproximateSolver(Solver):
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = classes.log_prior(z)
-        found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
+        found: tuple[Tensor, Tensor, Tensor | None]
+        if self.compiled and direction is None:
+            from llpkit.likelihood.kernels import numba_saddlepoint
+
+            log_prob, phi = numba_saddlepoint.evaluate(log_p, self.offsets, self.counts)
+            found = *self._finish(log_p, log_prob, phi), None
+        else:
+            found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
         if self.strict:
             _refuse_absurd(found[0])
         return found
+
+    def _finish(self, log_p: Tensor, log_prob: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Solve in torch the bags that the kernel left, marked with NaN."""
+        left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(left):
+            sizes = self.offsets.diff()[left]
+            rows = ranges(self.offsets[left], sizes)
+            part = self.function(
+                log_p[rows], self.counts[left], to_offsets(sizes), strict=self.strict
+            )
+            log_prob[left], phi[rows] = part[0], part[1]
+        return log_prob, phi
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()

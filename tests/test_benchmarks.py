@@ -169,3 +169,16 @@ def test_the_pictures_of_targets_in_their_small_version(monkeypatch, tmp_path):
     # The counts alone leave much open; what the network learned narrows it down.
     assert found[-1][1] < found[0][1]
     assert found[-1][0] > found[0][0]
+
+
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
+def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import steps
+
+    monkeypatch.setattr(steps, "SIZES", (256,))
+    monkeypatch.setattr(steps, "NAMES", ("supervised", "dllp"))
+    assert steps.main(["--turns", "1", "--epochs", "3", "--out", str(tmp_path)]) == 0
+    *_, row = [x for x in (tmp_path / "steps.md").read_text().split("\n") if x.startswith("| dllp")]
+    usual, single = (float(cell) for cell in row.strip("| ").split("|")[1:])
+    assert single > 3 * usual  # forty times the steps

@@ -141,7 +141,7 @@ def test_forward_compiles_as_one_graph(name):
     torch.testing.assert_close(compiled(x), network(x))
 
 
-# The paper's classifier
+# ConvLarge
 
 
 @pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (3, 1), (3, 10)])

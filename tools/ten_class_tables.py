@@ -11,9 +11,7 @@ def benchmark(folder: str) -> Rows:
     """Accuracy in per cent, mean ± standard deviation (number of seeds)."""
     rows = size_accuracies(Results.read(ROOT / "results" / folder).by_method("bag-size"))
     sizes = sorted({row.size for row in rows})
-    found = {
-        (row.method, row.size): f"{row.accuracy:.1f} ({row.accuracy.number})" for row in rows
-    }
+    found = {(row.method, row.size): f"{row.accuracy:.1f} ({row.accuracy.number})" for row in rows}
     names = list(dict.fromkeys(row.method for row in rows))
     head = ["method", *(f"bags of {size}" for size in sizes)]
     return [head, *([code(name), *(found.get((name, n), "") for n in sizes)] for name in names)]

@@ -17,11 +17,13 @@ import typer
 from llpkit._validation import options_named
 from llpkit.cli import lists
 from llpkit.cli.demo import demo
+from llpkit.cli.evaluate import evaluate
 from llpkit.cli.fit import fit
 from llpkit.cli.options import as_typed
-from llpkit.cli.predict import evaluate, predict
+from llpkit.cli.predict import predict
 from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
-from llpkit.cli.reproduce import PLUGINS, report, reproduce
+from llpkit.cli.report import report
+from llpkit.cli.reproduce import PLUGINS, reproduce
 from llpkit.errors import LLPError
 
 app = typer.Typer(

@@ -53,7 +53,7 @@ class _Plain:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows no type beside a flag."""
+    """A command whose help shows no types beside flags and arguments."""
 
     def get_params(self, ctx: Any) -> Any:
         """The parameters, ``--help`` included."""
@@ -64,6 +64,8 @@ def _untyped(parameters: Any) -> Any:
     for each in parameters:
         if getattr(each, "is_flag", False):
             each.metavar = " "  # typer would show <bool>
+        elif each.param_type_name == "argument":
+            each.display_type_rich = lambda ctx: None  # noqa: ARG005  (or <list[Path]>)
     return parameters
 
 

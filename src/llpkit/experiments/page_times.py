@@ -19,7 +19,6 @@ from llpkit.report import (
     Column,
     Details,
     Figures,
-    Interval,
     Section,
     Style,
     Table,
@@ -123,15 +122,11 @@ def _cells(row: TimeToAccuracy, reference: str) -> list[Cell]:
     reached = "never" if row.reference_epochs is None else str(row.reference_epochs)
     return [
         100 * row.target,
-        _interval(row.epochs, row.epochs_low, row.epochs_high),
+        row.epochs,
         row.median_epochs,
         reached if compared else None,
-        _interval(row.ratio, row.ratio_low, row.ratio_high),
-        _interval(row.own_ratio, row.own_ratio_low, row.own_ratio_high),
+        row.ratio,
+        row.own_ratio,
         row.seconds,
         row.reference_seconds,
     ]
-
-
-def _interval(value: float | None, low: float | None, high: float | None) -> Interval | None:
-    return None if value is None else Interval(value, low, high)

@@ -1,144 +1,22 @@
 """A protocol: everything that the runs of a results folder have in common."""
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, number, one_of, share, text, whole
-from llpkit.augment import AUGMENTATIONS
+from llpkit._validation import flag, mapping, share, text, whole
 from llpkit.datasets import DATASETS
-from llpkit.errors import LLPError
+from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS
-from llpkit.networks import NETWORKS
 from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
 """In the order in which ``all`` runs them: the others use the grid's choice."""
 
-RATES = ("lr", "weight_decay")
-"""Axes of a grid that are settings of a recipe; the others are options of a method."""
-
 WARM_UP = 2
 """Epochs at the start of a timed run that are not counted."""
-
-OWN = ("method", "folds")
-"""Keys of an entry of ``methods`` that are not settings of its recipe."""
-
-
-# Checks of single keys: ``check(place, value)`` returns the value to keep
-
-
-def _known(names: Iterable[str]) -> Check:
-    def check(place: str, value: Any) -> str:
-        try:
-            return one_of(place, value, names)
-        except LLPError as error:
-            own = "if a plugin has it, load it with llpkit --plugin"
-            raise LLPError(f"{error} ({own})") from None
-
-    return check
-
-
-def _options(place: str, value: Any) -> Mapping[str, Any]:
-    """Options that a record, which is JSON, returns unchanged: no dates, no infinite numbers."""
-    found = mapping(place, value)
-    for key, own in found.items():
-        try:
-            same = json.loads(json.dumps(own, allow_nan=False)) == own
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            raise LLPError(f"{place}: {key} = {own!r}; give text, finite numbers or lists of them")
-    return found
-
-
-_NAMES: dict[str, Iterable[str]] = {
-    "network": NETWORKS,
-    "augment": AUGMENTATIONS,
-    "strong_augment": AUGMENTATIONS,
-}
-
-
-def _recipe(place: str, value: Any) -> dict[str, Any]:
-    """Settings of a recipe, except those that a protocol has elsewhere."""
-    found = mapping(place, value)
-    if taken := [key for key in ("method", "seed") if key in found]:
-        raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
-    if found.get("patience") is not None:
-        raise LLPError(f"{place}: runs of a protocol have the same epochs; remove patience")
-    for key, names in _NAMES.items():
-        if found.get(key) is not None:
-            _known(names)(f"{place}: {key}", found[key])
-    _options(f"{place}: method_options", found.get("method_options", {}))
-    recipe = Recipe.from_dict(found, lambda name: f"{place}: {name}").to_dict()
-    return {key: recipe[key] for key in found}
-
-
-def _methods(place: str, value: Any) -> dict[str, Any]:
-    """Methods by name, and variants of a method, which name it by the key ``method``."""
-    found = {}
-    for name, own in mapping(place, value).items():
-        at = f"{place}: {name}"
-        given = mapping(at, own)
-        if "method" not in given:
-            _known(METHODS)(place, name)
-        elif not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
-            raise LLPError(f"{at} is not a name; use small letters, digits, dots and dashes")
-        checks = {"method": _known(METHODS), "folds": whole}
-        more = {key: checks[key](f"{at}: {key}", given[key]) for key in OWN if key in given}
-        found[name] = more | _recipe(at, {k: v for k, v in given.items() if k not in OWN})
-    return found
-
-
-def _by_method(check: Check) -> Check:
-    def checked(place: str, value: Any) -> dict[str, Any]:
-        found = mapping(place, value)
-        return {_known(METHODS)(place, k): check(f"{place}: {k}", own) for k, own in found.items()}
-
-    return checked
-
-
-def _ladder(check: Check) -> Check:
-    def checked(place: str, value: Any) -> tuple[Any, ...]:
-        several = isinstance(value, list | tuple)
-        found = tuple(check(place, each) for each in value) if several else ()
-        if not several or len(set(found)) < len(found):
-            raise LLPError(f"{place} = {value!r}; give a list of different values")
-        return found
-
-    return checked
-
-
-def _scalar(place: str, value: Any) -> Any:
-    if isinstance(value, float):
-        return number(place, value)
-    if value is not None and not isinstance(value, str | int):
-        raise LLPError(f"{place} = {value!r}; give a number, text, true, false or null")
-    return value
-
-
-_rates = _ladder(partial(number, least=0))
-
-
-def _ladders(place: str, value: Any) -> dict[str, Any]:
-    """Ladders by axis: of the two rates, or of options of a method."""
-    return {
-        axis: (_rates if axis in RATES else _ladder(_scalar))(f"{place}: {axis}", own)
-        for axis, own in mapping(place, value).items()
-    }
-
-
-def _bag_size(place: str, value: Any) -> int | tuple[int, int]:
-    if not isinstance(value, list | tuple):
-        return whole(place, value)
-    if len(value) != 2:
-        raise LLPError(f"{place} = {value!r}; give a number, or the two ends of a range")
-    least = whole(place, value[0])
-    return least, whole(place, value[1], least)
 
 
 def _part(kind: type[Settings]) -> Check:
@@ -166,14 +44,16 @@ class Grid(Settings):
     epochs: int = _key(30, whole, "Epochs of each run.")
     held_out: float = _key(0.1, share, "Share of the training bags that score candidates.")
     lr: tuple[float, ...] = _key(
-        (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), _rates, "Ladder of learning rates."
+        (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), keys.rates, "Ladder of learning rates."
     )
-    weight_decay: tuple[float, ...] = _key((0.0, 0.05), _rates, "Ladder of weight decays.")
+    weight_decay: tuple[float, ...] = _key((0.0, 0.05), keys.rates, "Ladder of weight decays.")
     methods: Mapping[str, Mapping[str, tuple[Any, ...]]] = _key(
-        {}, _by_method(_ladders), "Ladders by method: for its own options, or instead of the above."
+        {},
+        keys.by_method(keys.ladders),
+        "Ladders by method: for its own options, or instead of the above.",
     )
     own_epochs: Mapping[str, int] = _key(
-        {}, _by_method(whole), "Epochs by method, for those that learn more slowly."
+        {}, keys.by_method(whole), "Epochs by method, for those that learn more slowly."
     )
 
     def axes(self, method: str) -> dict[str, tuple[Any, ...]]:
@@ -193,7 +73,7 @@ class Grid(Settings):
 class Sizes(Settings):
     """Accuracy against bag size: the sizes, and how to train on them."""
 
-    sizes: tuple[int, ...] = _key((2, 4, 8, 16, 32, 64, 128), _ladder(whole), "The bag sizes.")
+    sizes: tuple[int, ...] = _key((2, 4, 8, 16, 32, 64, 128), keys.ladder(whole), "The bag sizes.")
     folds: int = _key(3, whole, "Number of folds.")
     epochs: int = _key(30, whole, "Epochs of each run.")
     held_out: float | None = _key(None, share, "Share of the training bags held out.")
@@ -226,10 +106,12 @@ class Protocol(Settings):
     """
 
     title: str = _key("Experiments", text, "A line for the reader.", text=True)
-    dataset: str = _key("digits", _known(DATASETS), "The name of a data set.", text=True)
-    data_options: Mapping[str, Any] = _key({}, _options, "Options of the data set.")
+    dataset: str = _key("digits", keys.known(DATASETS), "The name of a data set.", text=True)
+    data_options: Mapping[str, Any] = _key({}, keys.options, "Options of the data set.")
     bag_size: int | tuple[int, int] | None = _key(
-        None, _bag_size, "Size of random bags, or the ends of a range; none if the data have bags."
+        None,
+        keys.bag_size,
+        "Size of random bags, or a range; none if the data have bags.",
     )
     seed: int = _key(
         0, partial(whole, least=0), "Of bags, folds and, together with the fold, the training."
@@ -242,9 +124,9 @@ class Protocol(Settings):
         None, partial(number, above=0), "With official, clusters bags by class: see random_bags."
     )
     flat: bool = _key(False, flag, "Whether images are passed to the network as rows of numbers.")
-    recipe: Mapping[str, Any] = _key({}, _recipe, "Settings that all methods share.")
+    recipe: Mapping[str, Any] = _key({}, keys.recipe, "Settings that all methods share.")
     methods: Mapping[str, Mapping[str, Any]] = _key(
-        {}, _methods, "The methods and variants to run, each with its own settings."
+        {}, keys.methods, "The methods and variants to run, each with its own settings."
     )
     grid: Grid | None = _key(None, _part(Grid), "The hyper-parameter search, if there is one.")
     sizes: Sizes | None = _key(None, _part(Sizes), "The experiment on bag sizes, if there is one.")
@@ -282,7 +164,7 @@ class Protocol(Settings):
     def settings_of(self, name: str, experiment: str, bag_size: int | None) -> dict[str, Any]:
         """The protocol's settings for a method or variant in an experiment."""
         own, method = self.methods.get(name, {}), self.method_of(name)
-        values = {**self.recipe, **{k: v for k, v in own.items() if k not in OWN}}
+        values = {**self.recipe, **{k: v for k, v in own.items() if k not in keys.OWN}}
         values |= {"method": method, "seed": self.seed}
         part = self._part(experiment)
         if part is not None:
@@ -347,7 +229,7 @@ class Protocol(Settings):
         if self.grid is None or not self.searched(name):
             return []
         axes = self.grid.axes(self.method_of(name))
-        return list(dict.fromkeys(a if a in RATES else "method_options" for a in axes))
+        return list(dict.fromkeys(a if a in keys.RATES else "method_options" for a in axes))
 
     def plain(self) -> dict[str, Any]:
         """Plain values; :func:`llpkit.experiments.protocol_file.parse` reads them."""

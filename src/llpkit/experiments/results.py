@@ -209,8 +209,8 @@ def merge(folder: Path, others: Sequence[Path]) -> Results:
         for theirs in read:
             _check_same(folder, known.protocol, theirs.protocol)
         new: dict[str, Record] = {}
-        for record in (r for theirs in read for rs in theirs.records.values() for r in rs):
-            if record.id not in known.ids:
+        for record in (r for theirs in read for r in theirs.every):
+            if record.done and record.id not in known.ids:
                 new.setdefault(record.id, record)
         Results.of(folder, known.protocol, [*known.every, *new.values()]).check()
         begin(folder, known.protocol)

@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from llpkit.errors import LLPError
-from llpkit.experiments.protocol import RATES, Protocol
+from llpkit.experiments.protocol import Protocol
+from llpkit.experiments.protocol_keys import RATES
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import Run

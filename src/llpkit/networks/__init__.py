@@ -64,7 +64,7 @@ def register(name: str, summary: str) -> Callable[[Builder], Builder]:
 
 
 for _name, _summary, _build in (
-    ("conv-large", "the paper's classifier, for images of 16 x 16 or more", ConvLarge),
+    ("conv-large", "nine convolutions, for images of 16 x 16 or more", ConvLarge),
     ("small-cnn", "a small CNN that is quick on a CPU, for images of any size", SmallCNN),
     ("resnet-9", "a small, fast residual network, for images of 16 x 16 or more", ResNet9),
     ("resnet-18", "ResNet-18 with a 3 x 3 stem, for images of 16 x 16 or more", ResNet18),

@@ -1,4 +1,4 @@
-"""The paper's classifier, a small CNN, an MLP and a linear model."""
+"""ConvLarge, a small CNN, an MLP and a linear model."""
 
 from collections.abc import Sequence
 
@@ -18,15 +18,14 @@ from llpkit.networks.layers import (
 
 
 class ConvLarge(Classifier):
-    """The paper's classifier, "ConvLarge" of the semi-supervised literature.
+    """The "ConvLarge" of the semi-supervised literature, for images of 16 × 16 pixels or more.
 
     3 × (3×3-128), max-pool 2, dropout 0.5; 3 × (3×3-256), max-pool 2, dropout 0.5; 3×3-512 without
     padding, 1×1-256, 1×1-128; global average; dense. Batch norm and leaky ReLU 0.1 after every
-    convolution, which therefore needs no bias. The paper does not list the layers of this network,
-    and the original list could not be checked, so details may differ.
+    convolution, which therefore needs no bias. The paper refers to a list of layers that could not
+    be checked, so its network may differ.
 
-    It takes images of 16 × 16 pixels or more: batch norm then sees more than one value per channel
-    even if a batch is a single instance.
+    In smaller images, batch norm would see a single value per channel if a batch is one instance.
     """
 
     def __init__(self, input_shape: Shape, num_outputs: int) -> None:

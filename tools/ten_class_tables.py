@@ -1,10 +1,10 @@
 """The tables of docs/benchmark.md: accuracy by method and bag size, with an official test split."""
 
+from paper_tables import ROOT
 from table_kit import Rows, code, table
 
 from llpkit.experiments import Results
 from llpkit.experiments.sizes import size_accuracies
-from paper_tables import ROOT
 
 
 def benchmark(folder: str) -> Rows:

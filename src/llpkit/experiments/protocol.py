@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, share, text, whole
+from llpkit._validation import flag, mapping, number, share, text, whole
 from llpkit.datasets import DATASETS
 from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS

@@ -88,7 +88,7 @@ def draw(data: datasets.DataSet, targets: Tensor, title: str, path: Path) -> Non
         axes.set_xticks([])
         axes.set_yticks(range(10), [f"{n} × “{k}”" for k, n in enumerate(counts)])
         axes.spines[:].set_visible(False)
-        figure.suptitle(title, x=0.125, ha="left", size=12, color=INK)
+        figure.suptitle(title, x=0.125, y=0.95, ha="left", size=12, color=INK)
         figure.savefig(path, bbox_inches="tight")
 
 

@@ -27,9 +27,3 @@ def digits_ten() -> Rows:
 def digits_two() -> Rows:
     """Handwritten digits, odd or even."""
     return benchmark("digits-two")
-
-
-@table
-def fashion_ten() -> Rows:
-    """A tenth of Fashion-MNIST."""
-    return benchmark("fashion-ten")

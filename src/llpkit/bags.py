@@ -14,6 +14,7 @@ from llpkit._arrays import Array, checked_labels, numbers
 from llpkit._counts import CountNaming
 from llpkit._groups import Groups, aligned, group, numbered
 from llpkit._indices import checked_offsets, checked_rows, positions
+from llpkit._known import checked_known, without_labelled
 from llpkit._support import checked_evidence, label_counts, proportion_evidence
 from llpkit._validation import number, one_of, share, whole
 from llpkit.errors import LLPError
@@ -194,6 +195,50 @@ class Bags:
         p = numbers(values, "proportions", naming.entry_of_bag).astype(np.float64)
         evidence = proportion_evidence(p, found.sizes, tolerance, decimals, naming)
         return cls._of_groups(found, evidence)
+
+    def with_labels(self, labels: Any) -> "Bags":
+        r"""The same bags, with the labels of some instances known: semi-supervised learning.
+
+        An instance of known label becomes a bag of one, and leaves its own bag, whose count falls
+        by its label. This is exact, because :math:`P(h_j, y) = P(h_j)\, P(y - h_j)`, so every
+        method and estimator can learn from the result. A bag that has no instances left is dropped.
+        A bag without a count is ``Evidence.unknown``.
+
+        Args:
+            labels: One entry per row of the table: 0 or 1, or ``0 … K - 1``; -1 or NaN where the
+                label is not known.
+
+        >>> bags = Bags.from_groups(["a", "a", "a", "b"], {"a": 2, "b": 1})
+        >>> known = bags.with_labels([1, -1, -1, -1])
+        >>> known.sizes, known.counts
+        (tensor([2, 1, 1]), tensor([1, 1, 1]))
+        """
+        of_row = checked_known(labels, self.num_rows, self.num_classes)
+        h = torch.from_numpy(of_row).to(self.device)[self.rows]  # (N,) in the order of the bags
+        known = h >= 0
+        if not bool(known.any()):
+            return self
+        classes = self.num_classes
+        hot = (h == 1).long()
+        if classes is not None:
+            hot = (h[:, None] == torch.arange(classes, device=self.device)).long()  # (N, K)
+        # In int64, where sums by index are exact.
+        shape = (len(self), *hot.shape[1:])
+        labelled = hot.new_zeros(shape).index_add_(0, self.bag_index, hot)
+        number = known.new_zeros(len(self), dtype=torch.int64)
+        number = number.index_add_(0, self.bag_index, known.long())
+        left = self.sizes - number
+        rest = without_labelled(self.evidence, labelled, left, self.ids)
+        kept = torch.where((left > 0) | (number == 0))[0]
+        single = self.rows[known]
+        names = [self.ids[b] for b in kept.tolist()] + [f"row {r}" for r in single.tolist()]
+        return Bags._make(
+            to_offsets(torch.cat([left[kept], torch.ones_like(single)])),
+            torch.cat([self.rows[~known], single]),
+            Evidence.concat([rest[kept], Evidence.unchecked(hot[known])]),
+            names,
+            self.num_rows,
+        )
 
     @classmethod
     def concat(cls, parts: "Iterable[Bags]") -> "Bags":

@@ -17,7 +17,7 @@ from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import Settings, raise_all, setting
 from llpkit._validation import flag, mapping, option, share, text, whole
 from llpkit.errors import LLPError
-from llpkit.recipe import Execution, Recipe
+from llpkit.recipe import AUTO, Execution, Recipe
 
 Values = dict[str, Any]
 
@@ -85,6 +85,13 @@ def _estimator(place: str, value: Any) -> str:
     return str(value)
 
 
+def _noise(place: str, value: Any) -> str:
+    from llpkit.tables.noise import CountNoise
+
+    CountNoise.parse(value, place)
+    return str(value)
+
+
 TABLES = ("feature-table", "image-table")
 """Data sets that the options of a table stand for."""
 
@@ -138,6 +145,18 @@ class Data(Settings):
         "FILE",
         panel="Table",
         text=True,
+    )
+    count_noise: str | None = setting(
+        None,
+        "How counts were published: laplace:2, laplace:epsilon=0.5, gaussian:3, geometric:2, "
+        "binomial:0.9, rounded:5, suppressed:10.",
+        _noise,
+        "KIND:VALUE",
+        panel="Table",
+        text=True,
+    )
+    known_label: str | None = column(
+        None, "Column of labels known for some rows, empty for the others; learned from."
     )
     features: list[str] | None = several(
         None, "Column to learn from; repeatable (all others).", check=_names
@@ -264,11 +283,19 @@ class Config:
             return
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
-        # Only changed settings are an error; the defaults of a network do no harm.
+        yield from _stray(self.of_networks(), "a network, not with an estimator")
+
+    def of_networks(self) -> set[str]:
+        """Settings that only networks have, and that differ from their defaults."""
         usual = Recipe.defaults()
         of_both = ("seed", "held_out", "precision")
-        changed = {k for k, v in recipe.to_dict().items() if v != usual[k] and k not in of_both}
-        yield from _stray(changed, "a network, not with an estimator")
+        given = self.recipe.to_dict().items()
+        return {name for name, value in given if value != usual[name] and name not in of_both}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
+        return self.recipe.method == AUTO and self.choice.estimator is None
 
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""

@@ -20,6 +20,8 @@ OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 MEASURES = ("auto", "all", "off")
+AUTO = "auto"
+"""The method that stands for one that :mod:`llpkit.auto` picks."""
 
 
 def _whole(least: int = 1, most: int | None = None) -> Check:
@@ -47,7 +49,7 @@ def _method(place: str, value: Any) -> str:
     from llpkit.methods import METHODS
 
     try:
-        return one_of(place, value, METHODS)
+        return one_of(place, value, (AUTO, *METHODS))
     except LLPError as error:
         own = "register your own, on the command line with llpkit --plugin FILE.py"
         raise LLPError(f"{error} ({own})") from None
@@ -83,7 +85,11 @@ class Recipe(Settings):
     """
 
     method: str = setting(
-        "mle", "Method; llpkit methods lists them (mle).", _method, "NAME", text=True
+        AUTO,
+        "Method; llpkit methods lists them (auto: chosen by the bags).",
+        _method,
+        "NAME",
+        text=True,
     )
     method_options: dict[str, Any] = setting(
         {},

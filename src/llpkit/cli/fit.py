@@ -91,7 +91,7 @@ def fit(
     folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
     if source is not None:
         check_apart(folder, [Path(source)])
-    with fit_progress(config.recipe.method, quiet) as callbacks:
+    with fit_progress("training" if config.is_open else config.recipe.method, quiet) as callbacks:
         done = runs.fit(
             config,
             folder,
@@ -99,12 +99,13 @@ def fit(
             force=force,
             command=shlex.join(["llpkit", *(ctx.obj or [])]),
             callbacks=callbacks,
+            announce=None if quiet else lambda picked: echo(f"picked {picked}"),
         )
     if quiet:
         return
     for line in done.notes:
         note(line)
     terminal().print(measure_table(done.measures))
-    if config.recipe.held_out is not None and config.choice.estimator is None:
+    if config.recipe.held_out is not None and not hasattr(done.model, "estimator"):
         echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
     echo(f"run: {folder}\npage: {folder / runs.REPORT}")

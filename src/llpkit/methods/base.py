@@ -14,6 +14,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood.checks import Approximation
+from llpkit.ragged import bag_index
 
 
 @dataclass(frozen=True)
@@ -259,6 +260,15 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def instance_weights(batch: Batch) -> Tensor | None:
+    """Equal weights for all instances but padding, for batches of whole bags; they sum to one."""
+    if batch.weights is None:
+        return None
+    assert batch.offsets is not None
+    real = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()  # (n,)
+    return real / real.sum()
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

@@ -13,6 +13,7 @@ from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curve
 from llpkit.report.figure import Figure, present
 from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
 from llpkit.report.page import Page, Section, write_page
+from llpkit.report.planning import plan_curves
 from llpkit.report.series import Series
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Table, csv_text, decimals
@@ -51,6 +52,7 @@ __all__ = [
     "importance_bars",
     "intervals",
     "known_text",
+    "plan_curves",
     "present",
     "reliability",
     "run_curves",

@@ -52,7 +52,7 @@ def network_page(
         look=look,
         blocks=[
             Opening(wall),
-            facts(data, parts, network=model.network_name, epochs=len(model.history)),
+            facts(data, parts, model, network=model.network_name, epochs=len(model.history)),
             result(
                 method,
                 f"Measured at the {'epoch whose weights were kept' if kept else 'last epoch'}.",

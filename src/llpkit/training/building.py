@@ -151,10 +151,8 @@ def augmentations(
     recipe: Recipe, method: Method, of_images: bool = True
 ) -> tuple[Augmentation | None, Augmentation | None]:
     """The weak and the strong augmentation; the method's own is for images."""
-    given = (
-        recipe.augment,
-        recipe.strong_augment or (method.strong_augment if of_images else None),
-    )
+    own = method.strong_augment if of_images else None
+    given = (recipe.augment, recipe.strong_augment or own)
     weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
     if weak == Augment.none():  # which features may be given too
         weak = None

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from llpkit import methods
 from llpkit._device import device_of
 from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
+from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError
 from llpkit.evaluation import (
@@ -31,7 +33,7 @@ from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Learner, Method, Task
-from llpkit.recipe import Execution, Recipe
+from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training.batches import epoch_seed
 from llpkit.training.building import (
     augmentations,
@@ -144,7 +146,9 @@ def fit(
         bags: Which rows form which bag, and what is known about the counts.
         inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
             features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
-        method: A key of :data:`llpkit.methods.METHODS`, or your own method; ``"mle"`` by default.
+        method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
+            ``"auto"``, picks one by the bags, see :mod:`llpkit.auto`; the choice and its reason are
+            printed and are in the ``details`` of the model.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of
             the epoch with the best held-out log-likelihood are returned.
@@ -179,12 +183,21 @@ def fit(
         torch.set_num_threads(execution.threads)  # until this call ends
     watchers = _callbacks(callbacks)
     path = _checkpoint_path(run_dir, resume)
-    how = methods.make(recipe.method if method is None else method, recipe.method_options)
-    own_options = options_of(how)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
+    picked = None
+    if recipe.method == AUTO and (method is None or isinstance(method, str)):
+        of_images = not isinstance(data, Tensor) or data.dim() == 4
+        picked = pick_method(bags, recipe, of_images)
+        method = picked.name
+        options = {**picked.options, **recipe.method_options}
+        recipe = recipe.replace(method=method, method_options=options)
+        if progress:
+            print(f"method: {picked}", file=sys.stderr)
+    how = methods.make(recipe.method if method is None else method, recipe.method_options)
+    own_options = options_of(how)
     if labels is not None and not how.needs_labels:
         raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
     unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
@@ -267,6 +280,10 @@ def fit(
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         baseline = _baseline(session, bags, apart)
+    from llpkit.statistics import warn_unidentified  # imports SciPy
+
+    features = data if isinstance(data, Tensor) and data.dim() == 2 else None
+    unidentified = () if how.needs_labels else warn_unidentified(features, bags, stacklevel=4)
     return Fitted(
         model,
         preprocess,
@@ -275,7 +292,12 @@ def fit(
         session.history,
         epoch,
         name,
-        {"settings": described, "baseline": baseline},
+        {
+            "settings": described,
+            "baseline": baseline,
+            "warnings": [str(problem) for problem in unidentified],
+            **({} if picked is None else picked.about()),
+        },
     )
 
 

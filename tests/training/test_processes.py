@@ -17,7 +17,13 @@ from llpkit.training.shards import Shard, deal
 from ranks import Divergent, KillAnother, Note, toy
 
 SHARDABLE = [name for name, method in METHODS.items() if vars(method).get("shardable")]
-ALIKE = ("amle", "amle-paper", "mle-pass", "one-vs-rest", "rot")  # trained by the same steps as others
+ALIKE = (
+    "amle",
+    "amle-paper",
+    "mle-pass",
+    "one-vs-rest",
+    "rot",
+)  # trained by the same steps as others
 USUAL = {"epochs": 3, "lr": 0.05, "batch_size": 32, "precision": "64-true", "progress": False}
 
 

@@ -134,7 +134,7 @@ class Method:
         with suppress(TypeError):  # the constructor will raise it
             bound = inspect.signature(cls.__init__).bind(made, *args, **options)
             bound.apply_defaults()
-            made.options = dict(list(bound.arguments.items())[1:])
+            made.options = dict(list(bound.arguments.items())[1:])  # without self
         return made
 
     def __init__(self) -> None:

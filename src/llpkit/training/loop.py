@@ -89,7 +89,6 @@ class Session:
         self.blocks = blocks
         self.measures = Measures(task.bags, recipe.measure, self.shard.whole, self.processes)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
-        method.outputs = self._outputs
 
     @property
     def model(self) -> nn.Module:
@@ -131,6 +130,7 @@ class Session:
         shape = (self.task.bags.num_instances, self.task.num_classes)
         self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
+            self.method.outputs = self._outputs
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
@@ -147,6 +147,7 @@ class Session:
                     torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1, *ranks))
                     self._epoch(epoch)
             finally:
+                self.method.outputs = None  # it would keep the inputs alive
                 for callback in self.callbacks:
                     callback.on_end(self)
 

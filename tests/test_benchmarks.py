@@ -172,6 +172,29 @@ def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
     torch.set_num_threads(threads)
 
 
+def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    import views
+
+    found = views.main(images=128, turns=1, each=1, out=tmp_path)
+    assert found["teacher / supervised"] > 1
+    assert json.loads((tmp_path / "views.json").read_text()) == found
+    assert all(cost > 0 for cost in found["ms_per_1000_images"].values())
+
+
+def test_the_pictures_of_targets_in_their_small_version(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import sharpening
+
+    assert sharpening.moments(30) == [0, 8, 15, 22, 30]
+    found = sharpening.main(epochs=4, out=tmp_path)
+    assert len(found) == len(list(tmp_path.glob("sharpening-*.png"))) == 5
+    # The counts alone leave much open; what the network learned narrows it down.
+    assert found[-1][1] < found[0][1]
+    assert found[-1][0] > found[0][0]
+
+
 @pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
 def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)

@@ -10,7 +10,6 @@ from typing import Any
 
 from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.likelihood.budget import tractability
 from llpkit.recipe import Recipe
 
 PICKED = "picked"
@@ -45,13 +44,11 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
     >>> pick_method(Bags([0, 2, 4], [1, 2]), Recipe(), of_images=True).name
     'direct'
     """
-    options = {} if exact(bags) else {"approximation": "sinkhorn"}
     steps = recipe.epochs * math.ceil(bags.num_instances / recipe.batch_size)
     if of_images and steps >= LONG:
         return Pick(
             "mle",
             f"in long training on images, {steps:,} steps here, EM overfits least at any bag size",
-            options,
         )
     largest = int(bags.sizes.max()) if len(bags) else 0
     if of_images and 2 * largest > recipe.batch_size:
@@ -59,12 +56,9 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
             "mle",
             f"bags of up to {largest:,} leave no room for several in a step of "
             f"{recipe.batch_size:,}, and EM takes single instances",
-            options,
         )
     what = "short training" if of_images else "rows of features"
-    return Pick(
-        "direct", f"for {what}, the gradient of the exact likelihood learns fastest", options
-    )
+    return Pick("direct", f"for {what}, the gradient of the exact likelihood learns fastest")
 
 
 def pick_estimator(bags: Bags) -> Pick:
@@ -73,24 +67,16 @@ def pick_estimator(bags: Bags) -> Pick:
     >>> pick_estimator(Bags([0, 2, 4], [1, 2])).name
     'logistic'
     """
-    options = {} if exact(bags) else {"approximation": "sinkhorn"}
     number, rows = several(len(bags), "bag"), several(bags.num_instances, "row")
     if len(bags) < FEW_BAGS:
-        return Pick("logistic", f"{number} are too few for more than a linear model", options)
+        return Pick("logistic", f"{number} are too few for more than a linear model")
     if bags.num_instances >= MANY_ROWS:
         return Pick(
             "hist-gradient-boosting",
             f"boosting takes {rows} of features best, and several estimators would take long",
-            options,
         )
     return Pick(
         "ensemble",
         f"for a table of {rows} in {number}, held-out bags tell whether a linear model, boosting "
         "or a network suits it",
-        options,
     )
-
-
-def exact(bags: Bags) -> bool:
-    """Whether the exact likelihood of all bags is within the budget, or no approximation helps."""
-    return not bool(tractability(bags.evidence, bags.sizes).approximate.any())

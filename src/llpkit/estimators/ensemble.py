@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -11,10 +11,11 @@ from sklearn.utils import check_random_state
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, probabilities, solve, take_rows
+from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve, take_rows
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
+from llpkit.likelihood.checks import Approximation
 
 _JUDGED = 20_000
 """Rows whose bags decide the weights: a few numbers need no more."""
@@ -27,14 +28,16 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
 
     The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model, trees or a network suits the table is decided by
-    counts alone. With fewer than two bags per fold all weights are equal.
+    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model,
+    trees or a network suits the table is decided by counts alone. With fewer than two bags per fold
+    all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
             and a small network, on standardised columns.
         n_folds: Folds that the weights of estimators other than EM are found with.
-        approximation: Passed on to the estimators; ``"sinkhorn"`` for many classes in large bags.
+        approximation: Passed on to the estimators, for many classes in large bags; see
+            :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``.
 
     Attributes:
@@ -58,7 +61,7 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators: Sequence[BaseLLP] | None = None,
         *,
         n_folds: int = 3,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimators = estimators
@@ -68,6 +71,7 @@ class LLPEnsembleClassifier(BaseLLP):
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         whole("n_folds", self.n_folds, 2)
+        self.approximation_ = choose(self.approximation, bags)
         random = check_random_state(self.random_state)
         members = self._members(random)
         self.weights_ = np.full(len(members), 1 / len(members))
@@ -81,7 +85,7 @@ class LLPEnsembleClassifier(BaseLLP):
                     self._unseen(member, fitted, X, bags, few, random)
                     for member, fitted in zip(members, self.estimators_, strict=True)
                 ]
-                self.weights_, self.shift_ = _weights(unseen, few, self.approximation)
+                self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -104,7 +108,7 @@ class LLPEnsembleClassifier(BaseLLP):
             known = member.get_params(deep=False)
             if known.get("random_state", 0) is None:
                 member.set_params(random_state=random.randint(2**31 - 1))
-            if self.approximation is not None and "approximation" in known:
+            if "approximation" in known:
                 member.set_params(approximation=self.approximation)
         return members
 

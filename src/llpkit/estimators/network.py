@@ -9,7 +9,8 @@ from llpkit._validation import one_of
 from llpkit.bags import Bags
 from llpkit.errors import TooManyStates
 from llpkit.estimators._layers import Loss, fit_layers, layers_logits
-from llpkit.estimators.base import Array, BaseLLP, exact_counts
+from llpkit.estimators.base import Array, BaseLLP, choose, exact_counts
+from llpkit.likelihood.checks import Approximation
 from llpkit.losses import (
     count_loss,
     debiased_square_loss,
@@ -44,14 +45,15 @@ class LLPNetworkClassifier(BaseLLP):
             :class:`DLLPClassifier`.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
+            is cheap, else ``"saddlepoint"``; ``None`` is always exact.
         random_state: Seed, generator or ``None``, for the initial weights.
 
     Attributes:
         coefs_: The weights of each layer, ``(inputs, outputs)``.
         intercepts_: The intercepts of each layer, ``(outputs,)``.
         n_iter_: Iterations taken.
+        approximation_: The approximation of the likelihood in use, ``None`` if exact.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [1.0], [1.0], [2.0], [2.0], [3.0]])
@@ -70,7 +72,7 @@ class LLPNetworkClassifier(BaseLLP):
         loss: Literal["likelihood", "one-vs-rest", "square", "proportion"] = "likelihood",
         max_iter: int = 500,
         tol: float = 1e-3,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -86,14 +88,15 @@ class LLPNetworkClassifier(BaseLLP):
         try:
             found, layers = fit_layers(X, bags, self, self._loss(bags))
         except TooManyStates as error:
-            raise error.choosing('approximation="sinkhorn"') from error
+            raise error.choosing('approximation="auto"') from error
         found.warn(self)
         self.n_iter_ = found.n_iter
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]
 
     def _loss(self, bags: Bags) -> Loss:
         if self.loss == "likelihood":
-            return lambda z: count_loss(z, bags.evidence, bags.offsets, self.approximation)
+            self.approximation_ = choose(self.approximation, bags)
+            return lambda z: count_loss(z, bags.evidence, bags.offsets, self.approximation_)
         counts, of_counts = torch.from_numpy(exact_counts(bags, self)), _OF_COUNTS[self.loss]
         return lambda z: of_counts(z, counts, bags.offsets)
 

@@ -27,8 +27,9 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
 
     The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model, trees or a network suits the table is decided by
-    counts alone. With fewer than two bags per fold all weights are equal.
+    folds of whole bags; EM has such logits of its own (``out_of_fold``). So counts alone decide
+    whether a linear model, trees or a network suits the table. With fewer than two bags per fold
+    all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,

@@ -146,3 +146,16 @@ def test_runs_side_by_side(estep, tmp_path, capsys):  # noqa: ARG001
     text = (tmp_path / "side_by_side.md").read_text()
     assert text == capsys.readouterr().out
     assert "| 3 | 4 | 16 | 339 | 21.2 | 580 ms |" in text
+
+
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
+def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import steps
+
+    monkeypatch.setattr(steps, "SIZES", (256,))
+    monkeypatch.setattr(steps, "NAMES", ("supervised", "dllp"))
+    assert steps.main(["--turns", "1", "--epochs", "3", "--out", str(tmp_path)]) == 0
+    *_, row = [x for x in (tmp_path / "steps.md").read_text().split("\n") if x.startswith("| dllp")]
+    usual, single = (float(cell) for cell in row.strip("| ").split("|")[1:])
+    assert single > 3 * usual  # forty times the steps

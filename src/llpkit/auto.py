@@ -5,14 +5,12 @@ The rules were chosen by the measurements of ``benchmarks/which_method.py``, whi
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.likelihood.budget import tractability
 from llpkit.recipe import Recipe
 
 PICKED = "picked"
@@ -31,11 +29,10 @@ SURPRISING = 3.0
 
 @dataclass(frozen=True)
 class Pick:
-    """A method or an estimator by name, its options, and the reason in words."""
+    """A method or an estimator by name, and the reason in words."""
 
     name: str
     reason: str
-    options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -51,21 +48,20 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
     >>> pick_method(Bags([0, 2, 4], [1, 2]), Recipe(), of_images=True).name
     'direct'
     """
-    options = {} if exact(bags) else {"approximation": "sinkhorn"}
     steps = recipe.epochs * math.ceil(bags.num_instances / recipe.batch_size)
     largest = int(bags.sizes.max()) if len(bags) else 0
     if of_images and steps >= LONG:
         reason = f"in long training on images, {steps:,} steps here, EM is best at any bag size"
-        return Pick("mle", reason, options)
+        return Pick("mle", reason)
     if of_images and 2 * largest > recipe.batch_size:
         reason = f"EM takes single instances, and a step of {recipe.batch_size:,} cannot hold "
-        return Pick("mle", f"{reason}two bags of {largest:,}", options)
+        return Pick("mle", f"{reason}two bags of {largest:,}")
     if of_images and bags.num_instances >= LARGE_BAGS * len(bags) and look_random(bags):
         reason = "bags are large and their counts look like those of random bags, so that the "
         return Pick("dsq", f"{reason}square loss can be estimated without bias")
     what = "short training" if of_images else "rows of features"
     reason = f"for {what}, the gradient of the exact likelihood learns fastest"
-    return Pick("direct", reason, options)
+    return Pick("direct", reason)
 
 
 def pick_estimator(bags: Bags) -> Pick:
@@ -74,27 +70,19 @@ def pick_estimator(bags: Bags) -> Pick:
     >>> pick_estimator(Bags([0, 2, 4], [1, 2])).name
     'logistic'
     """
-    options = {} if exact(bags) else {"approximation": "sinkhorn"}
     number, rows = several(len(bags), "bag"), several(bags.num_instances, "row")
     if len(bags) < FEW_BAGS:
-        return Pick("logistic", f"{number} are too few for more than a linear model", options)
+        return Pick("logistic", f"{number} are too few for more than a linear model")
     if bags.num_instances >= MANY_ROWS:
         return Pick(
             "hist-gradient-boosting",
             f"boosting takes {rows} of features best, and several estimators would take long",
-            options,
         )
     return Pick(
         "ensemble",
         f"for a table of {rows} in {number}, held-out bags tell whether a linear model, boosting "
         "or a network suits it",
-        options,
     )
-
-
-def exact(bags: Bags) -> bool:
-    """Whether the exact likelihood of all bags is within the budget, or no approximation helps."""
-    return not bool(tractability(bags.evidence, bags.sizes).bound.any())
 
 
 def look_random(bags: Bags) -> bool:

@@ -40,3 +40,7 @@ class ApproximationWarning(UserWarning):
 
 class BaselineWarning(UserWarning):
     """A model does not explain its bags clearly better than a constant rate for all instances."""
+
+
+class IdentifiabilityWarning(UserWarning):
+    """The counts do not determine what is asked of them; see ``llpkit.statistics``."""

@@ -1,7 +1,6 @@
 """Losses of bags: one value per bag, unreduced, from flat logits and offsets."""
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.likelihood import log_prob
+from llpkit.likelihood.checks import Approximation
 from llpkit.ragged import bag_index, segment_sum
 
 DEQUANTISATION = 1 / 12
@@ -19,11 +19,11 @@ def count_loss(
     logits: Tensor,
     evidence: Evidence,
     offsets: Tensor,
-    approximation: Literal["sinkhorn"] | None = None,
+    approximation: Approximation = None,
 ) -> Tensor:
     r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
 
-    With many classes in large bags, ``approximation="sinkhorn"`` gives a lower bound; see
+    With many classes in large bags, ``approximation="auto"`` may approximate it; see
     :func:`llpkit.likelihood.log_prob`.
 
     >>> count_loss(torch.zeros(2), Evidence.exact([1]), torch.tensor([0, 2])).exp()

@@ -7,13 +7,13 @@ of an experiment and the checkpoints are all made from these fields.
 The command line shows them in its help, so this module imports nothing heavy.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import number, one_of, share, whole
+from llpkit._validation import flag, mapping, number, one_of, share, whole
 from llpkit.errors import LLPError
 
 OPTIMIZERS = ("adam", "sgd")
@@ -45,13 +45,6 @@ def _augmentations() -> Iterable[str]:
     return AUGMENTATIONS
 
 
-def options(place: str, value: Any) -> dict[str, Any]:
-    """Names and values."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise LLPError(f"{place} = {value!r}; give names and values")
-    return dict(value)
-
-
 def _method(place: str, value: Any) -> str:
     from llpkit.methods import METHODS
 
@@ -60,13 +53,6 @@ def _method(place: str, value: Any) -> str:
     except LLPError as error:
         own = "register your own, on the command line with llpkit --plugin FILE.py"
         raise LLPError(f"{error} ({own})") from None
-
-
-def flag(place: str, value: Any) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise LLPError(f"{place} = {value!r}; give true or false")
-    return value
 
 
 def _resident(place: str, value: Any) -> bool | str:
@@ -107,8 +93,8 @@ class Recipe(Settings):
     )
     method_options: dict[str, Any] = setting(
         {},
-        "Option of the method, such as approximation=sinkhorn for many classes; repeatable.",
-        options,
+        "Option of the method, such as approximation=auto for many classes; repeatable.",
+        mapping,
         "KEY=VALUE",
         many=True,
         option="--method-option",
@@ -123,6 +109,9 @@ class Recipe(Settings):
     epochs: int = setting(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
     batch_size: int = setting(
         128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
+    )
+    max_bags: int | None = setting(
+        None, "Most bags per step of whole-bag methods (as many as fit).", _whole(), "N"
     )
     optimizer: str | Callable[..., Any] = setting(
         "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
@@ -141,7 +130,7 @@ class Recipe(Settings):
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
-        "Augmentation of images: paper, geometric or none (none).",
+        "Augmentation of images: paper, authors, geometric or none (none).",
         _name(_augmentations),
         "NAME",
         text=True,
@@ -195,5 +184,11 @@ class Execution(Settings):
     )
     compile: bool = setting(
         False, "Compile the network; pays off in long runs on a GPU (false).", flag, "true|false"
+    )
+    checkpoint_every: float = setting(
+        0.0,
+        "Seconds between checkpoints in the run folder; 0 writes one after every epoch (0).",
+        lambda place, value: number(place, value, least=0),
+        "SECONDS",
     )
     threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

@@ -236,6 +236,7 @@ def test_every_estimator_takes_evidence_of_bags(name):
     np.testing.assert_array_equal(model.decision_function(data.X), known)
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.IdentifiabilityWarning")
 def test_evidence_of_bags_whose_order_can_be_mistaken():
     X = np.arange(4.0)[:, None]
     model, evidence = LLPLogisticRegression(), Evidence.exact([1, 0])

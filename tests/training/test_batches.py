@@ -28,6 +28,14 @@ def test_every_instance_is_planned_once(number, size):
     assert sum(float(step.share) for step in plan) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("pad", [False, True])
+def test_most_bags_of_a_step(pad):
+    bags = llpkit.Bags([0, 2, 5, 7, 10, 12], [1, 2, 0, 3, 1])
+    plan = plan_bags(bags, 12, pad, max_bags=2)
+    real = [int((step.weights > 0).sum()) if pad else len(step.bags) for step in plan]
+    assert real == [2, 2, 1]
+
+
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.booleans())
 def test_every_bag_is_planned_once(sizes, size, classes):
     if sum(sizes) == 0:

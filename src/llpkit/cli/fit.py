@@ -44,22 +44,23 @@ def fit(
 ) -> None:
     """Train a network, or an estimator for tables, from the counts of bags.
 
-    Settings come from a YAML file, from options, or from both; options win. The run directory holds
-    config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
-    metrics.csv, environment.json, figures and report.html, and checksums.json to detect damage.
+    Settings come from a YAML file, from options, or from both; options win.
+    The run directory holds config.yaml (with every setting), the model
+    (weights.safetensors or estimator.skops), metrics.csv, environment.json,
+    figures, report.html, and checksums.json to detect damage.
     --resume continues a stopped run of a network, to the same weights.
 
     [bold]Examples[/bold]
 
       llpkit fit people.csv --bag district --count n_yes
-      llpkit fit cells.csv --bag slide --count n_sick --image file --image-size 64x64
+      llpkit fit cells.csv --bag slide --count n_sick --image file
       llpkit fit people.csv --bag district --count-low least --count-high most
-      llpkit fit people.parquet --bag district --count n_yes --estimator hist-gradient-boosting
-      llpkit fit --dataset digits --method mle --test-fraction 0.2 --out runs/digits
+      llpkit fit people.csv --bag district --count n_yes --estimator logistic
+      llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits
 
-    [bold]config.yaml[/bold]: the options by their names, those about data under [bold]data[/bold]
+    [bold]config.yaml[/bold]: the options by name, those on data under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle

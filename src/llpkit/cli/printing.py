@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -52,8 +52,29 @@ class _Plain:
             yield part if part.control else Segment(plain(part.text), part.style)
 
 
+class PlainCommand(TyperCommand):
+    """A command whose help shows no types beside flags and arguments."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, ``--help`` included."""
+        return _untyped(super().get_params(ctx))
+
+
+def _untyped(parameters: Any) -> Any:
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = " "  # typer would show <bool>
+        elif each.param_type_name == "argument":
+            each.display_type_rich = lambda ctx: None  # noqa: ARG005  (or <list[Path]>)
+    return parameters
+
+
 class PlainGroup(TyperGroup):
     """Commands whose usage errors are plain text too."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, ``--help`` included."""
+        return _untyped(super().get_params(ctx))
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the arguments."""

@@ -33,6 +33,8 @@ def image_table(
     proportion: Columns = None,
     decimals: int | None = None,
     counts_table: str | os.PathLike[str] | None = None,
+    count_noise: str | None = None,
+    known_label: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     image_size: Size | None = None,
     grey: bool = False,
@@ -55,6 +57,8 @@ def image_table(
         proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table, one row per bag, with the bag column and the count columns.
+        count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
+        known_label: A column of labels that are known for some rows and empty for the others.
         image_root: The folder that paths are relative to; by default the table's folder.
         image_size: Height and width to resize images to; by default those of the first image.
         grey: Whether images are read as grey.
@@ -62,7 +66,17 @@ def image_table(
         class_names: Names of the classes.
         skip_bad: Check all images first and leave out the bags of bad ones.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
+    known = CountColumns(
+        count,
+        count_low,
+        count_high,
+        proportion,
+        decimals,
+        counts_table,
+        count_noise,
+        known_label,
+        class_names,
+    )
     data = Table.read(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
@@ -71,7 +85,7 @@ def image_table(
     files = image_files(
         data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
     )
-    whole = DataSet("image-table", files, bags, truth, names)
+    whole = DataSet("image-table", files, bags, truth, names, tuple(known.notes(bags)))
     return _without_bad(whole, files) if skip_bad else whole
 
 
@@ -125,7 +139,8 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
         ids=part.ids,
         num_rows=len(rows),
     )
-    notes = [
+    notes = list(data.notes)
+    notes += [
         f"bag {data.bags.ids[b]!r} ({several(data.bags[b].size, 'row')}) is left out: {spoilt[b]}"
         for b in sorted(spoilt)
     ]

@@ -15,6 +15,7 @@ from llpkit.estimators.ensemble import LLPEnsembleClassifier
 from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
+from llpkit.estimators.mixed import LLPMixedLogisticRegression
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.estimators.persistence import load, save
 from llpkit.estimators.registry import ESTIMATORS
@@ -29,6 +30,7 @@ __all__ = [
     "LLPClassifier",
     "LLPEnsembleClassifier",
     "LLPLogisticRegression",
+    "LLPMixedLogisticRegression",
     "LLPNetworkClassifier",
     "MeanMapClassifier",
     "bag_log_likelihood",

@@ -1,13 +1,14 @@
 """DLLP: fit the mean prediction of a bag to its proportion."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from llpkit.bags import Bags
 from llpkit.estimators._layers import fit_layers, layers_logits
 from llpkit.estimators.base import Array, BaseLLP, exact_counts
+from llpkit.likelihood.checks import Approximation
 from llpkit.losses import proportion_loss
 
 
@@ -37,8 +38,8 @@ class DLLPClassifier(BaseLLP):
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        approximation: For ``score`` and ``posterior``. ``None`` is exact; ``"sinkhorn"`` is an
-            upper bound, for many classes in bags too large for the exact likelihood.
+        approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
+            exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
         random_state: Seed, generator or ``None``, for the initial weights of hidden layers.
 
     Attributes:
@@ -62,7 +63,7 @@ class DLLPClassifier(BaseLLP):
         hidden_layer_sizes: Sequence[int] = (),
         max_iter: int = 1000,
         tol: float = 1e-4,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -15,6 +15,7 @@ from llpkit.estimators.base import Array, BaseLLP, probabilities, solve, take_ro
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
+from llpkit.likelihood.checks import Approximation
 
 _JUDGED = 20_000
 """Rows whose bags decide the weights: a few numbers need no more."""
@@ -27,15 +28,15 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
 
     The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags; EM has such logits of its own (``out_of_fold``). So counts alone decide
-    whether a linear model, trees or a network suits the table. With fewer than two bags per fold
-    all weights are equal.
+    folds of whole bags. So counts alone decide whether a linear model, trees or a network suits the
+    table. With fewer than two bags per fold all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
             and a small network, on standardised columns.
-        n_folds: Folds that the weights of estimators other than EM are found with.
-        approximation: Passed on to the estimators; ``"sinkhorn"`` for many classes in large bags.
+        n_folds: Folds that the weights are found with. The time is that of about ``n_folds`` fits.
+        approximation: For many classes in large bags, passed on to the estimators; see
+            :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``.
 
     Attributes:
@@ -59,7 +60,7 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators: Sequence[BaseLLP] | None = None,
         *,
         n_folds: int = 3,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimators = estimators
@@ -75,14 +76,12 @@ class LLPEnsembleClassifier(BaseLLP):
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of members that stop early; their weight tells
-            self.estimators_ = [_fitted(clone(member), X, bags) for member in members]
             if len(members) > 1 and len(bags) >= 2 * self.n_folds:
                 few = _few(bags, random)
-                unseen = [
-                    self._unseen(member, fitted, X, bags, few, random)
-                    for member, fitted in zip(members, self.estimators_, strict=True)
-                ]
+                folds = fold_of_rows(few, self.n_folds, random)
+                unseen = [_unseen(member, X, few, folds) for member in members]
                 self.weights_, self.shift_ = _weights(unseen, few, self.approximation)
+            self.estimators_ = [_fitted(member, X, bags) for member in members]
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -94,7 +93,7 @@ class LLPEnsembleClassifier(BaseLLP):
     def _members(self, random: np.random.RandomState) -> list[BaseLLP]:
         given = self.estimators
         if given is None:
-            given = [LLPLogisticRegression(), LLPClassifier(), LLPNetworkClassifier()]
+            given = _default()
         if not given or not all(isinstance(member, BaseLLP) for member in given):
             raise LLPError(
                 f"estimators = {given!r}; give a list of estimators of llpkit.estimators, such as "
@@ -105,36 +104,31 @@ class LLPEnsembleClassifier(BaseLLP):
             known = member.get_params(deep=False)
             if known.get("random_state", 0) is None:
                 member.set_params(random_state=random.randint(2**31 - 1))
-            if self.approximation is not None and "approximation" in known:
+            if "approximation" in known:
                 member.set_params(approximation=self.approximation)
         return members
 
-    def _unseen(
-        self,
-        member: BaseLLP,
-        fitted: BaseLLP,
-        X: Any,
-        all_bags: Bags,
-        bags: Bags,
-        random: np.random.RandomState,
-    ) -> Array:
-        """Logits of every row of the bags from a fit to other bags, in row order."""
-        known = fitted.unseen_logits() if isinstance(fitted, LLPClassifier) else None
-        if known is not None:  # EM has made them already, in the order it was given the rows
-            z = np.zeros((bags.num_rows, *known.shape[1:]))
-            z[all_bags.rows.numpy()] = _centred(known)
-            return z
-        folds = fold_of_rows(bags, self.n_folds, random)
-        shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
-        z = np.zeros(shape)
-        first = bags.rows[bags.offsets[:-1][bags.sizes > 0]].numpy()  # one row of every bag
-        full = np.flatnonzero(bags.sizes.numpy() > 0)
-        for fold in range(self.n_folds):
-            inside = folds[first] == fold
-            model = _fitted(clone(member), X, bags[full[~inside]])
-            rows = bags[full[inside]].rows.numpy()
-            z[rows] = _centred(model.decision_function(take_rows(X, rows)))
-        return z
+
+def _default() -> list[BaseLLP]:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    # Half of the usual trees: boosting takes most of the time, and it is not alone.
+    trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
+    return [LLPLogisticRegression(), LLPClassifier(trees), LLPNetworkClassifier()]
+
+
+def _unseen(member: BaseLLP, X: Any, bags: Bags, folds: Array) -> Array:
+    """Logits of every row of the bags from a fit to the other folds, in row order."""
+    shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
+    z = np.zeros(shape)
+    full = np.flatnonzero(bags.sizes.numpy() > 0)
+    first = bags.rows[bags.offsets[:-1]][full].numpy()  # one row of every bag tells its fold
+    for fold in np.unique(folds[first]):
+        inside = folds[first] == fold
+        model = _fitted(clone(member), X, bags[full[~inside]])
+        rows = bags[full[inside]].rows.numpy()
+        z[rows] = _centred(model.decision_function(take_rows(X, rows)))
+    return z
 
 
 def _fitted(member: BaseLLP, X: Any, bags: Bags) -> BaseLLP:

@@ -7,9 +7,9 @@ import torch
 
 from llpkit._validation import one_of
 from llpkit.bags import Bags
-from llpkit.errors import TooManyStates
 from llpkit.estimators._layers import Loss, fit_layers, layers_logits
 from llpkit.estimators.base import Array, BaseLLP, exact_counts
+from llpkit.likelihood.checks import Approximation
 from llpkit.losses import (
     count_loss,
     debiased_square_loss,
@@ -44,8 +44,7 @@ class LLPNetworkClassifier(BaseLLP):
             :class:`DLLPClassifier`.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags; see :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``, for the initial weights.
 
     Attributes:
@@ -70,7 +69,7 @@ class LLPNetworkClassifier(BaseLLP):
         loss: Literal["likelihood", "one-vs-rest", "square", "proportion"] = "likelihood",
         max_iter: int = 500,
         tol: float = 1e-3,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -83,10 +82,7 @@ class LLPNetworkClassifier(BaseLLP):
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         one_of("loss", self.loss, LOSSES)
-        try:
-            found, layers = fit_layers(X, bags, self, self._loss(bags))
-        except TooManyStates as error:
-            raise error.choosing('approximation="sinkhorn"') from error
+        found, layers = fit_layers(X, bags, self, self._loss(bags))
         found.warn(self)
         self.n_iter_ = found.n_iter
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]

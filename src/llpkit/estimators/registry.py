@@ -14,6 +14,7 @@ from llpkit.estimators.ensemble import LLPEnsembleClassifier
 from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
+from llpkit.estimators.mixed import LLPMixedLogisticRegression
 from llpkit.estimators.network import LLPNetworkClassifier
 
 ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
@@ -24,6 +25,7 @@ A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or 
 
 ESTIMATORS.register("ensemble", LLPEnsembleClassifier)
 ESTIMATORS.register("logistic", LLPLogisticRegression)
+ESTIMATORS.register("mixed-logistic", LLPMixedLogisticRegression)
 ESTIMATORS.register("network", LLPNetworkClassifier)
 
 

@@ -117,8 +117,12 @@ def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
 
 def _lead(every: Sequence[Results]) -> list[str]:
     """The idea in plain words."""
-    names = dict.fromkeys(r.data.class_names[1] for r in _records(every) if r.data is not None)
-    what = f"are “{next(iter(names))}”" if len(names) == 1 else "belong to the positive class"
+    names = dict.fromkeys(r.data.class_names for r in _records(every) if r.data is not None)
+    what = "belong to the positive class"
+    if any(len(classes) > 2 for classes in names):
+        what = "belong to each class"
+    elif len(names) == 1:
+        what = f"are “{next(iter(names))[1]}”"
     return [
         f"Items come in bags, and only one number is known about each bag: how many of its items "
         f"{what}. From such counts alone each method here learns a classifier for single items. "

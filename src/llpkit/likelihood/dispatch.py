@@ -11,7 +11,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood import approximations, binary, classes, sampling
+from llpkit.likelihood import approximations, binary, classes, saddlepoint, sampling
 from llpkit.likelihood.checks import (
     absurd_bag,
     all_finite,
@@ -66,10 +66,14 @@ class ExactSolver(Solver, Protocol):
 
 
 def exact_solver(
-    logits: Any, counts: Any, offsets: Any, backend: str, max_states: int, validate: bool
+    logits: Tensor,
+    ends: Tensor,
+    evidence: Evidence,
+    backend: str,
+    max_states: int,
+    validate: bool,
 ) -> tuple[Tensor, ExactSolver]:
-    """Check the arguments and return the logits in the solver's form, and the solver."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+    """The logits in the solver's form, and the solver, for checked arguments."""
     if _use_triton(backend, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
         return logits.float() if half else logits, BinarySolver(ends, evidence, "triton")
@@ -81,10 +85,8 @@ def exact_solver(
     sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if backend == "numba" and not evidence.is_exact:
-        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba")
 
 
 def _log_odds(z: Tensor) -> Tensor:
@@ -93,21 +95,22 @@ def _log_odds(z: Tensor) -> Tensor:
     return torch.where(z.isfinite().all(1), odds.clamp(-1e306, 1e306), odds)
 
 
-def sinkhorn_solver(
-    logits: Any, counts: Any, offsets: Any, validate: bool
-) -> tuple[Tensor, "SinkhornSolver"]:
-    """Like :func:`exact_solver`, for the tilted bound."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+def approximate_solver(
+    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, backend: str, validate: bool
+) -> tuple[Tensor, "ApproximateSolver"]:
+    """Like :func:`exact_solver`, for an approximation by name and checked arguments."""
     if logits.dim() == 1:
-        raise LLPError(
-            'approximation = "sinkhorn" is for K classes; binary counts are always exact'
-        )
-    return logits.to(torch.float64), SinkhornSolver(ends, evidence, validate)
+        raise LLPError(f'approximation = "{name}" is for K classes; binary counts are always exact')
+    if not evidence.is_exact:
+        raise LLPError(f'approximation = "{name}" takes exact counts; leave it out here')
+    compiled = _use_numba(backend, logits.device) and name == "saddlepoint"
+    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, compiled, validate)
 
 
-def _checked(
+def checked(
     logits: Any, counts: Any, offsets: Any, validate: bool
 ) -> tuple[Tensor, Tensor, Evidence]:
+    """Logits, offsets and evidence that fit each other."""
     logits = check_logits(logits)
     ends = check_offsets(offsets, len(logits), logits.device, validate)
     evidence = check_evidence(counts, logits, ends, validate)
@@ -250,9 +253,12 @@ class ClassSolver(ExactSolver):
         log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
             return classes.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood.kernels import numba_classes
+        from llpkit.likelihood.kernels import numba_classes, numba_evidence
 
-        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        if self.evidence.is_exact:
+            log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        else:
+            log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
@@ -281,26 +287,48 @@ class ClassSolver(ExactSolver):
         return classes.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
-class SinkhornSolver(Solver):
-    """K classes: the tilted bound, for exact counts."""
+class ApproximateSolver(Solver):
+    """K classes and exact counts: an approximation by name."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
-        if not evidence.is_exact:
-            raise LLPError('approximation = "sinkhorn" takes exact counts; leave it out here')
+    def __init__(
+        self, offsets: Tensor, evidence: Evidence, name: str, compiled: bool, strict: bool
+    ) -> None:
         self.offsets = offsets
+        self.compiled = compiled
         self.counts = evidence.counts
+        self.function = {
+            "saddlepoint": saddlepoint.saddlepoint,
+            "sinkhorn": approximations.sinkhorn,
+        }[name]
         self.strict = strict
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         log_p = classes.log_prior(z)
-        found = approximations.sinkhorn(
-            log_p, self.counts, self.offsets, direction, strict=self.strict
-        )
+        found: tuple[Tensor, Tensor, Tensor | None]
+        if self.compiled and direction is None:
+            from llpkit.likelihood.kernels import numba_saddlepoint
+
+            log_prob, phi = numba_saddlepoint.evaluate(log_p, self.offsets, self.counts)
+            found = *self._finish(log_p, log_prob, phi), None
+        else:
+            found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
         if self.strict:
             _refuse_absurd(found[0])
         return found
+
+    def _finish(self, log_p: Tensor, log_prob: Tensor, phi: Tensor) -> tuple[Tensor, Tensor]:
+        """Solve in torch the bags that the kernel left, marked with NaN."""
+        left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(left):
+            sizes = self.offsets.diff()[left]
+            rows = ranges(self.offsets[left], sizes)
+            part = self.function(
+                log_p[rows], self.counts[left], to_offsets(sizes), strict=self.strict
+            )
+            log_prob[left], phi[rows] = part[0], part[1]
+        return log_prob, phi
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()

@@ -18,6 +18,7 @@ from llpkit.methods.mle import MLE, MLEPass
 from llpkit.methods.one_vs_rest import OneVsRest
 from llpkit.methods.rot import ROT
 from llpkit.methods.supervised import Supervised
+from llpkit.methods.teacher import Teacher
 
 METHODS: Registry[type[Method]] = Registry("method")
 
@@ -37,7 +38,16 @@ def _key(method: type[Method]) -> str:
     return key
 
 
-_OURS: tuple[type[Method], ...] = (Supervised, MLE, MLEPass, Direct, OneVsRest, AMLE, AMLEPaper)
+_OURS: tuple[type[Method], ...] = (
+    Supervised,
+    MLE,
+    MLEPass,
+    Teacher,
+    Direct,
+    OneVsRest,
+    AMLE,
+    AMLEPaper,
+)
 _OTHERS: tuple[type[Method], ...] = (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN)
 for _method in (*_OURS, *_OTHERS):
     register(_method)
@@ -64,7 +74,7 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
             "llpkit.methods.Method"
         )
     options = options or {}
-    known = inspect.signature(method).parameters
+    known = dict(list(inspect.signature(method.__init__).parameters.items())[1:])
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         for option in options:
             if option not in known:

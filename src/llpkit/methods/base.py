@@ -1,9 +1,11 @@
 """The protocol of methods: their batches, their loss, and what they do after an epoch."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.likelihood.checks import Approximation
 from llpkit.ragged import bag_index
 
 
@@ -102,15 +105,41 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
+    wants_first_pass: bool = False
+    """Whether :meth:`end_epoch` is also called before the first epoch, with the logits of the
+    untrained network."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
 
+    chosen_approximation: Approximation = None
+    """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
+    A method with the option ``approximation`` sets it in :meth:`prepare`."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
+    """The arguments of the constructor, defaults included."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        with suppress(TypeError):  # the constructor will raise it
+            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
+            bound.apply_defaults()
+            made.options = dict(list(bound.arguments.items())[1:])
+        return made
+
+    def __init__(self) -> None:
+        """A method without options; others define their own constructor."""
+
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
+
+    outputs: Callable[[nn.Module], Tensor] | None = None
+    """Set by the loop: runs any network in evaluation mode over all training instances, without
+    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
+    :meth:`begin_epoch` and :meth:`end_epoch`."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""

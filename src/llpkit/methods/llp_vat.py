@@ -139,8 +139,9 @@ def unit(x: Tensor) -> Tensor:
     flat = x.flatten(1)
     # Scaled by the largest entry first: the square of a tiny gradient would underflow.
     flat = flat / flat.abs().amax(1, keepdim=True)
-    length = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
-    return (flat / length).nan_to_num(0.0).view_as(x)
+    length: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    scaled: Tensor = flat / length
+    return scaled.nan_to_num(0.0).view_as(x)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ _OTHERS = (
     Style("other-2", "#943030", "#ff9c9c", 1.7, (8, 2, 2, 2), "*"),
     Style("other-3", "#3f6212", "#a3d65c", 1.7, (), "d"),
 )
+CONSTANT = Style("ink", INK, DARK["ink"], 1.1, (1, 2.2), "_")  # a line to compare with
 TRAINING = Style("muted", MUTED, DARK["muted"], 1.5, (3.2, 1.5))
 
 

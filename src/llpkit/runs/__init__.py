@@ -2,6 +2,13 @@
 
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs.folder import REPORT, RunFolder
+from llpkit.runs.inference import (
+    draw_shares,
+    run_shares,
+    run_summary,
+    table_shares,
+    write_shares,
+)
 from llpkit.runs.machine import environment, flat
 from llpkit.runs.measures import measure
 from llpkit.runs.page import FIGURES
@@ -43,6 +50,7 @@ __all__ = [
     "checksum",
     "data_of",
     "divide",
+    "draw_shares",
     "environment",
     "evaluate",
     "fit",
@@ -54,7 +62,11 @@ __all__ = [
     "nothing_to_resume",
     "open_run",
     "predict",
+    "run_shares",
+    "run_summary",
+    "table_shares",
     "take",
     "unfinished",
     "write_predictions",
+    "write_shares",
 ]

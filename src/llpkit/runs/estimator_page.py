@@ -1,5 +1,6 @@
 """The page of an estimator's run: calibration, importance of the columns, the worst bags."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,10 +14,15 @@ from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Calibration,
+    Cell,
+    Column,
     Figures,
+    Interval,
+    Notes,
     Page,
     Section,
     Style,
+    Table,
     Wall,
     WallBag,
     csv_text,
@@ -34,8 +40,10 @@ from llpkit.runs.estimator import (
     check_bags,
     importances,
 )
+from llpkit.runs.inference import is_likelihood_model, summarise
 from llpkit.runs.measures import how_measured, mean_baseline, probability_of
 from llpkit.runs.page_parts import calibration, closing, facts, result, title
+from llpkit.statistics.summary import LOG_SD
 from llpkit.tables import FeatureEncoder
 from llpkit.tables.columns import NumberColumn
 
@@ -71,6 +79,7 @@ def estimator_page(
             facts(data, parts, model, estimator=repr(model.estimator)),
             _result(name, model, data, parts, error),
             checked,
+            *_coefficients(model, data, parts["training"]),
             Section(
                 "Importance of the columns",
                 [Figures([importance_bars(worth, look[name])])],
@@ -99,6 +108,33 @@ def estimator_page(
         WORST: csv_text(_listed(worst[:_LISTED], check, bags, data.class_names)),
     }
     return page, tables
+
+
+def _coefficients(model: FittedEstimator, data: DataSet, bags: Bags) -> list[Section]:
+    """The coefficients of a logistic regression, with standard errors."""
+    if not is_likelihood_model(model):
+        return []
+    assert isinstance(data.inputs, Tensor)
+    found = summarise(model, data.inputs, bags, data.encoder)
+    columns = [
+        Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
+        Column("standard_error", "Standard error", "", ".2g"),
+        Column("p_value", "p", "of the hypothesis of no influence", ".3f"),
+        Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),
+    ]
+    rows: list[tuple[str, list[Cell]]] = []
+    for row in found.records():
+        name, se = row["name"], row["standard_error"]
+        if name == LOG_SD:
+            ends = [math.exp(row[key]) for key in ("estimate", "low", "high")]
+            rows.append(("deviation of bags", [Interval(*ends), ends[0] * se, None, None]))
+        elif not math.isfinite(se):
+            rows.append((name, [Interval(row["estimate"]), None, None, None]))
+        else:
+            known = Interval(row["estimate"], row["low"], row["high"])
+            rows.append((name, [known, se, row["p_value"], row["odds_ratio"]]))
+    table = Table(columns, rows[:_LISTED], of="Term", name="coefficients")
+    return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
 
 
 def _calibration(
@@ -210,7 +246,7 @@ def _listed(
 ) -> list[dict[str, object]]:
     """The worst bags as rows of a table."""
     classes = class_names if bags.num_classes else class_names[1:]
-    exact, bound = tractability(bags.evidence, bags.sizes)
+    exact, near = tractability(bags.evidence, bags.sizes)
     n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]
     low, high = bags.evidence.low, torch.minimum(bags.evidence.high, n)
     rows = []
@@ -222,7 +258,7 @@ def _listed(
         row["standard_deviations"] = float(check.distance[b])
         row["log_likelihood"] = float(check.log_likelihood[b])
         if not exact.all():
-            how = "exact" if exact[b] else "upper bound" if bound[b] else "not known"
+            how = "exact" if exact[b] else "approximate" if near[b] else "not known"
             row["log_likelihood_is"] = how
         rows.append(row)
     return rows

@@ -131,7 +131,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         logits = part.new_zeros((len(table), *part.shape[1:]))
         logits[good] = part
         try:
-            bags, missing = _table_bags(run, data, table)
+            bags, missing = table_bags(run, data, table)
         except LLPError as error:
             # Without counts there are still probabilities; but a table that was named must work.
             if data.counts_table is not None:
@@ -193,8 +193,9 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     return files
 
 
-def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table with counts, or ``None`` and the reason."""
+    known_label = data.known_label if data.known_label in table.names else None
     counts = CountColumns(
         data.count,
         data.count_low,
@@ -202,7 +203,12 @@ def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[s
         data.proportion,
         data.decimals,
         data.counts_table,
+        data.count_noise,
+        known_label,
+        data.class_names or run.class_names,
     )
+    if not counts.names:  # the run learned from known labels alone, and here there are none
+        return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
     assert data.bag is not None  # checked with the configuration
     wanted = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in wanted if name not in table.names]
@@ -271,7 +277,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         table = Table.read(data.table)
         inputs, truth = run.encoder.apply(table), None
         notes = run.encoder.notes(table)
-        bags, missing = _table_bags(run, data, table)
+        bags, missing = table_bags(run, data, table)
         if data.label is not None:
             names = data.class_names or run.class_names
             if len(names) != len(run.class_names):

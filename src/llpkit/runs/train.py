@@ -22,7 +22,14 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
+from llpkit.errors import (
+    ApproximationWarning,
+    BaselineWarning,
+    IdentifiabilityWarning,
+    LLPError,
+    TooManyStates,
+)
+from llpkit.likelihood.choice import choice_note
 from llpkit.methods import METHODS
 from llpkit.runs.choice import settled
 from llpkit.runs.data import checksum, divide, load_data, take
@@ -168,15 +175,15 @@ def _fit(
     parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
-            # The notes of the run cover both, once for all parts of the data.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            warnings.simplefilter("ignore", BaselineWarning)
+            # The notes of the run cover them, once for all parts of the data.
+            for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
+                warnings.simplefilter("ignore", kind)
             model = _train(config, data, parts, work, callbacks)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
-        option = "--method-option approximation=sinkhorn"
+        option = "--method-option approximation=auto"
         if config.choice.estimator is not None:
-            option = "--estimator-option approximation=sinkhorn"
+            option = "--estimator-option approximation=auto"
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
@@ -184,6 +191,7 @@ def _fit(
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),
+        _choice(model),
         evaluation.approximation_note(*parts.values()),
         _measured_note(model, parts["training"]),
     )
@@ -192,6 +200,12 @@ def _fit(
     _write_run(work, config, data, parts, model, record)
     place.finish()
     return done
+
+
+def _choice(model: Fitted) -> str | None:
+    """A note if a network was trained with an approximation of the likelihood."""
+    chosen = model.details.get("settings", {}).get("chosen_approximation")
+    return None if chosen is None else choice_note(chosen)
 
 
 def _measured_note(model: Fitted, training: Bags) -> str | None:

@@ -98,6 +98,7 @@ def plan_bags(
     split: bool = True,
     device: torch.device = _CPU,
     generator: torch.Generator | None = None,
+    max_bags: int | None = None,
 ) -> list[Step]:
     """Whole bags in random order.
 
@@ -109,9 +110,10 @@ def plan_bags(
             it in pieces.
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
+        max_bags: Most bags per step; ``None`` for as many as fit.
     """
     size = min(size, bags.num_instances)
-    batches = bag_batches(bags.sizes, size, not pad, generator)
+    batches = bag_batches(bags.sizes, size, not pad, generator, max_bags)
     # A last batch may have one instance more than fits, see bag_batches.
     most = size if pad else size + 1
     lengths = bags.sizes.tolist()
@@ -195,25 +197,32 @@ def instance_batches(
 
 
 def bag_batches(
-    sizes: Tensor, batch_size: int, join: bool = True, generator: torch.Generator | None = None
+    sizes: Tensor,
+    batch_size: int,
+    join: bool = True,
+    generator: torch.Generator | None = None,
+    max_bags: int | None = None,
 ) -> list[Tensor]:
     """Bags in random order, packed so that a batch has about ``batch_size`` instances.
 
-    A batch is closed when the next bag would overfill it. A bag larger than a batch gets its own
-    batch; empty bags are left out. With ``join``, a last batch of one instance joins the previous.
+    A batch is closed when the next bag would overfill it, or when it has ``max_bags``. A bag larger
+    than a batch gets its own batch; empty bags are left out. With ``join``, a last batch of one
+    instance joins the previous.
 
     >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
     [2, 2]
+    >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4, max_bags=1)]
+    [1, 1, 1, 1]
     """
     order = torch.randperm(len(sizes), generator=generator)
     order = order[sizes[order] > 0]
     length = sizes[order].tolist()
-    cuts, filled = [], 0
+    cuts, filled, number = [], 0, 0
     for place, n in enumerate(length):
-        if filled and filled + n > batch_size:
+        if number and (filled + n > batch_size or number == max_bags):
             cuts.append(place)
-            filled = 0
-        filled += n
+            filled = number = 0
+        filled, number = filled + n, number + 1
     batches = list(order.tensor_split(cuts)) if len(order) else []
     if join and len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]

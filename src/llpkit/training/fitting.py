@@ -20,16 +20,18 @@ from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
-from llpkit.errors import BaselineWarning, LLPError
+from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError
 from llpkit.evaluation import (
     UNJUDGED,
     Gain,
+    approximation_note,
     baseline_note,
     gain,
     measurable,
-    warn_of_approximation,
 )
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Learner, Method, Task
 from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training.batches import epoch_seed
@@ -190,8 +192,7 @@ def fit(
         of_images = not isinstance(data, Tensor) or data.dim() == 4
         picked = pick_method(bags, recipe, of_images)
         method = picked.name
-        options = {**picked.options, **recipe.method_options}
-        recipe = recipe.replace(method=method, method_options=options)
+        recipe = recipe.replace(method=method)
         if progress:
             print(f"method: {picked}", file=sys.stderr)
     how = methods.make(recipe.method if method is None else method, recipe.method_options)
@@ -229,7 +230,8 @@ def fit(
             trained = fabric.setup_module(compiled(plain)) if execution.compile else wrapped
         # After Fabric has set the precision, so that a copy of the network, a teacher, has it too.
         how.prepare(task, plain)
-    _check_measures(bags, apart)
+    automatic = getattr(how, "approximation", None) == "auto"
+    _check_measures(bags, apart, how.chosen_approximation if automatic else None)
     pad = paddable(how, task)
     few = next(feed.stream([bags.rows[:_FEW].to(where)]))
     refuse_probabilities(wrapped, preprocess(to_float(few)))
@@ -240,6 +242,7 @@ def fit(
     described |= {
         "method": how.key,
         "method_options": own_options,
+        "chosen_approximation": how.chosen_approximation,
         "network": name or type(plain).__name__,
         "lr": float(optimizer.param_groups[0]["lr"]),
         "augment": name_of(weak),
@@ -263,6 +266,7 @@ def fit(
         held_out=None if apart is None else apart.to(where),
         callbacks=([Progress(how.key)] if progress else []) + watchers,
         checkpoint=checkpoint,
+        checkpoint_every=execution.checkpoint_every,
         pad=pad,
         cuda_graph=pad and execution.cuda_graph and recordable(optimizer, precision),
     )
@@ -275,6 +279,10 @@ def fit(
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         baseline = _baseline(session, bags, apart)
+    from llpkit.statistics import warn_unidentified  # imports SciPy
+
+    features = data if isinstance(data, Tensor) and data.dim() == 2 else None
+    unidentified = () if how.needs_labels else warn_unidentified(features, bags, stacklevel=4)
     return Fitted(
         model,
         preprocess,
@@ -283,7 +291,12 @@ def fit(
         session.history,
         epoch,
         name,
-        {"settings": described, "baseline": baseline, **({} if picked is None else picked.about())},
+        {
+            "settings": described,
+            "baseline": baseline,
+            "warnings": [str(problem) for problem in unidentified],
+            **({} if picked is None else picked.about()),
+        },
     )
 
 
@@ -371,15 +384,18 @@ def _callbacks(callbacks: Any) -> list[Callback]:
     return given
 
 
-def _check_measures(bags: Bags, held_out: Bags | None) -> None:
-    """Warn where measures are approximate; refuse held-out bags that cannot be measured."""
+def _check_measures(bags: Bags, held_out: Bags | None, chosen: Approximation) -> None:
+    """Warn where likelihoods are approximate; refuse held-out bags that cannot be measured."""
     if held_out is not None and not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is intractable: they are too large for this "
             "number of classes, and their counts are not exact; train without held_out"
         )
     parts = [bags] if held_out is None else [bags, held_out]
-    warn_of_approximation(*parts, stacklevel=5)
+    notes = [choice_note(chosen)] if chosen is not None else []
+    notes += filter(None, [approximation_note(*parts)])
+    if notes:
+        warnings.warn("; ".join(notes), ApproximationWarning, stacklevel=4)
 
 
 def _task(

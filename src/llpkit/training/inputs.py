@@ -229,6 +229,10 @@ class Pipeline:
         """Logits of batches of rows without augmentation; see :func:`forward`."""
         return forward(network, self.preprocess, self.feed, rows, num_classes)
 
+    def outputs(self, network: nn.Module, rows: Sequence[Tensor]) -> Tensor:
+        """What a network gives for batches of rows, of which there is at least one instance."""
+        return torch.cat(list(evaluated(network, self.preprocess, self.feed, rows)))
+
 
 def _channels_last(x: Tensor | None) -> Tensor | None:
     if x is None or x.dim() != 4:
@@ -244,19 +248,26 @@ def forward(
     num_classes: int | None,
 ) -> Tensor:
     """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
+    parts = [as_logits(z, num_classes) for z in evaluated(network, preprocess, feed, batches)]
+    if not parts:
+        return torch.zeros((0,) if num_classes is None else (0, num_classes))
+    return torch.cat(parts)
+
+
+def evaluated(
+    network: nn.Module, preprocess: Preprocess, feed: Feed, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """What a network gives for each batch of rows, in evaluation mode and single precision."""
     training = network.training
     network.eval()
     weights = next(network.parameters(), None)
     dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
-    with torch.no_grad():
-        parts = [
-            as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()
-            for raw in feed.stream(batches)
-        ]
-    network.train(training)
-    if not parts:
-        return torch.zeros((0,) if num_classes is None else (0, num_classes))
-    return torch.cat(parts)
+    try:
+        for raw in feed.stream(batches):
+            with torch.no_grad():
+                yield network(preprocess(to_float(raw)).to(dtype)).float()
+    finally:
+        network.train(training)
 
 
 def probabilities(logits: Tensor) -> Tensor:

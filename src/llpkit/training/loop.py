@@ -44,6 +44,7 @@ class Session:
         held_out: Bags that select the best epoch, on the training device.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
+        checkpoint_every: Seconds between checkpoints; the last epoch is always saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
     """
@@ -61,21 +62,24 @@ class Session:
         held_out: Bags | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
+        checkpoint_every: float = 0.0,
         pad: bool = False,
         cuda_graph: bool = False,
     ) -> None:
         self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
         self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
+        self.checkpoint_every, self._saved = checkpoint_every, time.monotonic()
         self.pad, self.cuda_graph = pad, cuda_graph
         self.epochs = recipe.epochs
         self.history: list[Row] = []
         self.first_epoch = 0
-        self.stop = False
+        self.stop = self.paused = False
         self.best: dict[str, Any] | None = None
         self.measures = Measures(task.bags, recipe.measure)
         self._host_bags = task.bags.to("cpu")
         self._order = torch.Generator()  # draws the order of the instances and nothing else
+        method.outputs = self._outputs
 
     @property
     def model(self) -> nn.Module:
@@ -114,8 +118,10 @@ class Session:
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
+                if self.method.wants_first_pass and not self.first_epoch:
+                    self.method.end_epoch(self.bag_logits(self.task.bags))
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
-                    if self.stop:
+                    if self.stop or self.paused:
                         break
                     # Two streams: the order of the instances must not depend on how many numbers
                     # dropout and augmentation draw.
@@ -178,8 +184,14 @@ class Session:
         for callback in self.callbacks:
             callback.on_epoch(self, row)
         self.history.append(plain_row(row))
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and self._due(epoch):
             self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
+            self._saved = time.monotonic()
+
+    def _due(self, epoch: int) -> bool:
+        """Whether to write a checkpoint after this epoch."""
+        last = self.stop or self.paused or epoch == self.epochs
+        return last or time.monotonic() >= self._saved + self.checkpoint_every
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: the mean loss, and the logits of every step."""
@@ -213,7 +225,8 @@ class Session:
             return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
         # Only these methods can process a bag in pieces.
         pieces = isinstance(self.method, BagMethod)
-        return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
+        most = self.recipe.max_bags
+        return plan_bags(self._host_bags, size, self.pad, pieces, device, order, most)
 
     def _rows(self, positions: list[Tensor]) -> list[Tensor]:
         """The table rows of every step, in one look-up rather than one per step."""
@@ -242,6 +255,12 @@ class Session:
         rows = list(bags.rows.split(max(self.task.batch_size, 512)))
         with self._precision():
             return self.pipeline.logits(self.model, rows, self.task.num_classes)
+
+    def _outputs(self, network: nn.Module) -> Tensor:
+        """What any network gives for the training instances, see :attr:`Method.outputs`."""
+        rows = list(self.task.bags.rows.split(max(self.task.batch_size, 512)))
+        with self.learner.autocast():
+            return self.pipeline.outputs(network, rows)
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""

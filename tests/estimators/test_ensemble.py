@@ -60,7 +60,7 @@ def test_rows_of_a_bag_need_not_be_together():
     same = LLPEnsembleClassifier(members, random_state=0)
     same.fit(data.X[order], data.y[order], data.groups[order])
     z = [m.decision_function(data.X) for m in (model, same)]
-    np.testing.assert_allclose(*z, rtol=0.05, atol=0.05)
+    assert np.corrcoef(*z)[0, 1] > 0.999  # the folds are drawn anew
 
 
 def test_members_are_equal_if_there_are_too_few_bags():

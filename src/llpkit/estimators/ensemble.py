@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, probabilities, solve, take_rows
+from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve, take_rows
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
@@ -33,7 +33,7 @@ class LLPEnsembleClassifier(BaseLLP):
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
-            and a small network, on standardised columns.
+            and three small networks, on standardised columns.
         n_folds: Folds that the weights are found with. The time is that of about ``n_folds`` fits.
         approximation: For many classes in large bags, passed on to the estimators; see
             :func:`llpkit.likelihood.log_prob`.
@@ -43,6 +43,7 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators_: The estimators, fitted to all bags.
         weights_: Their weights, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
+        approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]
@@ -71,6 +72,7 @@ class LLPEnsembleClassifier(BaseLLP):
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         whole("n_folds", self.n_folds, 2)
         random = check_random_state(self.random_state)
+        self.approximation_ = choose(self.approximation, bags)
         members = self._members(random)
         self.weights_ = np.full(len(members), 1 / len(members))
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
@@ -80,7 +82,7 @@ class LLPEnsembleClassifier(BaseLLP):
                 few = _few(bags, random)
                 folds = fold_of_rows(few, self.n_folds, random)
                 unseen = [_unseen(member, X, few, folds) for member in members]
-                self.weights_, self.shift_ = _weights(unseen, few, self.approximation)
+                self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
             self.estimators_ = [_fitted(member, X, bags) for member in members]
 
     def _logits(self, X: Any) -> Array:
@@ -105,7 +107,7 @@ class LLPEnsembleClassifier(BaseLLP):
             if known.get("random_state", 0) is None:
                 member.set_params(random_state=random.randint(2**31 - 1))
             if "approximation" in known:
-                member.set_params(approximation=self.approximation)
+                member.set_params(approximation=self.approximation_)
         return members
 
 
@@ -114,7 +116,9 @@ def _default() -> list[BaseLLP]:
 
     # Half of the usual trees: boosting takes most of the time, and it is not alone.
     trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
-    return [LLPLogisticRegression(), LLPClassifier(trees), LLPNetworkClassifier()]
+    # Networks differ by their first weights, and several are better than one.
+    networks = [LLPNetworkClassifier() for _ in range(3)]
+    return [LLPLogisticRegression(), LLPClassifier(trees), *networks]
 
 
 def _unseen(member: BaseLLP, X: Any, bags: Bags, folds: Array) -> Array:

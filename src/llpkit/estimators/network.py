@@ -8,7 +8,7 @@ import torch
 from llpkit._validation import one_of
 from llpkit.bags import Bags
 from llpkit.estimators._layers import Loss, fit_layers, layers_logits
-from llpkit.estimators.base import Array, BaseLLP, exact_counts
+from llpkit.estimators.base import Array, BaseLLP, choose, exact_counts
 from llpkit.likelihood.checks import Approximation
 from llpkit.losses import (
     count_loss,
@@ -89,7 +89,8 @@ class LLPNetworkClassifier(BaseLLP):
 
     def _loss(self, bags: Bags) -> Loss:
         if self.loss == "likelihood":
-            return lambda z: count_loss(z, bags.evidence, bags.offsets, self.approximation)
+            self.approximation_ = choose(self.approximation, bags)
+            return lambda z: count_loss(z, bags.evidence, bags.offsets, self.approximation_)
         counts, of_counts = torch.from_numpy(exact_counts(bags, self)), _OF_COUNTS[self.loss]
         return lambda z: of_counts(z, counts, bags.offsets)
 

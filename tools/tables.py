@@ -4,7 +4,7 @@
     python tools/tables.py --check    # change nothing; exit with 1 if a table is not current
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`, where NAME is a function of
-`paper_tables.py`, `deviation_tables.py` or `benchmark_tables.py`.
+`paper_tables.py`, `deviation_tables.py`, `benchmark_tables.py` or `ten_class_tables.py`.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 import benchmark_tables  # noqa: F401  (its tables register themselves)
 import deviation_tables  # noqa: F401
 import paper_tables  # noqa: F401
+import ten_class_tables  # noqa: F401
 from table_kit import TABLES, markdown
 
 ROOT = Path(__file__).parents[1]

@@ -137,6 +137,11 @@ def option(name: str, *value: Any) -> str:
     return _style.get()(name, *value)
 
 
+def naming() -> Callable[..., str]:
+    """The current style of :func:`option`, for another process."""
+    return _style.get()
+
+
 @contextmanager
 def options_named(style: Callable[..., str]) -> Iterator[None]:
     """Let messages name options by ``style(name)`` or ``style(name, value)``."""

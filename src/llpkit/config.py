@@ -165,7 +165,7 @@ class Data(Settings):
     categorical: list[str] = several(
         [], "Feature that is a category though it looks like a number; repeatable.", check=_names
     )
-    image: str | None = column(None, "Column of image paths.")
+    image: str | None = column(None, "Column of image paths, or of encoded images (Parquet).")
     image_root: str | None = column(
         None, "Folder that the paths start from (the table's).", metavar="DIR"
     )

@@ -34,6 +34,10 @@ class Diverged(LLPError):
     """Training stopped because the loss or the likelihood is no longer finite."""
 
 
+class LostProcess(LLPError):
+    """Another process of a training run ended, so the run stopped."""
+
+
 class ApproximationWarning(UserWarning):
     """Measures of bags are approximate, because the exact likelihood is intractable."""
 

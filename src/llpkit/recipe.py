@@ -61,6 +61,10 @@ def _resident(place: str, value: Any) -> bool | str:
     raise LLPError(f"{place} = {value!r}; give true, false or auto")
 
 
+def _devices(place: str, value: Any) -> int | str:
+    return "auto" if value == "auto" else whole(place, value, 1, 1024)
+
+
 def _measure(place: str, value: Any) -> str:
     """``True`` and ``False`` mean all and off: YAML reads a bare ``off`` as false."""
     if isinstance(value, bool):
@@ -170,10 +174,25 @@ class Recipe(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Settings):
-    """Execution settings, which change results by rounding at most."""
+    """Execution settings, which change results by rounding at most.
+
+    With several processes dropout and augmentation draw other numbers, and batch norm normalises
+    as ``sync_batchnorm`` says.
+    """
 
     device: str = setting(
         "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True
+    )
+    devices: int | str = setting(
+        1, "Training processes per machine: a number, or auto for all cards (1).", _devices, "N"
+    )
+    nodes: int = setting(1, "Machines that train together (1).", _whole(1, 10**6), "N")
+    sync_batchnorm: bool | None = setting(
+        None,
+        "With several processes, whether batch norm sees the whole batch (true, on cards) or each "
+        "process's own part of it (false).",
+        flag,
+        "true|false",
     )
     resident: bool | str = setting(
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"

@@ -128,3 +128,4 @@ def test_the_presets_of_the_benchmark(name):
     assert protocol.official
     assert protocol.folds >= 3
     assert {"supervised", "teacher", "mle", "dllp"} <= set(protocol.methods)
+    assert not protocol.searched("supervised")  # no ladder, no search

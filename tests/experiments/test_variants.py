@@ -8,9 +8,11 @@ import pytest
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
 from llpkit.experiments import Results, load, reproduce
+from llpkit.experiments.estimate import START, epoch_seconds, estimate
 from llpkit.experiments.plan import plan
-from llpkit.experiments.protocol_file import dumps, parse, presets
-from llpkit.experiments.results import check_record
+from llpkit.experiments.protocol_file import dumps, parse, presets, write
+from llpkit.experiments.records import write_run
+from llpkit.experiments.results import check_record, merge
 from llpkit.experiments.summary import differences
 
 VARIANTS = small(
@@ -104,3 +106,36 @@ def test_every_preset_runs_in_its_quick_form_on_tiny_data(worker, name):
     outcomes = reproduce(replace(worker, protocol=tiny), tiny.experiments, folds=[0])
     assert all(not each.failed and not each.left for each in outcomes.values())
     assert sum(each.now for each in outcomes.values()) == len(tiny.experiments) * len(methods)
+
+
+def test_the_time_of_runs_is_that_of_recorded_epochs(llpkit):
+    protocol = small(times={"turns": 1, "epochs": 4})
+    timed = [
+        record(name, 0, [0.5] * 4, protocol, "epoch-time", history={"seconds": [9.0, 9.0, s, s]})
+        for name, s in (("mle", 30.0), ("dllp", 60.0))
+    ]
+    for each in timed:
+        write_run(Path("timed"), each)
+    write(protocol, Path("timed/protocol.yaml"))
+    seconds = epoch_seconds(Results.read(Path("timed")))
+    assert seconds == {"mle": 30.0, "dllp": 60.0}
+    runs = plan(Results.of(Path("r"), small()), "convergence")
+    assert estimate(runs, seconds) == 4 * START + 2 * 2 * (30 + 60)
+    assert estimate(runs, {}) is None
+    write(small(), Path("p.yaml"))
+    shown = llpkit("reproduce", "p.yaml", "--dry-run", "--like", "timed", "--out", "new")[1]
+    assert "convergence: 4 runs, 0 done, about 7 min for the rest" in shown
+    assert "min" not in llpkit("reproduce", "p.yaml", "--dry-run", "--out", "new")[1]
+    assert "digits: " in llpkit("reproduce", "list")[1]
+
+
+def test_a_run_that_diverged_is_a_result(worker):
+    lost = {"method": "amle", "method_options": {"floor": 0.0}, "lr": 0.1, "epochs": 20}
+    protocol = small(methods={"mle": {}, "bare": lost})
+    worker = replace(worker, protocol=protocol)
+    first = reproduce(worker, ["convergence"])["convergence"]
+    assert [r.diverged for r in first.failed] == [True, True]
+    again = reproduce(worker, ["convergence"])["convergence"]
+    assert (again.before, again.now, len(again.failed)) == (4, 0, 0)
+    both = merge(Path("both"), [worker.folder])
+    assert [r.method for r in both.failures] == ["bare", "bare"]

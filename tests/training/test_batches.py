@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import llpkit
 from llpkit.likelihood import Evidence
-from llpkit.training import fitting
+from llpkit.training import job
 from llpkit.training.batches import plan_bags, plan_instances
 from llpkit.training.cuda_graph import Steps
 
@@ -99,7 +99,7 @@ def test_padded_batches_train_the_same_network(problem, method, size, monkeypatc
         arguments["labels"] = labels
 
     def train(pad):
-        monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
+        monkeypatch.setattr(job, "paddable", lambda *_: pad)
         return llpkit.fit("linear", bags, x, method, **arguments)
 
     usual, padded = train(False), train(True)
@@ -117,7 +117,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
     network = None if method == "llp-gan" else "linear"
     results = []
     for fixed in (False, True):
-        monkeypatch.setattr(fitting, "paddable", lambda *_, fixed=fixed: fixed)
+        monkeypatch.setattr(job, "paddable", lambda *_, fixed=fixed: fixed)
         results.append(
             llpkit.fit(
                 network,
@@ -138,7 +138,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
 def fixed(method, bags, device="cuda", batch_size=4):
     task = type("Task", (), {})()
     task.device, task.bags, task.batch_size = torch.device(device), bags, batch_size
-    return fitting.paddable(method, task)
+    return job.paddable(method, task)
 
 
 def test_when_batches_have_one_shape():
@@ -214,7 +214,7 @@ def test_kept_logits_stay_what_they_were(problem, monkeypatch):
             self.kept.append(logits)
             self.copies.append(logits.clone())
 
-    monkeypatch.setattr(fitting, "paddable", lambda *_: True)
+    monkeypatch.setattr(job, "paddable", lambda *_: True)
     method = Keeps()
     bags = llpkit.random_bags(labels, 4, generator=0)
     llpkit.fit("linear", bags, x, method, epochs=3, progress=False)
@@ -249,6 +249,6 @@ def test_padding_may_be_anything(problem, monkeypatch):
             return llpkit.losses.count_loss(logits, evidence, offsets) / offsets.diff()
 
     bags = llpkit.random_bags(labels, (1, 6), generator=0)
-    monkeypatch.setattr(fitting, "paddable", lambda *_: True)
+    monkeypatch.setattr(job, "paddable", lambda *_: True)
     model = llpkit.fit("linear", bags, x, PerInstance(), epochs=3, lr=0.05, progress=False)
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]

@@ -59,6 +59,7 @@ def fit(
       llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits
+      llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
     [bold]config.yaml[/bold]: the options by name, those on data under [bold]data[/bold]
 
@@ -67,7 +68,7 @@ def fit(
       epochs: 50
       held_out: 0.1
     """
-    from llpkit import runs
+    from llpkit import runs, training
 
     out = None if out is None else place_of("--out", out)
     names = {option.path: option.name for option in OPTIONS if option.path in given}
@@ -80,7 +81,8 @@ def fit(
         else:
             given["data.table"], names["data.table"] = source, "table"
     # Repeating the command after the run has finished is not an error.
-    if resume and out is not None and not force and runs.nothing_to_resume(out):
+    writes = training.writes()  # one of several processes does
+    if resume and out is not None and not force and writes and runs.nothing_to_resume(out):
         echo(f"{out} is finished; there is nothing to resume")
         return
     # The settings of the stopped run, so that --resume needs no others.
@@ -91,6 +93,9 @@ def fit(
     folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
     if source is not None:
         check_apart(folder, [Path(source)])
+    if not runs.leads(config):
+        runs.follow(config, folder)
+        return
     with fit_progress("training" if config.is_open else config.recipe.method, quiet) as callbacks:
         done = runs.fit(
             config,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from llpkit.errors import LostProcess
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
 
@@ -134,11 +136,14 @@ def resumable(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
+        # The command as typed, with --resume added if it was missing.
+        again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
         try:
             command(ctx=ctx, resume=resume, **arguments)
+        except LostProcess:
+            note(f"continue with: {again}")
+            raise
         except KeyboardInterrupt as stop:
-            # The command as typed, with --resume added if it was missing.
-            again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
             kept = {
                 None: f" before the run began; start again with: {again}",
                 "": f" before the first checkpoint; nothing was kept. Start again with: {again}",

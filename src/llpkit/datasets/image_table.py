@@ -13,6 +13,11 @@ from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.feature_table import class_names_of
 from llpkit.datasets.images import BadImage, ImageFiles, Size
+from llpkit.datasets.parquet_images import (
+    ParquetImages,
+    is_image_column,
+    table_without_images,
+)
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, Table
@@ -44,13 +49,14 @@ def image_table(
 ) -> DataSet:
     """A table of image files: a bag column, an image path, and counts.
 
-    Images are decoded on demand. A missing or damaged one is an error that names its file and row;
+    Images are decoded on demand. A Parquet file may hold the images themselves and exceed memory,
+    see :class:`ParquetImages`. A missing or damaged image is an error that names its file and row;
     with ``skip_bad`` its bag is left out, and the notes list it.
 
     Args:
         table: The CSV or Parquet file.
         bag: The column of bag names.
-        image: The column of image paths.
+        image: The column of image paths, or of encoded images in a Parquet file.
         count: The column of positives in the bag, the same in all its rows; or one per class.
         count_low: Instead of ``count``, the lowest possible count; empty for no bound.
         count_high: The highest possible count; empty for no bound.
@@ -77,7 +83,7 @@ def image_table(
         known_label,
         class_names,
     )
-    data = Table.read(table)
+    data = table_without_images(table, image)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
@@ -98,8 +104,14 @@ def image_files(
     channels: int = 3,
     check: bool = True,
 ) -> ImageFiles:
-    """The image files named in a column of a table; ``check`` makes sure that all exist."""
+    """The image files named in a column of a table; ``check`` makes sure that all exist.
+
+    For a Parquet file with a column of encoded images, these.
+    """
     import pyarrow.compute as pc
+
+    if column not in table.names and is_image_column(table.path, column):
+        return ParquetImages(table.path, column, size=size, channels=channels)
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
     written = table.text(column)

@@ -160,7 +160,7 @@ def _facts(results: Results) -> Facts:
     if data is not None:
         pairs["bags"] = f"{data.train_bags + data.test_bags:,}"
         pairs["instances"] = f"{data.train_instances + data.test_instances:,}"
-    pairs["folds"] = protocol.folds
+    pairs["seeds" if protocol.official else "folds"] = protocol.folds
     for key in ("network", "epochs", "batch_size", "augment", "held_out", "precision"):
         if base[key] is not None:
             pairs[key.replace("_", " ")] = base[key]

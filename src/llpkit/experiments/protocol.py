@@ -219,10 +219,10 @@ class Protocol(Settings):
         )
 
     def searched(self, name: str) -> bool:
-        """Whether the grid tunes a method: not if the protocol sets its hyper-parameters."""
+        """Whether the grid tunes a method: if it has values to try, and the protocol sets none."""
         own = self.methods.get(name, {})
-        axes = [*(self.grid.axes(self.method_of(name)) if self.grid else ()), "method_options"]
-        return self.grid is not None and not any(axis in own for axis in axes)
+        axes = list(self.grid.axes(self.method_of(name))) if self.grid else []
+        return bool(axes) and not any(axis in own for axis in (*axes, "method_options"))
 
     def chosen(self, name: str) -> list[str]:
         """The settings of a recipe that the grid chooses for a method."""

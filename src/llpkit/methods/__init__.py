@@ -7,7 +7,17 @@ from llpkit._registry import Registry, did_you_mean
 from llpkit.errors import LLPError
 from llpkit.methods.ahil import AHIL
 from llpkit.methods.amle import AMLE, AMLEPaper
-from llpkit.methods.base import BagMethod, Batch, LargeBag, Learner, Method, Task, as_logits
+from llpkit.methods.base import (
+    BagMethod,
+    Batch,
+    LargeBag,
+    Learner,
+    Method,
+    Task,
+    as_logits,
+    at_least_single,
+    logit_dtype,
+)
 from llpkit.methods.direct import Direct
 from llpkit.methods.dllp import DLLP
 from llpkit.methods.dsq import DSQ
@@ -95,6 +105,8 @@ __all__ = [
     "Method",
     "Task",
     "as_logits",
+    "at_least_single",
+    "logit_dtype",
     "make",
     "register",
 ]

@@ -6,7 +6,7 @@ from llpkit._validation import number
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.losses import DEQUANTISATION, normal_loss
-from llpkit.methods.base import BagMethod, Task
+from llpkit.methods.base import BagMethod, Task, at_least_single
 
 _LEAST = 1e-6
 """Smallest floor that keeps the covariance of several classes regular in single precision."""
@@ -25,6 +25,7 @@ class AMLE(BagMethod):
     summary = "gradient of the normal approximation, with 1/12 added to the variance"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def __init__(self, floor: float = DEQUANTISATION) -> None:
         self.floor = number("floor", floor, least=0)
@@ -39,7 +40,7 @@ class AMLE(BagMethod):
             )
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return normal_loss(logits.float(), evidence.counts, offsets, self.floor)
+        return normal_loss(at_least_single(logits), evidence.counts, offsets, self.floor)
 
 
 class AMLEPaper(AMLE):
@@ -52,6 +53,7 @@ class AMLEPaper(AMLE):
     key = "amle-paper"
     summary = "gradient of the normal approximation, with the paper's variance"
     replayable = True
+    shardable = True
 
     def __init__(self, floor: float = 1e-12) -> None:
         super().__init__(floor)

@@ -46,8 +46,9 @@ class Batch(NamedTuple):
     evidence: Evidence | None = None
     """For whole bags: what is known about their counts."""
     weights: Tensor | None = None
-    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
-    padding has weight zero. ``None`` means uniform weights."""
+    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one (with
+    several processes, their mean over the processes does), and padding has weight zero. ``None``
+    means uniform weights."""
     strong: Tensor | None = None
     """The same instances under the strong augmentation, for methods with two views."""
 
@@ -113,6 +114,14 @@ class Method:
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
 
+    shardable: bool = False
+    """Whether several processes can train, each on its own bags. If so, the loss must be the sum of
+    the instances' (or bags') losses times ``batch.weights``, as :class:`BagMethod` does, and
+    nothing else may depend on the other instances of a batch. Not inherited either."""
+    per_instance: ClassVar[tuple[str, ...]] = ()
+    """Entries of :meth:`state_dict` with one row per instance, in engine order. Several processes
+    each have those of their own bags."""
+
     chosen_approximation: Approximation = None
     """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
     A method with the option ``approximation`` sets it in :meth:`prepare`."""
@@ -125,7 +134,7 @@ class Method:
         with suppress(TypeError):  # the constructor will raise it
             bound = inspect.signature(cls.__init__).bind(made, *args, **options)
             bound.apply_defaults()
-            made.options = dict(list(bound.arguments.items())[1:])
+            made.options = dict(list(bound.arguments.items())[1:])  # without self
         return made
 
     def __init__(self) -> None:
@@ -237,7 +246,7 @@ class BagMethod(Method):
                 parts.append(as_logits(learner.network(piece), num_classes))
             for name, buffer in learner.network.named_buffers():
                 buffer.copy_(kept[name])
-        logits = torch.cat(parts).float().requires_grad_()  # (n,) or (n, K)
+        logits = at_least_single(torch.cat(parts)).requires_grad_()  # (n,) or (n, K)
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 
@@ -260,6 +269,18 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def logit_dtype(network: nn.Module) -> torch.dtype:
+    """The precision in which logits and targets of all instances are kept: single or double."""
+    weights = next(network.parameters(), None)
+    double = weights is not None and weights.dtype == torch.float64
+    return torch.float64 if double else torch.float32
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision as single; double stays."""
+    return values if values.dtype == torch.float64 else values.float()
 
 
 def instance_weights(batch: Batch) -> Tensor | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from llpkit._validation import number, one_of
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Method, Task, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, logit_dtype, weighted_mean
 from llpkit.methods.tractability import check_tractable
 
 FIRST_TARGETS = ("counts", "network")
@@ -42,6 +42,8 @@ class MLE(Method):
     key = "mle"
     summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
     replayable = True
+    shardable = True
+    per_instance = ("targets",)
 
     def __init__(
         self, step: float = 1.0, approximation: Approximation = "auto", first: str = "counts"
@@ -56,7 +58,8 @@ class MLE(Method):
         self.chosen_approximation = check_tractable(self.approximation, task)
         self.bags = task.bags
         # With logits of zero, the posterior given an exact count is y / n.
-        nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
+        shape = task.bags.num_instances, task.num_classes or 1
+        nothing = torch.zeros(shape, dtype=logit_dtype(network), device=task.device)
         self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -102,4 +105,5 @@ class MLEPass(MLE):
     key = "mle-pass"
     summary = "EM as in the paper, with a separate forward pass for the E-step"
     replayable = True
+    shardable = True
     wants_pass = True

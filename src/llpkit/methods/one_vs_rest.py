@@ -1,11 +1,10 @@
 """The count likelihood of one class at a time, summed over the classes."""
 
-import torch
 from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.losses import one_vs_rest_loss
-from llpkit.methods.base import BagMethod
+from llpkit.methods.base import BagMethod, at_least_single
 
 
 class OneVsRest(BagMethod):
@@ -22,6 +21,7 @@ class OneVsRest(BagMethod):
     summary = "gradient of the exact likelihood of each class's count by itself"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return one_vs_rest_loss(logits.to(torch.float32), evidence.counts, offsets)
+        return one_vs_rest_loss(at_least_single(logits), evidence.counts, offsets)

@@ -16,7 +16,7 @@ from torch import Tensor
 from llpkit._validation import number, whole
 from llpkit.evidence import Evidence
 from llpkit.losses import proportion_loss
-from llpkit.methods.base import BagMethod
+from llpkit.methods.base import BagMethod, at_least_single
 from llpkit.ragged import bag_index, segment_sum
 
 
@@ -33,6 +33,7 @@ class ROT(BagMethod):
     summary = "proportion loss, and optimal-transport pseudo-labels within every bag"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def __init__(self, alpha: float = 0.6, sweeps: int = 25, hard: bool = False) -> None:
         self.alpha = number("alpha", alpha, least=0, most=1)
@@ -40,7 +41,7 @@ class ROT(BagMethod):
         self.hard = bool(hard)
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        counts, logits = evidence.counts, logits.float()
+        counts, logits = evidence.counts, at_least_single(logits)
         known = proportion_loss(logits, counts, offsets)  # (B,)
         if logits.dim() == 1:
             logits = torch.stack([torch.zeros_like(logits), logits], 1)

@@ -1,4 +1,4 @@
-"""The paper's classifier, a small CNN, an MLP and a linear model."""
+"""ConvLarge, a small CNN, an MLP and a linear model."""
 
 from collections.abc import Sequence
 

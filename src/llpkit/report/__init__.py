@@ -17,6 +17,7 @@ from llpkit.report.planning import plan_curves
 from llpkit.report.series import Series
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Table, csv_text, decimals
+from llpkit.report.transform import transform_histogram
 from llpkit.report.wall import Opening, Wall
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "size_curves",
     "styles",
     "time_curves",
+    "transform_histogram",
     "wall_bags",
     "write_page",
 ]

@@ -27,6 +27,6 @@ def plan_curves(
     ]
     top = Line("best", CONSTANT, sizes, [best] * len(sizes))
     return [
-        draw_lines("plan-worth", "Worth in labels", [count, label], SIZES),
+        draw_lines("plan-worth", "Labels that one count is worth", [count, label], SIZES),
         draw_lines("plan-accuracy", "Expected accuracy", [top, *lines], SIZES, percent=True),
     ]

@@ -56,7 +56,7 @@ class Planned:
         """What one count is worth, and the expected accuracy, by bag size."""
         from llpkit.report import plan_curves
 
-        budgets = _BUDGETS if bags is None else (bags,)
+        budgets = _BUDGETS if bags is None else (max(1, bags // 4), bags, 4 * bags)
         worth = {size: one.labels_per_bag for size, one in self.found.sizes.items()}
         expected = {
             f"{budget:,} bags": {s: one.accuracy(budget) for s, one in self.found.sizes.items()}

@@ -124,7 +124,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
         good = torch.arange(len(logits))
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, good, notes = _table_inputs(run, data, table)
         part = run.model.logits(inputs)
         # Rows without a readable image keep zeros here and are masked in the output.
@@ -172,6 +172,13 @@ def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, l
     if not len(good):
         raise LLPError(f"no image can be read; the first: {next(iter(bad.values()))}")
     return files.select(good), good, [f"no prediction: {reason}" for reason in bad.values()]
+
+
+def _table(data: Data) -> Table:
+    assert data.table is not None
+    if data.image is None:
+        return Table.read(data.table)
+    return datasets.table_without_images(data.table, data.image)
 
 
 def _images(run: Run, data: Data, table: Table) -> ImageFiles:
@@ -274,7 +281,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         loaded = load_data(data, run.config.recipe.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, truth = run.encoder.apply(table), None
         notes = run.encoder.notes(table)
         bags, missing = table_bags(run, data, table)

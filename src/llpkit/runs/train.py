@@ -100,7 +100,7 @@ def fit(
     check_apart(out, [Path(table) for table in tables if table is not None])
     data: DataSet | None = None
     picked: Values = {}
-    with locked(out):
+    with train.together(config.execution) as processes, _Start(processes) as go, locked(out):
         place = RunFolder(out)
         finished = place.finished
         try:
@@ -114,7 +114,7 @@ def fit(
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks, data, picked)
+            done = _fit(config, place, resume, force, command, callbacks, data, picked, go)
             finished = True
             place.publish()
             return done
@@ -125,6 +125,46 @@ def fit(
         finally:
             if not place.kept:  # nothing to resume from: clean up
                 place.recover(force=False)
+
+
+def leads(config: Config) -> bool:
+    """Whether this process writes the run; the others of torchrun or Slurm :func:`follow` it."""
+    return train.placement(config.execution).first
+
+
+def follow(config: Config, out: Path) -> None:
+    """Train as one of several processes, when and if the first one does; writes nothing."""
+    config = absolute(config)
+    with train.together(config.execution) as processes:
+        # On machines without torchrun, the first process cannot be asked before training.
+        if not processes.alone and not processes.tell(None):
+            return
+        data = load_data(config.data, config.recipe.seed)
+        if config.is_open:
+            config, _ = settled(config, data)
+        if config.choice.estimator is not None:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first process notes them
+            _train(config, data, divide(data.bags, config), RunFolder(out).work, ())
+
+
+class _Start:
+    """Tells the processes that follow to train, or at the end of the block not to."""
+
+    def __init__(self, processes: train.Processes) -> None:
+        self.processes, self.told = processes, False
+
+    def __call__(self) -> None:
+        self.told = True
+        self.processes.tell(True)
+
+    def __enter__(self) -> "_Start":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.told:
+            self.processes.tell(False)
 
 
 def _found(config: Config, place: RunFolder) -> Finished | None:
@@ -155,6 +195,7 @@ def _fit(
     callbacks: Sequence[Callback],
     data: DataSet | None,
     picked: Values,
+    go: "_Start",
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -178,6 +219,8 @@ def _fit(
             # The notes of the run cover them, once for all parts of the data.
             for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
                 warnings.simplefilter("ignore", kind)
+            if config.choice.estimator is None:
+                go()
             model = _train(config, data, parts, work, callbacks)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:

@@ -82,7 +82,7 @@ class Progress(Callback):
     """A progress bar with epoch, likelihood, proportion error and time left; lines off a tty."""
 
     def __init__(self, title: str, lines: int = 5) -> None:
-        self.title, self.lines = title, lines
+        self.name, self.lines = title, lines
 
     def on_start(self, session: Any) -> None:
         from rich.console import Console
@@ -91,6 +91,9 @@ class Progress(Callback):
 
         self.console = Console(stderr=True)
         self.bar = None
+        # All processes take their part of every step, so this bar is that of all of them.
+        number = session.processes.number
+        self.title = self.name if number == 1 else f"{self.name} on {number} processes"
         if sys.stderr.isatty():
             self.bar = Bar(
                 TextColumn("{task.description}"),

@@ -72,7 +72,7 @@ def name_of(value: Any) -> str | float | None:
         return value
     if isinstance(value, Real):
         return float(f"{float(value):.6g}")  # 0.2 as float32 is still 0.2
-    if isinstance(value, Augment):
+    if isinstance(value, Augment | list | tuple | dict):
         return repr(value)
     if isinstance(value, partial):
         more = [*map(repr, value.args), *(f"{k}={v!r}" for k, v in sorted(value.keywords.items()))]

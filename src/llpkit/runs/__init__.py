@@ -15,6 +15,7 @@ from llpkit.runs.predictions import (
     predict,
     write_predictions,
 )
+from llpkit.runs.streaming import Streamed, is_long, stream
 from llpkit.runs.train import (
     CONFIG,
     ENCODER,
@@ -40,6 +41,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "Stopped",
+    "Streamed",
     "checksum",
     "data_of",
     "divide",
@@ -47,6 +49,7 @@ __all__ = [
     "evaluate",
     "fit",
     "flat",
+    "is_long",
     "is_table",
     "known_datasets",
     "load_data",
@@ -54,6 +57,7 @@ __all__ = [
     "nothing_to_resume",
     "open_run",
     "predict",
+    "stream",
     "take",
     "unfinished",
     "write_predictions",

@@ -10,9 +10,11 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from llpkit import evaluation
 from llpkit import training as train
@@ -34,6 +36,10 @@ from llpkit.runs.measures import measure
 from llpkit.runs.page import write_report
 from llpkit.training import Callback, Fitted, TestMetrics
 
+if TYPE_CHECKING:
+    from llpkit.runs.large import Large
+
+Log = Callable[[dict[str, Any]], None]
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
 ENCODER = "encoder.json"
 
@@ -68,6 +74,7 @@ def fit(
     force: bool = False,
     command: str = "",
     callbacks: Sequence[Callback] = (),
+    log: Log = lambda _: None,
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
@@ -81,6 +88,7 @@ def fit(
         force: Replace a finished run once this one is finished, and drop an unfinished one.
         command: What the user typed, for the record.
         callbacks: See :class:`llpkit.training.Callback`.
+        log: Called with a dictionary after every step on a table larger than memory.
 
     Raises:
         Stopped: On an interrupt.
@@ -96,7 +104,8 @@ def fit(
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks)
+            with _engine(config):
+                done = _fit(config, place, resume, force, command, callbacks, log)
             finished = True
             place.publish()
             return done
@@ -109,10 +118,29 @@ def fit(
                 place.recover(force=False)
 
 
+def _engine(config: Config) -> AbstractContextManager[Any]:
+    """The Dask cluster, if there is one."""
+    if config.cluster.engine == "memory":
+        return nullcontext()
+    from llpkit.distributed.cluster import connected
+
+    chosen = config.cluster
+    return connected(chosen.scheduler, config.execution.workers, chosen.memory_limit)
+
+
+def _large(config: Config, log: Log) -> "Large | None":
+    """The table in partitions, if Dask fits it."""
+    if config.cluster.engine == "memory":
+        return None
+    from llpkit.runs.large import Large
+
+    return Large(config, log)
+
+
 def _found(config: Config, place: RunFolder) -> Finished | None:
     """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(place.out)
-    if _differing(checked.check(CONFIG), config):
+    if _differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
         return None
     data = load_data(config.data, config.recipe.seed)
     if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
@@ -135,6 +163,7 @@ def _fit(
     force: bool,
     command: str,
     callbacks: Sequence[Callback],
+    log: Log,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -145,7 +174,8 @@ def _fit(
         write_text(work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
-    data = load_data(config.data, config.recipe.seed)
+    large = _large(config, log)
+    data = load_data(config.data, config.recipe.seed) if large is None else large.sample
     record = record_of(config, data, command)
     if resumed:
         _same_data(work / ENVIRONMENT, record)
@@ -158,7 +188,10 @@ def _fit(
             # The notes of the run cover both, once for all parts of the data.
             warnings.simplefilter("ignore", ApproximationWarning)
             warnings.simplefilter("ignore", BaselineWarning)
-            model = _train(config, data, parts, work, callbacks)
+            if large is None:
+                model = _train(config, data, parts, work, callbacks)
+            else:
+                model = large.train()
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         option = "--method-option approximation=sinkhorn"

@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import signal
 import subprocess
@@ -69,7 +68,7 @@ def write(folder: Path, rows: int) -> Path:
         count = np.bincount(bag, label).astype(np.int32)[bag]
         columns = {f"x{j}": X[:, j] for j in range(FEATURES)}
         columns |= {"bag": bag + i * size, "count": count}
-        pq.write_table(pa.table(columns), path.with_suffix(".tmp"))
+        pq.write_table(pa.table(columns), path.with_suffix(".tmp"), use_dictionary=["bag", "count"])
         path.with_suffix(".tmp").rename(path)
     return home
 
@@ -116,7 +115,7 @@ def cluster() -> Iterator[tuple[Any, Watch]]:
             n_workers=WORKERS,
             threads_per_worker=1,
             memory_limit=MEMORY,
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs="ERROR",
         ) as local,
         Client(local) as client,
@@ -135,9 +134,10 @@ def warm() -> None:
     import torch
     import xgboost  # noqa: F401
 
-    from llpkit import distributed, log_prob  # noqa: F401
+    from llpkit import distributed  # noqa: F401
+    from llpkit.likelihood import log_prob_and_posterior
 
-    log_prob(torch.zeros(3, dtype=torch.float64), torch.tensor([1]), torch.tensor([0, 3]))
+    log_prob_and_posterior(torch.zeros(3).double(), torch.tensor([1]), torch.tensor([0, 3]))
 
 
 def boosting(trees: int) -> Any:
@@ -231,16 +231,19 @@ def kill(rows: int, folder: Path, trees: int) -> dict[str, Any]:
 
     home = write(folder, rows)
     models, pids, seconds = [], [], []
+    steps: list[dict[str, Any]] = []
     for deadly in (False, True):
         with cluster() as (_, watch), warnings.catch_warnings():
             warnings.simplefilter("ignore")
 
             def log(event: dict[str, Any], deadly: bool = deadly, watch: Watch = watch) -> None:
                 print(f"kill {deadly}: {event}", file=sys.stderr, flush=True)
+                steps.append(event)
                 if deadly and event["step"] == "E" and event["iteration"] == 1:
                     pids.append(watch.pids()[1])
-                    # Within the M-step that begins now.
-                    threading.Timer(1.5, os.kill, (pids[0], signal.SIGKILL)).start()
+                    # In the middle of the M-step that begins now, to judge by the last one.
+                    delay = 0.5 * steps[-2]["seconds"]
+                    threading.Timer(delay, os.kill, (pids[0], signal.SIGKILL)).start()
 
             begin = time.perf_counter()
             models.append(
@@ -283,7 +286,8 @@ def predict(rows: int, folder: Path) -> dict[str, Any]:
         options = ["--bag", "bag", "--count", "count", "--estimator", "logistic", "--quiet"]
         subprocess.run([*llpkit, "fit", table, *options, "--out", run], check=True)
     if not big.exists():
-        with pq.ParquetWriter(big.with_suffix(".tmp"), _schema()) as writer:
+        kept = {"use_dictionary": ["bag", "count"]}
+        with pq.ParquetWriter(big.with_suffix(".tmp"), _schema(), **kept) as writer:
             for i in range(-(-rows // CHUNK)):
                 X, label, bag = chunk(min(CHUNK, rows - i * CHUNK), i)
                 count = np.bincount(bag, label).astype(np.int32)[bag]
@@ -437,8 +441,6 @@ def main(argv: list[str] | None = None) -> None:
     lines = report(options.out)
     print("\n".join(lines))
     if options.report:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        del used
         about = f"{WORKERS} workers of {MEMORY} each, one thread each, {platform.machine()}"
         (options.out / "large_tables.md").write_text("\n".join([*lines, "", about]) + "\n")
 

@@ -176,6 +176,8 @@ def print_step(event: Mapping[str, Any]) -> None:
         text = f"E-step {event['iteration']}: {found} ({seconds})"
     elif step == "M":
         text = f"M-step {event['iteration']} ({seconds})"
+    elif step == "again":
+        text = f"the M-step begins again, because a worker was lost: {event['reason']}"
     else:
         text = f"logistic regression: {event['passes']} passes over the table"
     terminal(stderr=True).print(text, soft_wrap=True, markup=False)

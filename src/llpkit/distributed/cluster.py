@@ -44,7 +44,7 @@ def connected(
             n_workers=workers,
             threads_per_worker=1,
             memory_limit=memory_limit or "auto",
-            dashboard_address=None,
+            dashboard_address=":0",
             silence_logs=logging.ERROR,
         )
     except ValueError as error:

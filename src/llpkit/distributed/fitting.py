@@ -114,7 +114,7 @@ def fit_checked(
     sample = sample_part(found.sample, layout)
     told = dask.delayed(layout)
     named = list(zip(partitions.pieces, partitions.names, strict=True))
-    ranks = _ranks()
+    ranks = _ranks(log)
     if isinstance(estimator, LLPClassifier):
         bins = Bins.of(sample.X)
         of_bins = dask.delayed(bins)
@@ -194,10 +194,11 @@ def _columns(count: Any) -> Columns:
     return count  # type: ignore[no-any-return]
 
 
-def _ranks() -> Ranks:
+def _ranks(log: Callable[[dict[str, Any]], None]) -> Ranks:
     try:
         from distributed import get_client
 
-        return Workers(get_client())
+        client = get_client()
     except (ImportError, ValueError):
         return Alone()
+    return Workers(client, log)

@@ -46,12 +46,19 @@ class Workers:
 
     Args:
         client: The client.
-        attempts: How often.
-        patience: Seconds to wait for a worker to come back; then the others share its work.
+        log: Called with the reason if they do.
+        attempts: How often at most.
+        patience: Seconds to wait for a worker to come back.
     """
 
-    def __init__(self, client: Any, attempts: int = 5, patience: float = 60.0) -> None:
-        self.client, self.attempts, self.patience = client, attempts, patience
+    def __init__(
+        self,
+        client: Any,
+        log: Callable[[dict[str, Any]], None],
+        attempts: int = 5,
+        patience: float = 60.0,
+    ) -> None:
+        self.client, self.log, self.attempts, self.patience = client, log, attempts, patience
         self.number = len(self._addresses())
         if not self.number:
             raise LLPError("the Dask cluster has no workers; start some")
@@ -75,6 +82,7 @@ class Workers:
             found, failure = self._attempt(work, task, shares, workers)
             if found is not None:
                 return found
+            self.log({"step": "again", "reason": repr(failure)})
         raise LLPError(
             f"the M-step failed {self.attempts} times, the last time with {failure!r}; look into "
             "the logs of the workers: too little memory is a common reason"

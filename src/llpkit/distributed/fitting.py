@@ -83,7 +83,7 @@ def fit(
     partitions, layout = _described(data, bag, count, features)
     if isinstance(estimator, LLPClassifier):
         boosting.template_of(estimator)
-        if layout.counts.classes is not None:
+        if len(layout.counts.classes or ()) > 2:
             raise LLPError(
                 f"counts of {len(layout.counts.classes)} classes: on partitions LLPClassifier "
                 "takes the counts of one class; use LLPLogisticRegression"

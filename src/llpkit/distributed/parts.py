@@ -13,6 +13,7 @@ from torch import Tensor
 from llpkit.distributed.partitions import table_of
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.likelihood.classes import as_binary
 from llpkit.tables import CountColumns, FeatureEncoder, Table
 
 Array = NDArray[Any]
@@ -101,7 +102,10 @@ def group(table: Any, layout: Layout, name: str) -> Grouping:
     rows = bags.rows.numpy()
     ordered = bool((rows[1:] > rows[:-1]).all())
     ids = pa.array([str(bag) for bag in bags.ids])
-    return Grouping(None if ordered else rows, bags.offsets.numpy(), bags.evidence, ids)
+    evidence = bags.evidence
+    if evidence.num_classes == 2:  # one logit per row, as for tables in memory
+        evidence = as_binary(evidence, bags.offsets)
+    return Grouping(None if ordered else rows, bags.offsets.numpy(), evidence, ids)
 
 
 def _quickly(table: Any, layout: Layout) -> Grouping | None:

@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 from llpkit.errors import LLPError
 
 
+_PAUSE = 1.0
+"""Seconds between looks at the workers."""
+
+
 class Ranks(Protocol):
     """Runs ``work(rank, task, share, load, scratch)`` for every share at once, results in order."""
 
@@ -66,12 +70,22 @@ class Workers:
     @property
     def memory(self) -> float:
         """Bytes that the smallest worker may use; infinite without a limit."""
-        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        known = self._known().values()
         return float(min((w["memory_limit"] or float("inf") for w in known), default=float("inf")))
+
+    def _known(self) -> dict[str, Any]:
+        """What the scheduler knows about its workers; a busy one may answer for a few of them."""
+        found: dict[str, Any] = {}
+        for _ in range(20):
+            found = self.client.scheduler_info(n_workers=-1)["workers"]
+            if set(found) == set(self.client.nthreads()):
+                break
+            time.sleep(0.5)
+        return found
 
     def _addresses(self) -> list[str]:
         """The workers by name, so that one that was restarted keeps its rank."""
-        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        known = self._known()
         return sorted(known, key=lambda address: (str(known[address]["name"]), address))
 
     def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
@@ -100,9 +114,18 @@ class Workers:
             time.sleep(0.2)
         return found[: self.number]
 
+    def _lost(self, workers: Sequence[str]) -> bool:
+        """Whether a worker is gone, after a second look."""
+        for _ in range(3):
+            if set(workers) <= set(self.client.nthreads()):
+                return False
+            time.sleep(0.5)
+        return True
+
     def _attempt(
         self, work: Callable[..., Any], task: Any, shares: Sequence[Any], workers: Sequence[str]
     ) -> tuple[list[Any] | None, BaseException | None]:
+        from distributed import wait
         from xgboost.core import XGBoostError
         from xgboost.tracker import RabitTracker
 
@@ -120,11 +143,11 @@ class Workers:
             for rank, worker in enumerate(workers[: len(shares)])
         ]
         try:
-            while not all(future.done() for future in futures):
-                lost = set(workers) - set(self._addresses())
-                if lost or any(future.status == "error" for future in futures):
-                    return None, _failure(futures) or LLPError(f"{sorted(lost)} died")
-                time.sleep(0.1)
+            while waiting := [future for future in futures if not future.done()]:
+                if any(future.status == "error" for future in futures) or self._lost(workers):
+                    return None, _failure(futures) or LLPError("a worker died")
+                with contextlib.suppress(TimeoutError):
+                    wait(waiting, timeout=_PAUSE, return_when="FIRST_COMPLETED")
             if (failure := _failure(futures)) is not None:
                 return None, failure
             return self.client.gather(futures), None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llpkit._words import several
-from llpkit.distributed.partitions import Partitions, RowGroups, table_of
+from llpkit.distributed.partitions import Partitions, table_of
 from llpkit.distributed.parts import Array, Layout, group
 from llpkit.errors import LLPError
 
@@ -65,13 +65,13 @@ def check(
         for b in range(buckets)
     ]
     reports, repeated = dask.compute([report for report, _ in seen], twice)
+    torn = [pair for found in repeated for pair in found]
+    _refuse(_torn(torn, partitions, layout), len(partitions))
     wrong = [
         report.error or _other_schema(report, reports[0], name)
         for report, name in zip(reports, partitions.names, strict=True)
     ]
     _refuse([text for text in wrong if text], len(partitions))
-    torn = [pair for found in repeated for pair in found]
-    _refuse([text for text in _torn(torn, partitions, layout) if text], len(partitions))
     import pyarrow as pa
 
     sample = pa.concat_tables([report.sample for report in reports])
@@ -118,8 +118,9 @@ def _inspect(
         if layout.features:
             layout.numbers(table, name)
     except LLPError as error:
+        # A torn bag often shows first as a count that is larger than what is left of the bag.
         text = str(error) if name in str(error) else f"{name}: {error}"
-        return _Report(len(table), 0, schema, text, None), nothing
+        return _Report(len(table), 0, schema, text, None), _in_buckets(table, layout.bag, buckets)
     sizes = np.diff(found.offsets)
     order = np.random.default_rng(seed).permutation(len(sizes))
     bags = np.sort(order[: 1 + int(np.searchsorted(np.cumsum(sizes[order]), share))])
@@ -127,23 +128,28 @@ def _inspect(
     places = np.repeat(starts - np.append(0, np.cumsum(sizes[bags])[:-1]), sizes[bags])
     rows = places + np.arange(len(places))
     sample = table.take(rows if found.order is None else found.order[rows])
-    hashes = hashes_of(found.ids)
+    report = _Report(len(table), len(sizes), schema, "", sample)
+    return report, _in_buckets(table, layout.bag, buckets)
+
+
+def _in_buckets(table: Any, bag: str, buckets: int) -> list[Array]:
+    hashes = hashes_of(table.column(bag).unique())
     bucket = hashes % np.uint64(buckets)
-    return (
-        _Report(len(table), len(sizes), schema, "", sample),
-        [hashes[bucket == b] for b in range(buckets)],
-    )
+    return [hashes[bucket == b] for b in range(buckets)]
 
 
 def hashes_of(ids: Any) -> Array:
-    """64 bits per bag id, the same in every process."""
+    """64 bits per distinct bag id of a ``pyarrow.Array``, the same in every process."""
     import pyarrow as pa
 
+    ids = ids.drop_null()
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
     if pa.types.is_integer(ids.type):
         return np.asarray(ids.to_numpy().astype(np.int64).view(np.uint64))
     import pandas as pd
 
-    values = ids.to_numpy(zero_copy_only=False).astype(object)
+    values = ids.cast(pa.large_string()).to_numpy(zero_copy_only=False).astype(object)
     return np.asarray(pd.util.hash_array(values, categorize=False))
 
 
@@ -185,9 +191,7 @@ def _torn(
 
 
 def _with_hash(piece: Any, layout: Layout, value: int) -> list[Any]:
-    ids = table_of(piece, [layout.bag]).column(layout.bag).unique()
-    if not isinstance(piece, RowGroups) and ids.null_count:
-        ids = ids.drop_null()
+    ids = table_of(piece, [layout.bag]).column(layout.bag).unique().drop_null()
     return list(ids.filter(hashes_of(ids) == np.uint64(value)).to_pylist())
 
 

@@ -83,9 +83,10 @@ def fit(
     partitions, layout = _described(data, bag, count, features)
     if isinstance(estimator, LLPClassifier):
         boosting.template_of(estimator)
-        if len(layout.counts.classes or ()) > 2:
+        classes = layout.counts.classes
+        if classes is not None and len(classes) > 2:
             raise LLPError(
-                f"counts of {len(layout.counts.classes)} classes: on partitions LLPClassifier "
+                f"counts of {len(classes)} classes: on partitions LLPClassifier "
                 "takes the counts of one class; use LLPLogisticRegression"
             )
     elif not isinstance(estimator, LLPLogisticRegression):

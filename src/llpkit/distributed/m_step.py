@@ -60,7 +60,7 @@ def shares(rows: Sequence[int], number: int) -> list[list[int]]:
     """The partitions of each rank, with about equally many rows: largest first, to the emptiest.
 
     >>> shares([5, 1, 1, 4], 2)
-    [[0, 1], [2, 3]]
+    [[0, 2], [1, 3]]
     """
     held = [0] * number
     found: list[list[int]] = [[] for _ in range(number)]

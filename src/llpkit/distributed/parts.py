@@ -76,7 +76,6 @@ class Grouping(NamedTuple):
     order: Array | None  # (n,) rows in the order of the bags; None if they are in it already
     offsets: Array  # (B + 1,)
     evidence: Evidence
-    ids: Any  # (B,) a pyarrow array
 
 
 class Part(NamedTuple):
@@ -96,16 +95,13 @@ def group(table: Any, layout: Layout, name: str) -> Grouping:
     found = _quickly(table, layout)
     if found is not None:
         return found
-    import pyarrow as pa
-
     bags = layout.counts.bags(Table(Path(name), table), layout.bag)
     rows = bags.rows.numpy()
     ordered = bool((rows[1:] > rows[:-1]).all())
-    ids = pa.array([str(bag) for bag in bags.ids])
     evidence = bags.evidence
     if evidence.num_classes == 2:  # one logit per row, as for tables in memory
         evidence = as_binary(evidence, bags.offsets)
-    return Grouping(None if ordered else rows, bags.offsets.numpy(), evidence, ids)
+    return Grouping(None if ordered else rows, bags.offsets.numpy(), evidence)
 
 
 def _quickly(table: Any, layout: Layout) -> Grouping | None:
@@ -133,7 +129,7 @@ def _quickly(table: Any, layout: Layout) -> Grouping | None:
     first = values[offsets[:-1]]
     if (values != np.repeat(first, sizes)).any() or (first < 0).any() or (first > sizes).any():
         return None
-    return Grouping(order, offsets, Evidence.exact(first), encoded.dictionary)
+    return Grouping(order, offsets, Evidence.exact(first))
 
 
 def build(piece: Any, name: str, layout: Layout) -> Part:

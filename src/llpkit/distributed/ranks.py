@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from llpkit.errors import LLPError
 
-
 _PAUSE = 1.0
 """Seconds between looks at the workers."""
 

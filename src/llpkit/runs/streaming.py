@@ -204,7 +204,7 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
                 row = int((found.order != np.arange(len(found.order))).argmax())
                 bag = part.column(layout.bag)[row].as_py()
                 return f"the rows of bag {bag!r} are not next to each other ({name}); {apart}"
-            seen.add(hashes_of(found.ids))
+            seen.add(hashes_of(part.column(layout.bag).unique()))
         if (twice := seen.twice()) is not None:
             bag = _with_hash(files, layout, twice)
             return f"the rows of bag {bag!r} are not next to each other; {apart}"

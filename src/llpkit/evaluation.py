@@ -135,7 +135,7 @@ def bag_log_likelihood(logits: Any, bags: Bags) -> Tensor:
 
     The one measure of fit that needs no instance labels: use it for model selection and early
     stopping. With many classes the exact likelihood of a large bag may be intractable. You then get
-    a warning, and the bag has the upper bound of ``approximation="sinkhorn"``, or NaN if its counts
+    a warning, and the bag has the value of ``approximation="saddlepoint"``, or NaN if its counts
     are not exact.
     """
     z = _logits(logits, bags)
@@ -153,8 +153,8 @@ def mean_log_likelihood(logits: Any, bags: Bags) -> float:
 
 def measurable(bags: Bags) -> Tensor:
     """Which bags have a log-likelihood, exact or approximate, ``(B,)`` bool."""
-    exact, bound = _tractability(bags)
-    return exact | bound
+    exact, approximate = _tractability(bags)
+    return exact | approximate
 
 
 def number_approximated(bags: Bags) -> int:
@@ -167,13 +167,13 @@ def approximation_note(*parts: Bags) -> str | None:
     far = sum(number_approximated(bags) for bags in parts)
     if not far:
         return None
-    bound = sum(int(_tractability(bags).bound.sum()) for bags in parts)
+    near = sum(int(_tractability(bags).approximate.sum()) for bags in parts)
     text = f"the exact likelihood of {far:,} of {sum(map(len, parts)):,} bags is intractable: "
-    if bound:
-        text += "their log-likelihood is measured by an upper bound and posteriors are approximate"
-    if bound and bound < far:
-        text += f", except for {far - bound:,} whose counts are not exact and which have neither"
-    if not bound:
+    if near:
+        text += "their log-likelihood and posteriors are approximate (saddlepoint)"
+    if near and near < far:
+        text += f", except for {far - near:,} whose counts are not exact and which have neither"
+    if not near:
         text += "they have no log-likelihood and no posterior, because their counts are not exact"
     return text
 
@@ -294,7 +294,7 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
 
     Only unseen bags can show whether the model learned something: a flexible model explains its
     training bags better than a constant rate even if their counts were scrambled. Bags whose
-    log-likelihood is an upper bound are left out if there are others.
+    log-likelihood is approximate are left out if there are others.
 
     Args:
         log_p: The model's log-likelihood of every bag.
@@ -308,7 +308,7 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     exact = tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
     log_p = log_p.detach().double().cpu()
-    # An upper bound would favour the model.
+    # An approximate value might favour the model.
     used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
     log_p, base = log_p[used], base[used]
     number = len(base)

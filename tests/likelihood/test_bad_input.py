@@ -157,7 +157,7 @@ def test_too_many_states_names_the_way_out(function):
     assert "20" in str(error.value)
     if function in (likelihood.sample, likelihood.mode):
         return
-    assert 'approximation="sinkhorn"' in str(error.value)
+    assert 'approximation="saddlepoint"' in str(error.value)
 
 
 @every_function

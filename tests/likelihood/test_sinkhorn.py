@@ -74,7 +74,7 @@ def test_it_serves_where_the_exact_sum_does_not():
     counts = [[100] * 10]
     data = batch([z], Evidence.exact(counts))
     for function in (likelihood.log_prob, likelihood.posterior, likelihood.log_prob_and_posterior):
-        with pytest.raises(LLPError, match='approximation="sinkhorn"'):
+        with pytest.raises(LLPError, match='approximation="saddlepoint"'):
             function(*data)
     _, phi = sinkhorn([z], counts)
     assert_close(phi.sum(axis=0), counts[0], 1e-6)

@@ -1,5 +1,6 @@
 """Many classes in large bags, where the exact likelihood is intractable."""
 
+import inspect
 import pickle
 import warnings
 
@@ -16,7 +17,10 @@ from llpkit.losses import count_loss
 from llpkit.methods import METHODS
 
 K = 10
-APPROXIMATELY = {key: {"approximation": "sinkhorn"} for key in ("mle", "mle-pass", "direct")}
+LIKELIHOOD = [
+    key for key, how in METHODS.items() if "approximation" in inspect.signature(how).parameters
+]
+BOUND, EXACT = {"approximation": "sinkhorn"}, {"approximation": None}
 
 
 def toy(rows=600, size=60, classes=K, seed=0):
@@ -43,10 +47,12 @@ def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
             epochs=2,
             held_out=0.5,
             labels=truth if METHODS[key].needs_labels else None,
-            method_options=APPROXIMATELY.get(key, {}),
             progress=False,
         )
     (text,) = told(warned)
+    assert ('approximation="saddlepoint"' in text) == (key in LIKELIHOOD)
+    chosen = model.details["settings"]["chosen_approximation"]
+    assert chosen == ("saddlepoint" if key in LIKELIHOOD else None)
     assert f"the exact likelihood of {len(bags)} of {len(bags)} bags" in text
     for row in model.history:
         assert np.isfinite([row["log_likelihood"], row["held_out_log_likelihood"]]).all()
@@ -55,8 +61,9 @@ def test_every_method_trains_and_says_once_what_is_approximate(key, size, rows):
     torch.testing.assert_close(phi[bags[:1].rows].sum(0), bags.counts[0].float(), atol=1e-2, rtol=0)
 
 
-@pytest.mark.parametrize(("key", "least"), [("mle", 0.9), ("direct", 0.9)])
-def test_the_approximation_learns_a_separable_toy(key, least):
+@pytest.mark.parametrize("options", [{}, BOUND], ids=["auto", "sinkhorn"])
+@pytest.mark.parametrize("key", ["mle", "direct"])
+def test_approximations_learn_a_separable_toy(key, options):
     x, _, bags = toy(1800)
     unseen, truth, _ = toy(seed=1)
     with pytest.warns(ApproximationWarning):
@@ -67,10 +74,10 @@ def test_the_approximation_learns_a_separable_toy(key, least):
             key,
             epochs=20,
             lr=0.1,
-            method_options=APPROXIMATELY[key],
+            method_options=options,
             progress=False,
         )
-    assert evaluation.accuracy(model.predict_proba(unseen), truth) > least
+    assert evaluation.accuracy(model.predict_proba(unseen), truth) > 0.9
 
 
 @pytest.mark.parametrize("key", ["mle", "direct"])
@@ -80,22 +87,22 @@ def test_the_remedy_is_named_before_training_in_the_words_of_fit(key):
             raise AssertionError("training has begun")
 
     x, _, bags = toy()
-    says = r'bag 0 \(60 inst.* states .*method_options=\{"approximation": "sinkhorn"\}$'
+    says = r'bag 0 \(60 inst.* states .*method_options=\{"approximation": "auto"\}$'
     with pytest.raises(LLPError, match=says):
-        llpkit.fit(Never(K, K), bags, x, key, progress=False)
+        llpkit.fit(Never(K, K), bags, x, key, method_options=EXACT, progress=False)
 
 
 @pytest.mark.parametrize("key", ["mle", "direct"])
 def test_what_the_option_takes(key):
     x, truth, bags = toy(120, 4, classes=3)
-    with pytest.raises(LLPError, match=r"approximation = 'guess'; .* known are sinkhorn"):
+    with pytest.raises(LLPError, match=r"approximation = 'guess'; .* known are auto, saddlepoint"):
         llpkit.fit("linear", bags, x, key, method_options={"approximation": "guess"})
     binary = llpkit.random_bags((truth > 0).long(), 4, generator=0)
     with pytest.raises(LLPError, match="binary counts are always exact: leave it out"):
-        llpkit.fit("linear", binary, x, key, method_options=APPROXIMATELY[key])
+        llpkit.fit("linear", binary, x, key, method_options=BOUND)
     ranges = Bags(bags.offsets, Evidence.interval(bags.counts, bags.counts + 1), bags.rows)
     with pytest.raises(LLPError, match="takes exact counts, but these are ranges"):
-        llpkit.fit("linear", ranges, x, key, method_options=APPROXIMATELY[key])
+        llpkit.fit("linear", ranges, x, key, method_options=BOUND)
 
 
 def test_ranges_of_many_classes_have_no_likelihood_and_stop_nothing_but_what_needs_it():
@@ -128,7 +135,7 @@ def test_a_bag_is_approximated_only_where_it_must_be():
     z = torch.randn(68, K, generator=generator)
     parts = [bags[[0]], bags[[1]], bags[[2]]]
     starts = [z[:4], z[4:64], z[64:]]
-    approximations = [None, "sinkhorn", None]
+    approximations = [None, "saddlepoint", None]
     with pytest.warns(ApproximationWarning, match="of 1 of 3 bags"):
         found = evaluation.bag_log_likelihood(z, bags)
     for value, part, own, how in zip(found, parts, starts, approximations, strict=True):
@@ -170,11 +177,13 @@ def test_estimators_name_their_own_option_and_the_scorer_measures():
     x, _, bags = toy(240)
     rows, counts = x[bags.rows].numpy(), bags.counts.numpy()
     groups = bags.bag_index.numpy()
-    with pytest.raises(LLPError, match=r'approximate it with approximation="sinkhorn"$') as error:
-        LLPLogisticRegression().fit(rows, counts[groups], groups)
+    with pytest.raises(LLPError, match=r'approximate it with approximation="auto"$') as error:
+        LLPLogisticRegression(approximation=None).fit(rows, counts[groups], groups)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
-    model = LLPLogisticRegression(approximation="sinkhorn", max_iter=5, tol=1e3)
-    model.fit(rows, counts[groups], groups)
+    model = LLPLogisticRegression(max_iter=5, tol=1e3)
+    with pytest.warns(ApproximationWarning, match='approximation="saddlepoint"'):
+        model.fit(rows, counts[groups], groups)
+    assert model.approximation_ == "saddlepoint"
     with pytest.warns(ApproximationWarning):
         value = bag_log_likelihood(model, rows, counts[groups], groups)
     assert value == pytest.approx(model.score(rows, counts[groups], groups))

@@ -138,11 +138,11 @@ def fit_checked(
     def over(function: Callable[..., Any], *more: Any) -> list[Any]:
         return list(dask.compute(*[dask.delayed(function)(part, *more) for part in parts]))
 
-    optimum, passes = logistic.fit_parts(estimator, over, sum(found.rows), sample)
+    optimum, passes, chosen = logistic.fit_parts(estimator, over, sum(found.rows), sample)
     log({"step": "logistic", "passes": passes, "persisted": persist})
     fitted = clone(estimator)
     fitted.coef_, fitted.intercept_ = optimum.weights[:-1].T, optimum.weights[-1]
-    fitted.n_iter_ = optimum.n_iter
+    fitted.n_iter_, fitted.approximation_ = optimum.n_iter, chosen
     fitted.classes_ = np.arange(max(2, len(optimum.weights[-1])))
     if not optimum.converged:
         warnings.warn(

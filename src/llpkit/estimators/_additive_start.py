@@ -19,6 +19,8 @@ from scipy import sparse
 from llpkit.bags import Bags
 from llpkit.estimators.base import Array, solve, some_bags
 from llpkit.estimators.logistic import fit_logistic
+from llpkit.likelihood.checks import Approximation
+from llpkit.statistics.rows import rows_of
 
 _LEVELS = 64
 """A column with at most this many different values is treated as categories."""
@@ -29,7 +31,7 @@ _C = 0.3
 
 
 def additive_start(
-    X: Any, bags: Bags, approximation: str | None, random_state: np.random.RandomState
+    X: Any, bags: Bags, approximation: Approximation, random_state: np.random.RandomState
 ) -> Array:
     """Posteriors ``(N,)`` or ``(N, K)`` under an additive model of the columns of ``X``."""
     chosen = some_bags(bags, random_state)
@@ -44,11 +46,10 @@ def additive_start(
         design = sparse.csr_array((len(rows), 1))
     found = fit_logistic(
         design,
-        Bags(chosen.offsets, chosen.evidence),
+        rows_of(Bags(chosen.offsets, chosen.evidence), None, approximation),
         C=_C,
         tol=1e-4,
         max_iter=200,
-        approximation=approximation,
         random_state=random_state,
     )
     # One column at a time: the features of all rows may need more memory than X.

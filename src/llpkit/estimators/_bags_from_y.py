@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
+from torch import Tensor
 
-from llpkit._arrays import read
+from llpkit._arrays import read, refuse, whole_array
 from llpkit._counts import CountNaming
 from llpkit._groups import Groups, group
 from llpkit._support import checked_evidence
@@ -17,6 +18,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood.classes import as_binary
+from llpkit.ragged import to_offsets
 
 Array = NDArray[Any]
 
@@ -55,7 +57,9 @@ class _Rows(CountNaming):
 ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 
 
-def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[Bags, Array]:
+def bags_of(
+    X: Any, y: Any, groups: Any, classes: Array | None = None, multiplicity: Any = None
+) -> tuple[Bags, Array]:
     """The bags, and the classes that are counted in them.
 
     Args:
@@ -65,6 +69,8 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
             bag in the order of the sorted distinct ids. Without ``groups``, the label of each row.
         groups: The bag of every row, ``(N,)``, or ``None``.
         classes: The allowed labels; by default those found in ``y``.
+        multiplicity: How many instances every row stands for, ``(N,)``. Counts are then those of
+            instances and may exceed the number of rows.
 
     >>> bags, classes = bags_of(np.zeros((3, 1)), [1, 1, 0], ["a", "a", "b"])
     >>> bags.counts, classes
@@ -83,11 +89,12 @@ def bags_of(X: Any, y: Any, groups: Any, classes: Array | None = None) -> tuple[
         raise LLPError("y is Bags; give y = bags.evidence, and the bag of every row as groups")
     if not isinstance(y, Evidence):
         y = read(y, "y")
-        if groups is None and (y.ndim < 2 or y.shape[1:] == (1,)):
+        if groups is None and multiplicity is None and (y.ndim < 2 or y.shape[1:] == (1,)):
             return _labelled(X, y, classes)
-    bags = _grouped(X, y, np.arange(num_rows(X)) if groups is None else groups)
+    groups = np.arange(num_rows(X)) if groups is None else groups
+    bags, sizes = _grouped(X, y, groups, multiplicity)
     if bags.num_classes == 2:
-        evidence = as_binary(bags.evidence, bags.offsets)
+        evidence = as_binary(bags.evidence, to_offsets(sizes))
         bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
     number = bags.num_classes or 2
     if classes is not None and len(classes) != number:
@@ -129,8 +136,8 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
     return Bags._make(torch.arange(len(y) + 1), rows, Evidence.exact(counts), ids, len(y)), classes
 
 
-def _grouped(X: Any, y: Any, groups: Any) -> Bags:
-    """Bags in order of appearance, from what is known about each row's bag."""
+def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tensor]:
+    """Bags in order of appearance, and how many instances each has ``(B,)``."""
     found = group(groups)
     rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
     if len(rows) != num_rows(X):
@@ -144,8 +151,23 @@ def _grouped(X: Any, y: Any, groups: Any) -> Bags:
         if isinstance(y, Evidence) and len(sizes) == len(rows):
             _check_same(y, rows)
         y = _of_bags(y, rows, np.append(starts, len(rows)), ids)
+    if multiplicity is not None:
+        sizes = np.add.reduceat(checked_multiplicity(multiplicity, len(rows))[rows], starts)
     evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
-    return Bags._of_groups(found, evidence).in_row_order()
+    # The order of Bags.in_row_order, in which their sizes must be too.
+    order = torch.from_numpy(rows[starts]).argsort()
+    return Bags._of_groups(found, evidence).in_row_order(), torch.from_numpy(sizes)[order]
+
+
+def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:
+    """How many instances every row stands for: whole numbers from 0, ``(N,)``."""
+    m = whole_array(values, "multiplicity", "give whole numbers from 0")
+    if m.shape != (rows,):
+        raise LLPError(
+            f"multiplicity has shape {m.shape}, but X has {rows} rows; give one number per row"
+        )
+    refuse(m < 0, lambda i: f"multiplicity[{i}] = {m[i]}; give whole numbers from 0", "rows")
+    return m
 
 
 def _check_order(found: Groups) -> None:

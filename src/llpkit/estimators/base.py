@@ -13,9 +13,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from llpkit.bags import Bags
-from llpkit.errors import LLPError, TooManyStates
+from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
+from llpkit.likelihood.checks import Approximation, check_approximation
+from llpkit.likelihood.choice import choice_note, resolve
+from llpkit.statistics import warn_unidentified
 
 Array = NDArray[Any]
 
@@ -63,7 +66,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups: The bag of every row, ``(N,)``.
         """
         X = self._checked(X, reset=True)
-        self._fit_bags(X, self._bags(X, y, groups, reset=True))
+        bags = self._bags(X, y, groups, reset=True)
+        self._fit_bags(X, bags)
+        warn_unidentified(X, bags)  # after the fit, which refuses what it cannot use
         return self
 
     @abstractmethod
@@ -102,6 +107,11 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return float(self._solve(X, y, groups)[0].mean())
 
+    def bags(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Bags:
+        """The bags that these arguments describe to a fitted estimator, for statistics."""
+        check_is_fitted(self)
+        return self._bags(X, y, groups, reset=False, multiplicity=multiplicity)
+
     def _solve(self, X: Any, y: Any, groups: Any) -> tuple[Array, Array]:
         z = self.decision_function(X)
         bags = self._bags(X, y, groups, reset=False)
@@ -123,9 +133,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr" if self._sparse else False,
         )
 
-    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool) -> Bags:
+    def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None) -> Bags:
         """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
-        bags, classes = bags_of(X, y, groups, None if reset else self.classes_)
+        bags, classes = bags_of(X, y, groups, None if reset else self.classes_, multiplicity)
         if reset:
             if len(classes) > 2 and not self._multiclass:
                 raise LLPError(
@@ -146,6 +156,15 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bags
 
 
+def choose(approximation: Any, bags: Bags) -> Approximation:
+    """The approximation to fit with; a warning if ``"auto"`` chose one."""
+    check_approximation(approximation)
+    chosen = resolve(approximation, bags.evidence, bags.sizes)
+    if chosen is not None and approximation == "auto":
+        warnings.warn(choice_note(chosen), ApproximationWarning, stacklevel=4)  # caller of fit
+    return chosen
+
+
 def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array]:
     """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
     logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
@@ -154,7 +173,7 @@ def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array
             logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
         )
     except TooManyStates as error:
-        raise error.choosing('approximation="sinkhorn"') from error
+        raise error.choosing('approximation="auto"') from error
     # From the order of the bags to that of the rows.
     back = torch.empty_like(phi)
     back[bags.rows] = phi

@@ -17,10 +17,12 @@ from llpkit.estimators._m_step import WeightedFits, class_scores, climbs, may_in
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
+    choose,
     solve,
     some_bags,
 )
 from llpkit.estimators.logistic import Scale, calibrate
+from llpkit.likelihood.checks import Approximation
 
 _WARMING = 1.5
 """Factor on the inverse temperature after every annealed E-step."""
@@ -66,8 +68,9 @@ class LLPClassifier(BaseLLP):
         out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
             at least two bags per fold.
         n_folds: Number of folds for that; bags stay whole.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
+            is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
+            :func:`llpkit.likelihood.log_prob`.
         random_state: For folds, restarts and random states that the classifier leaves as None.
 
     Attributes:
@@ -77,6 +80,7 @@ class LLPClassifier(BaseLLP):
         converged_: Whether EM stopped by ``tol``.
         out_of_fold_: Whether ``log_likelihoods_`` come from fits that had not seen the bag.
         classes_: The labels.
+        approximation_: The approximation in use, ``None`` if exact.
 
     Reference: Baručić and Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 2022.
 
@@ -101,7 +105,7 @@ class LLPClassifier(BaseLLP):
         annealing: float = 1.0,
         out_of_fold: bool | Literal["auto"] = "auto",
         n_folds: int = 3,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -125,10 +129,11 @@ class LLPClassifier(BaseLLP):
         if self.tol is not None:
             number("tol", self.tol, above=0, infinite=True)
         number("annealing", self.annealing, above=0, most=1)
+        self.approximation_ = choose(self.approximation, bags)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
         shape = (bags.num_rows,) if classes == 2 else (bags.num_rows, classes)
-        proportion = solve(np.zeros(shape), bags, self.approximation)[1]
+        proportion = solve(np.zeros(shape), bags, self.approximation_)[1]
         known = bool(((proportion == 0) | (proportion == 1)).all())
         if known and hasattr(base, "predict_proba"):  # labels, not counts: an ordinary fit
             model = WeightedFits(base, X, classes, None, random).fit(proportion)
@@ -149,9 +154,9 @@ class LLPClassifier(BaseLLP):
         runs = []
         for i in range(self.n_init):
             if i:
-                first = solve(random.normal(size=shape), bags, self.approximation)[1]
+                first = solve(random.normal(size=shape), bags, self.approximation_)[1]
             elif self.start == "additive" and is_table(X):
-                first = additive_start(X, bags, self.approximation, random)
+                first = additive_start(X, bags, self.approximation_, random)
             else:
                 first = proportion
             fits = WeightedFits(base, X, classes, folds, random)
@@ -160,6 +165,7 @@ class LLPClassifier(BaseLLP):
         if best.model is None:  # the fits were out of fold: fit once more, to all rows
             best.model = fits.fit(best.phi)
         self._keep(best, floor)
+        self._unseen = best.z if folds is not None else None
         if not best.converged:
             warnings.warn(
                 f"EM did not converge in {self.max_iter} iterations; the last log-likelihoods "
@@ -190,17 +196,17 @@ class LLPClassifier(BaseLLP):
         for _ in range(self.max_iter):
             score, model = fits.scores(phi, floor)  # (N,) or (N, K)
             scale = (
-                calibrate(score[few.rows.numpy()], judge, self.approximation) if scaled else None
+                calibrate(score[few.rows.numpy()], judge, self.approximation_) if scaled else None
             )
             z = score if scale is None else scale(score)
-            log_p, phi = solve(z, bags, self.approximation)
+            log_p, phi = solve(z, bags, self.approximation_)
             # The likelihood is that of the model just fitted; phi is for the next M-step.
             history.append(float(log_p.mean()))
             if exact or history[-1] == max(history):
-                best = _Run(history, phi, model, scale, history[-1], tol)
+                best = _Run(history, phi, model, scale, history[-1], tol, z=z)
             # Annealed steps do not count towards convergence: their posteriors are softened.
             if cold < 1:
-                phi = solve(cold * z, bags, self.approximation)[1]
+                phi = solve(cold * z, bags, self.approximation_)[1]
                 cold, begin = min(1.0, _WARMING * cold), len(history)
                 continue
             settled = history[begin:]
@@ -225,6 +231,15 @@ class LLPClassifier(BaseLLP):
         self.log_likelihoods_ = np.array(run.history)
         self.n_iter_ = max(1, len(run.history))
         self.converged_ = run.converged
+
+    def unseen_logits(self) -> Array | None:
+        """Logits of the training rows from fits to other bags, if EM made any; not saved."""
+        return getattr(self, "_unseen", None)
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        state.pop("_unseen", None)  # as long as the training rows, and of no use to predictions
+        return state
 
     def _logits(self, X: Any) -> Array:
         score = class_scores(self.estimator_, X, len(self.classes_), self.floor_)
@@ -269,6 +284,8 @@ class _Run:
     log_likelihood: float = -np.inf
     tol: float = 0.0
     converged: bool = False
+    z: Array | None = None
+    """Logits of the rows, ``(N,)`` or ``(N, K)``; with folds, from fits to the other ones."""
 
 
 def fold_of_rows(bags: Bags, number: int, random: np.random.RandomState) -> Array:

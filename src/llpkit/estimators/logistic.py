@@ -2,22 +2,29 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from torch import Tensor
 
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
+    choose,
     linear_logits,
     probabilities,
     solve,
 )
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import resolve
+from llpkit.statistics.rows import Rows, merged, rows_of
 
 
 class LLPLogisticRegression(BaseLLP):
@@ -32,14 +39,18 @@ class LLPLogisticRegression(BaseLLP):
     ``LogisticRegression``. The problem is not convex; if all bags have the same proportion, the
     start is a saddle point, and a small random step leaves it.
 
+    :func:`llpkit.statistics.summary` adds standard errors.
+
     Args:
-        C: Inverse strength of the penalty on the weights; the intercept has none.
+        C: Inverse strength of the penalty on the weights; the intercept has none. ``math.inf`` is
+            plain maximum likelihood.
         fit_intercept: Whether there is an intercept.
         tol: Stop when no entry of the gradient, per instance, is larger.
         max_iter: Most L-BFGS iterations.
         warm_start: Begin at the last solution.
-        approximation: ``None`` is the exact likelihood; ``"sinkhorn"`` is an upper bound, for many
-            classes in bags too large for the exact one.
+        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
+            is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
+            :func:`llpkit.likelihood.log_prob`.
         random_state: For the step from a saddle point.
 
     Attributes:
@@ -47,6 +58,7 @@ class LLPLogisticRegression(BaseLLP):
         intercept_: ``(1,)`` or ``(K,)``.
         n_iter_: L-BFGS iterations.
         classes_: The labels.
+        approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]  # two of the last three are positive
@@ -67,7 +79,7 @@ class LLPLogisticRegression(BaseLLP):
         tol: float = 1e-5,
         max_iter: int = 1000,
         warm_start: bool = False,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
         self.C = C
@@ -78,24 +90,89 @@ class LLPLogisticRegression(BaseLLP):
         self.approximation = approximation
         self.random_state = random_state
 
+    def fit(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Self:
+        """Fit to the counts of bags.
+
+        Args:
+            X: Features ``(N, D)``.
+            y: What is known about each row's bag; without ``groups``, each row's label.
+            groups: The bag of every row, ``(N,)``.
+            multiplicity: How many instances every row stands for, ``(N,)``: a cross-table need not
+                be written out with one row per instance. Counts are those of instances.
+
+        >>> X, precinct = np.array([[0.0], [1.0], [0.0], [1.0]]), [0, 0, 1, 1]
+        >>> y = [30, 30, 50, 50]  # votes per precinct, of 100 and 80 voters
+        >>> model = LLPLogisticRegression(C=np.inf)
+        >>> model = model.fit(X, y, precinct, multiplicity=[80, 20, 20, 60])
+        >>> model.predict_proba(X[:2])[:, 1].round(2)
+        array([0.18, 0.78])
+        """
+        X = self._checked(X, reset=True)
+        bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
+        self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
+        return self
+
     def _fit_bags(self, X: Any, bags: Bags) -> None:
+        self._fit_rows(*self._prepared(X, rows_of(bags)))
+
+    def posterior(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Array:
+        """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
+        if multiplicity is None:
+            return super().posterior(X, y, groups)
+        rows, z = self._rows(X, y, groups, multiplicity)
+        z.requires_grad_()
+        slope = torch.autograd.grad(rows.log_prob(z).sum(), z)[0]
+        m = rows.weight if z.dim() == 1 else rows.weight[:, None]
+        with torch.no_grad():  # rows without instances keep their prior
+            phi = torch.where(m > 0, (slope + rows.prior(z)) / m.clamp(min=1), rows.prior(z))
+        back = torch.empty_like(phi)
+        back[rows.bags.rows] = phi
+        found = back.numpy()
+        return np.stack([1 - found, found], 1) if found.ndim == 1 else found
+
+    def score(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> float:
+        """Mean log-likelihood of the bags' counts; higher is better."""
+        if multiplicity is None:
+            return super().score(X, y, groups)
+        rows, z = self._rows(X, y, groups, multiplicity)
+        return float(rows.log_prob(z).mean())
+
+    def _rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Rows, Tensor]:
+        """The rows of the bags and their logits, in the order of the bags."""
+        z = torch.from_numpy(np.ascontiguousarray(self.decision_function(X)))
+        bags = self.bags(X, y, groups, multiplicity)
+        return rows_of(bags, multiplicity, self.approximation), z[bags.rows]
+
+    def _prepared(self, X: Any, rows: Rows) -> tuple[Any, Rows]:
+        """Choose the approximation; none is needed where equal rows can be merged."""
+        self.approximation_: Approximation = None
+        if rows.times is None and self.approximation == "auto":
+            chosen = resolve("auto", rows.bags.evidence, rows.bags.sizes)
+            if chosen is not None:
+                order = rows.bags.rows.numpy()
+                x, few, _ = merged(X[order], replace(rows, approximation=chosen))
+                X, rows = (X, rows) if few.times is None else (x, few)
+        if rows.times is None:
+            self.approximation_ = choose(self.approximation, rows.bags)
+        return X, replace(rows, approximation=self.approximation_)
+
+    def _fit_rows(self, X: Any, rows: Rows) -> None:
         number("C", self.C, above=0, infinite=True)
         number("tol", self.tol, above=0, infinite=True)
         whole("max_iter", self.max_iter, 1)
         start = None
         if self.warm_start and hasattr(self, "coef_"):
             start = np.vstack([self.coef_.T, self.intercept_])
-            width = 1 if bags.num_classes is None else bags.num_classes
+            width = rows.num_classes or 1
             start = start if start.shape == (X.shape[1] + 1, width) else None
         found = fit_logistic(
             X,
-            bags,
+            rows,
             C=self.C,
             fit_intercept=self.fit_intercept,
             tol=self.tol,
             max_iter=self.max_iter,
             start=start,
-            approximation=self.approximation,
             random_state=self.random_state,
         )
         found.warn(self)
@@ -126,14 +203,13 @@ class Optimum(NamedTuple):
 
 def fit_logistic(
     X: Any,
-    bags: Bags,
+    rows: Rows,
     *,
     C: float = 1.0,
     fit_intercept: bool = True,
     tol: float = 1e-5,
     max_iter: int = 1000,
     start: Array | None = None,
-    approximation: str | None = None,
     random_state: Any = None,
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
@@ -141,14 +217,15 @@ def fit_logistic(
     ``X`` is float64, dense or CSR, in row order. The start is all zeros, with the intercept at the
     overall proportion if that is known.
     """
-    width = bags.num_classes or 1
+    width = rows.num_classes or 1
     transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
-    strength = 1 / (C * bags.num_instances)
+    instances = float(rows.weight.sum())
+    strength = 1 / (C * instances)
 
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(-1, width)
         z = X @ w[:-1] + w[-1]  # (N, width)
-        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, bags, approximation)
+        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, rows)
         residual = residual.reshape(z.shape)
         slope = np.vstack([transposed @ residual, residual.sum(0)])  # (D + 1, width)
         slope[:-1] += strength * w[:-1]
@@ -158,13 +235,13 @@ def fit_logistic(
 
     if start is None:
         start = np.zeros((X.shape[1] + 1, width))
-        if fit_intercept and bags.evidence.is_exact:
-            start[-1] = _overall(bags)
+        if fit_intercept and rows.bags.evidence.is_exact:
+            start[-1] = _overall(rows)
         # If all proportions are equal, the start is a saddle point: leave it by a random step, on
         # the scale of the features.
         if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
-            spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / bags.num_instances)
+            spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / X.shape[0])
             start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
     return lbfgs(objective, start, tol, max_iter)
 
@@ -180,7 +257,7 @@ class Scale(NamedTuple):
         return np.asarray(self.slope * score + self.shift)
 
 
-def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Scale:
+def calibrate(score: Array, bags: Bags, approximation: Approximation = None) -> Scale:
     """Platt scaling of scores to logits, by the exact likelihood of the counts.
 
     Scores are ``(N,)`` for two classes or ``(N, K)`` for more, in row order. A weak penalty keeps
@@ -191,10 +268,11 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     middle = score.mean(0)
     unit = (score - middle) / spread
     strength = 1 / bags.num_instances
+    rows = Rows(bags, None, approximation)
 
     def objective(w: Array) -> tuple[float, Array]:
         z = w[0] * unit + (w[1] if unit.ndim == 1 else w[1:])
-        total, residual = _fit_and_slope(z, bags, approximation)
+        total, residual = _fit_and_slope(z, rows)
         # The tiny penalty pins the shifts of K classes, whose common part changes nothing.
         shift = np.atleast_1d(residual.sum(0)) + 1e-9 * w[1:]
         slope = float((residual * unit).sum()) + strength * w[0]
@@ -204,7 +282,7 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     start = np.concatenate([[1.0], np.zeros(bags.num_classes or 1)])
     start[1:] = middle if bags.num_classes else 0.0
     if bags.num_classes is None and bags.evidence.is_exact:
-        start[1] = _overall(bags)
+        start[1] = _overall(rows)
     # A negative slope would reverse what the classifier learned.
     bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)
     slope, *shift = lbfgs(objective, start, 1e-6, 200, bounds).weights
@@ -212,21 +290,24 @@ def calibrate(score: Array, bags: Bags, approximation: str | None = None) -> Sca
     return Scale(float(slope / spread), np.asarray(bias))
 
 
-def _fit_and_slope(z: Array, bags: Bags, approximation: str | None) -> tuple[float, Array]:
+def _fit_and_slope(z: Array, rows: Rows) -> tuple[float, Array]:
     """Negative mean log-likelihood per instance, and its derivative in the logits."""
-    log_p, phi = solve(z, bags, approximation)
+    n = float(rows.weight.sum())
+    if rows.times is not None:
+        inner = torch.from_numpy(np.ascontiguousarray(z))[rows.bags.rows].requires_grad_()
+        total = rows.log_prob(inner).sum()
+        slope = torch.zeros(z.shape, dtype=inner.dtype)
+        slope[rows.bags.rows] = torch.autograd.grad(total, inner)[0]
+        return -float(total.detach()) / n, -slope.numpy() / n
+    log_p, phi = solve(z, rows.bags, rows.approximation)
     p = probabilities(z)
-    n = bags.num_instances
     return -float(log_p.sum()) / n, ((p[:, 1] if z.ndim == 1 else p) - phi) / n
 
 
-def _overall(bags: Bags) -> Array:
+def _overall(rows: Rows) -> Array:
     """Logits of the classes' shares in all bags; an absent class counts as half an instance."""
-    total = bags.counts.sum(0).numpy()
-    if bags.num_classes is None:
-        total = np.stack([bags.num_instances - total, total])
-    share = np.log(np.maximum(total, 0.5))
-    return np.asarray(share[1] - share[0] if bags.num_classes is None else share - share.mean())
+    share = np.log(np.maximum(rows.counts.sum(0).numpy(), 0.5))
+    return np.asarray(share[1] - share[0] if rows.num_classes is None else share - share.mean())
 
 
 def _squares(X: Any) -> Array:

@@ -1,6 +1,6 @@
 """Mean map: logistic regression with class sums that are estimated from the means of bags."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,7 @@ from llpkit.estimators.base import (
     linear_logits,
 )
 from llpkit.estimators.logistic import lbfgs
+from llpkit.likelihood.checks import Approximation
 
 
 class MeanMapClassifier(BaseLLP):
@@ -59,8 +60,8 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: Number of nearest bags that a bag is tied to, with ``laplacian``.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
-        approximation: For ``score`` and ``posterior``. ``None`` is exact; ``"sinkhorn"`` is an
-            upper bound, for many classes in bags too large for the exact likelihood.
+        approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
+            exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
 
     Attributes:
         coef_: Weights of the logit ``(1, D)``, or ``(K, D)`` of the logits.
@@ -86,7 +87,7 @@ class MeanMapClassifier(BaseLLP):
         n_neighbors: int = 10,
         max_iter: int = 1000,
         tol: float = 1e-4,
-        approximation: Literal["sinkhorn"] | None = None,
+        approximation: Approximation = "auto",
     ) -> None:
         self.C = C
         self.laplacian = laplacian

@@ -6,10 +6,10 @@ known exactly are an :class:`~llpkit.Evidence`.
 
 In the order of a call: ``api`` has the functions, ``checks`` validates their arguments,
 ``dispatch`` chooses the backend and attaches derivatives. ``binary`` and ``classes`` are the exact
-likelihood in torch (``pieces`` is the form in which ``binary`` takes evidence), ``approximations``
-a bound for when it is intractable, ``sampling`` draws labels, ``kernels`` has the compiled
-backends. ``budget`` is for evaluation: the cost of a bag's likelihood, and the best value within a
-budget.
+likelihood in torch (``pieces`` is the form in which ``binary`` takes evidence); ``approximations``
+(a bound) and ``saddlepoint`` replace ``classes`` where it is intractable, ``choice`` decides when.
+``sampling`` draws labels, ``kernels`` has the compiled backends. ``budget`` is for evaluation: the
+cost of a bag's likelihood, and the best value within a budget.
 """
 
 from llpkit.evidence import Evidence
@@ -22,10 +22,12 @@ from llpkit.likelihood.api import (
     posterior,
     sample,
 )
+from llpkit.likelihood.choice import choose_approximation
 
 __all__ = [
     "CountDistribution",
     "Evidence",
+    "choose_approximation",
     "log_prob",
     "log_prob_and_posterior",
     "mode",

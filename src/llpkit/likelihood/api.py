@@ -18,8 +18,15 @@ from llpkit.likelihood.checks import (
     check_numbers,
     check_offsets,
 )
+from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES
-from llpkit.likelihood.dispatch import Solver, exact_solver, sinkhorn_solver, solve
+from llpkit.likelihood.dispatch import (
+    Solver,
+    approximate_solver,
+    checked,
+    exact_solver,
+    solve,
+)
 
 
 class CountDistribution(NamedTuple):
@@ -64,8 +71,12 @@ def log_prob(
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
             For counts given as floats see :meth:`Evidence.exact`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
-        approximation: ``None`` is exact. ``"sinkhorn"``, for K classes, is an upper bound that is
-            cheap for bags of any size.
+        approximation: ``None`` is exact. For K classes in large bags: ``"saddlepoint"`` is close
+            to exact and cheap for bags of any size; ``"sinkhorn"`` is an upper bound;
+            ``"auto"`` is exact where that is cheap, else ``"saddlepoint"`` (see
+            :func:`choose_approximation`). Their gradient is that of the identity above, posterior
+            minus prior; for ``"saddlepoint"`` it is close to the derivative of the returned value,
+            not equal to it.
         backend: ``"auto"`` uses a compiled backend if there is one: ``"numba"`` for CPU tensors,
             ``"triton"`` for exact counts of binary labels on a CUDA device; else ``"torch"``. Or
             name one.
@@ -184,7 +195,8 @@ def sample(
         raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
     source = _generator(generator, check_logits(logits).device)
     del validate
-    z, solver = exact_solver(logits, counts, offsets, "torch", max_states, validate=True)
+    arguments = checked(logits, counts, offsets, validate=True)
+    z, solver = exact_solver(*arguments, "torch", max_states, validate=True)
     solver.refuse_impossible(z.detach())
     labels = solver.sample(z.detach(), source, int(num_samples or 1))
     return labels[0] if num_samples is None else labels
@@ -207,7 +219,8 @@ def mode(
     tensor([1, 0, 1])
     """
     del validate
-    z, solver = exact_solver(logits, counts, offsets, "torch", max_states, validate=True)
+    arguments = checked(logits, counts, offsets, validate=True)
+    z, solver = exact_solver(*arguments, "torch", max_states, validate=True)
     solver.refuse_impossible(z.detach())
     return solver.mode(z.detach())
 
@@ -242,10 +255,14 @@ def _solve(
     check_approximation(approximation)
     check_backend(backend)
     solver: Solver
-    if approximation == "sinkhorn":
-        z, solver = sinkhorn_solver(logits, counts, offsets, validate)
+    logits, ends, evidence = checked(logits, counts, offsets, validate)
+    chosen = resolve(approximation, evidence, ends.diff(), max_states)
+    # The saddlepoint formulas are exact for two classes, and the binary kernels are faster.
+    two = chosen == "saddlepoint" and logits.dim() == 2 and logits.shape[1] == 2
+    if chosen is None or (two and evidence.is_exact):
+        z, solver = exact_solver(logits, ends, evidence, backend, max_states, validate)
     else:
-        z, solver = exact_solver(logits, counts, offsets, backend, max_states, validate)
+        z, solver = approximate_solver(logits, ends, evidence, chosen, backend, validate)
     if validate:
         solver.refuse_impossible(z.detach())
     log_p, phi = solve(z, solver)

@@ -38,19 +38,22 @@ def sinkhorn(
     ``strict`` refuses a bag whose best tilt cannot be found. Without it the closest tilt is used,
     whose bound is still valid; the bound is ``-inf`` if too few instances can belong to a class.
     """
-    bag, y = bag_index(offsets), counts.to(log_p.dtype)
-    t = _solve(log_p, y, offsets)
-    bound, phi, total = _tilt(log_p, y, offsets, t)
+    y = counts.to(log_p.dtype)
+    t = solve(log_p, y, offsets)
+    bound, phi, total = tilt(log_p, y, offsets, t)
     if strict:
-        _check_totals(total, y)
+        check_totals(total, y)
     enough = segment_sum((log_p > -torch.inf).to(y.dtype), offsets) >= y
     bound = torch.where(enough.all(1), bound, -torch.inf)
-    if direction is None:
-        return bound, phi, None
+    return bound, phi, None if direction is None else derivative(phi, offsets, direction)
+
+
+def derivative(phi: Tensor, offsets: Tensor, direction: Tensor) -> Tensor:
+    """Change of tilted probabilities ``phi`` along a direction of the logits, ``(N, K)``."""
     # dphi = J (v + dt), where dt keeps the class totals fixed.
     total = segment_sum(_jacobian(phi, direction), offsets)
     dt, _ = torch.linalg.solve_ex(_hessian(phi, offsets), -total)  # (B, K)
-    return bound, phi, _jacobian(phi, direction + dt[bag])
+    return _jacobian(phi, direction + dt[bag_index(offsets)])
 
 
 def _jacobian(phi: Tensor, v: Tensor) -> Tensor:
@@ -75,7 +78,7 @@ def _hessian(phi: Tensor, offsets: Tensor) -> Tensor:
     )
 
 
-def _tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """At tilts ``(B, K)``: bound ``(B,)``, tilted probabilities ``(N, K)``, their totals."""
     tilted = log_p + t[bag_index(offsets)]  # (N, K)
     log_total = tilted.logsumexp(1, keepdim=True)  # (N, 1)
@@ -85,14 +88,14 @@ def _tilt(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> tuple[Tensor,
     return bound, phi, segment_sum(phi, offsets)
 
 
-def _solve(log_p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
+def solve(log_p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
     """Tilts ``(B, K)``: a few Sinkhorn sweeps, then Newton steps for bags not yet converged."""
     t = torch.where(y > 0, 0.0, -torch.inf).to(log_p.dtype)
     for _ in range(_SWEEPS):
-        total = _tilt(log_p, y, offsets, t)[2]
+        total = tilt(log_p, y, offsets, t)[2]
         t = torch.where(y > 0, t + y.log() - total.log(), -torch.inf)
     for refine in (_newton, _cooled):
-        left = _open(_tilt(log_p, y, offsets, t)[2], y)  # (B,) bool
+        left = _open(tilt(log_p, y, offsets, t)[2], y)  # (B,) bool
         if not bool(left.any()):
             break
         t[left] = refine(*_some(left, log_p, y, offsets), t[left])
@@ -116,7 +119,7 @@ def _open(total: Tensor, y: Tensor) -> Tensor:
 def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
     """Newton steps with step halving, until all bags have converged or none improves."""
     found, here = t.clone(), torch.arange(len(t), device=t.device)
-    bound, phi, total = _tilt(log_p, y, offsets, t)
+    bound, phi, total = tilt(log_p, y, offsets, t)
     moving = _open(total, y)
     for _ in range(_STEPS):
         if not bool(moving.any()):
@@ -124,13 +127,13 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
         if 2 * int(moving.sum()) <= len(moving):  # drop the bags that are done
             here, t = here[moving], t[moving]
             log_p, y, offsets = _some(moving, log_p, y, offsets)
-            bound, phi, total = _tilt(log_p, y, offsets, t)
+            bound, phi, total = tilt(log_p, y, offsets, t)
             moving = torch.ones_like(bound, dtype=torch.bool)
         step, _ = torch.linalg.solve_ex(_hessian(phi, offsets), total - y)  # (B, K)
         length = torch.ones_like(bound)  # (B,)
         for _ in range(_HALVINGS):
             trial = torch.where(y > 0, t - length[:, None] * step, -torch.inf)
-            new_bound = _tilt(log_p, y, offsets, trial)[0]
+            new_bound = tilt(log_p, y, offsets, trial)[0]
             worse = moving & ~(new_bound <= bound + 1e-12 * bound.abs())
             if not bool(worse.any()):
                 break
@@ -138,7 +141,7 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
         moving = moving & ~worse
         t = torch.where(moving[:, None], trial, t)
         found[here] = t
-        bound, phi, total = _tilt(log_p, y, offsets, t)
+        bound, phi, total = tilt(log_p, y, offsets, t)
         moving = moving & _open(total, y)
     return found
 
@@ -153,11 +156,11 @@ def _cooled(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
         if heat == 1:
             break
         heat = max(1.0, heat / _COOLING)
-    better = _tilt(log_p, y, offsets, warm)[0] < _tilt(log_p, y, offsets, t)[0]
+    better = tilt(log_p, y, offsets, warm)[0] < tilt(log_p, y, offsets, t)[0]
     return torch.where((better | t.isnan().any(1))[:, None], warm, t)
 
 
-def _check_totals(total: Tensor, y: Tensor) -> None:
+def check_totals(total: Tensor, y: Tensor) -> None:
     """Refuse a bag whose tilted totals miss its counts."""
     off = (total - y).abs().amax(1)
     failed = ~(off <= 1e-6 * y.sum(1).clamp(min=1))

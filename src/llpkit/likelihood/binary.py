@@ -256,7 +256,7 @@ def _fourier(
     for index in range(int(used.max()) if len(used) else 0):
         omega = 2 * math.pi * index / points  # (P,)
         weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
-        factor, log_abs, phase = _characteristic(p, q, bag, offsets, omega)  # (N,), (P,), (P,)
+        factor, log_abs, phase = characteristic(p, q, bag, offsets, omega)  # (N,), (P,), (P,)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - c))  # (P,)
         if window is not None:
             product = product * window.transform(omega)
@@ -278,7 +278,7 @@ def _fourier(
     return log_p, phi, second
 
 
-def _characteristic(
+def characteristic(
     p: Tensor, q: Tensor, bag: Tensor, offsets: Tensor, omega: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Each factor ``q + p exp(i omega)``, and the log-modulus and phase of each bag's product.
@@ -345,7 +345,7 @@ def pmf(z: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     for index in range(int(used.max()) if len(used) else 0):
         omega = 2 * math.pi * index / points
         weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
-        _, log_abs, phase = _characteristic(p, q, bag, offsets, omega)
+        _, log_abs, phase = characteristic(p, q, bag, offsets, omega)
         phase = (phase + omega * (mean - centre))[of_bag] - omega[of_bag] * step
         probability += (log_abs.exp() * weight)[of_bag] * phase.cos()
     # The sum is periodic in the count; beyond its reach the probability is below rounding.

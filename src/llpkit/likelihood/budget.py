@@ -1,4 +1,4 @@
-"""The cost of a bag's likelihood; for evaluation, exact within a budget, else the bound."""
+"""The cost of a bag's likelihood; for evaluation, exact within a budget, else approximate."""
 
 from typing import NamedTuple
 
@@ -15,12 +15,12 @@ class Tractability(NamedTuple):
     """How the likelihood of each bag can be computed, ``(B,)`` bool each."""
 
     exact: Tensor
-    bound: Tensor
-    """Exactly intractable, but the counts are exact, so that the tilted bound applies."""
+    approximate: Tensor
+    """Exactly intractable, but the counts are exact, so that the saddlepoint formula applies."""
 
 
 def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
-    """Whether the states of a bag are within the budget and, if not, whether the bound applies."""
+    """Whether a bag's states are within the budget; if not, whether it can be approximated."""
     everyone = torch.ones_like(sizes, dtype=torch.bool)
     if evidence.num_classes in (None, 2):
         return Tractability(everyone, ~everyone)
@@ -33,7 +33,7 @@ def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
 def cost(evidence: Evidence, sizes: Tensor) -> Tensor:
     """Cost of each bag's likelihood in states of its recursion, float64 ``(B,)``.
 
-    For two classes and for the bound it is linear in the number of instances.
+    For two classes and for the approximation it is linear in the number of instances.
     """
     linear = (sizes + 1).to(torch.float64)
     if evidence.num_classes in (None, 2):
@@ -65,9 +65,9 @@ def even_sample(cost: Tensor, budget: float) -> Tensor:
 
 
 def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-    """Log-likelihood of every bag ``(B,)``: exact within the budget, else the bound.
+    """Log-likelihood of every bag ``(B,)``: exact within the budget, else approximate.
 
-    NaN for a bag beyond the budget whose counts are not exact, because the bound needs these.
+    NaN for a bag beyond the budget whose counts are not exact, as the approximation needs these.
     """
     if evidence.num_classes in (None, 2):
         return log_prob(logits, evidence, offsets, validate=False)
@@ -77,7 +77,7 @@ def best_log_prob(logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor
 def best_posterior(
     logits: Tensor, evidence: Evidence, offsets: Tensor, *, validate: bool = False
 ) -> Tensor:
-    """Posterior of every instance, ``(N,)`` or ``(N, K)``: exact within the budget, else tilted.
+    """Posterior of every instance, ``(N,)`` or ``(N, K)``: exact within the budget, or close.
 
     In a bag that has neither it is the prior from the logits alone.
     """
@@ -88,12 +88,12 @@ def _best(
     logits: Tensor, evidence: Evidence, offsets: Tensor, validate: bool
 ) -> tuple[Tensor, Tensor]:
     sizes = offsets.diff()
-    exact, bound = tractability(evidence, sizes)
+    exact, approximate = tractability(evidence, sizes)
     if evidence.num_classes in (None, 2) or bool(exact.all()):
         return log_prob_and_posterior(logits, evidence, offsets, validate=validate)
     log_p = logits.new_full((len(sizes),), torch.nan)
     phi = logits.softmax(1)
-    for chosen, approximation in ((exact, None), (bound, "sinkhorn")):
+    for chosen, approximation in ((exact, None), (approximate, "saddlepoint")):
         rows = ranges(offsets[:-1][chosen], sizes[chosen])
         log_p[chosen], phi[rows] = log_prob_and_posterior(
             logits[rows],

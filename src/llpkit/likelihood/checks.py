@@ -9,16 +9,17 @@ from torch import Tensor
 from llpkit._counts import CountNaming, exact_counts
 from llpkit._indices import check_rising
 from llpkit._support import check_support
+from llpkit._tensors import on_device_of, whole_tensor
 from llpkit.errors import LLPError
-from llpkit.evidence import Evidence, on_device_of, whole_tensor
+from llpkit.evidence import Evidence
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 
 Backend: TypeAlias = Literal["auto", "torch", "numba", "triton"]
-Approximation: TypeAlias = Literal["sinkhorn"] | None
+Approximation: TypeAlias = Literal["auto", "saddlepoint", "sinkhorn"] | None
 
 BACKENDS = ("auto", "torch", "numba", "triton")
-APPROXIMATIONS = ("sinkhorn",)
+APPROXIMATIONS = ("auto", "saddlepoint", "sinkhorn")
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -83,7 +83,7 @@ def check_budget(
             f"bag {b} ({int(sizes[b])} instances, {evidence.num_classes} classes) needs "
             f"{float(states[b]):.4g} states",
             f"but max_states = {max_states}; "
-            + ('approximate it with approximation="sinkhorn", or ' if approximable else "")
+            + ('approximate it with approximation="saddlepoint", or ' if approximable else "")
             + "raise max_states",
             approximable,
         )

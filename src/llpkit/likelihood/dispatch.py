@@ -11,7 +11,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.likelihood import approximations, binary, classes, sampling
+from llpkit.likelihood import approximations, binary, classes, saddlepoint, sampling
 from llpkit.likelihood.checks import (
     absurd_bag,
     all_finite,
@@ -66,10 +66,14 @@ class ExactSolver(Solver, Protocol):
 
 
 def exact_solver(
-    logits: Any, counts: Any, offsets: Any, backend: str, max_states: int, validate: bool
+    logits: Tensor,
+    ends: Tensor,
+    evidence: Evidence,
+    backend: str,
+    max_states: int,
+    validate: bool,
 ) -> tuple[Tensor, ExactSolver]:
-    """Check the arguments and return the logits in the solver's form, and the solver."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+    """The logits in the solver's form, and the solver, for checked arguments."""
     if _use_triton(backend, logits, evidence):
         half = logits.dtype in (torch.float16, torch.bfloat16)
         return logits.float() if half else logits, BinarySolver(ends, evidence, "triton")
@@ -81,10 +85,8 @@ def exact_solver(
     sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if backend == "numba" and not evidence.is_exact:
-        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba")
 
 
 def _log_odds(z: Tensor) -> Tensor:
@@ -93,21 +95,26 @@ def _log_odds(z: Tensor) -> Tensor:
     return torch.where(z.isfinite().all(1), odds.clamp(-1e306, 1e306), odds)
 
 
-def sinkhorn_solver(
-    logits: Any, counts: Any, offsets: Any, validate: bool
-) -> tuple[Tensor, "SinkhornSolver"]:
-    """Like :func:`exact_solver`, for the tilted bound."""
-    logits, ends, evidence = _checked(logits, counts, offsets, validate)
+def approximate_solver(
+    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, backend: str, validate: bool
+) -> tuple[Tensor, "ApproximateSolver"]:
+    """Like :func:`exact_solver`, for an approximation by name and checked arguments."""
     if logits.dim() == 1:
-        raise LLPError(
-            'approximation = "sinkhorn" is for K classes; binary counts are always exact'
-        )
-    return logits.to(torch.float64), SinkhornSolver(ends, evidence, validate)
+        raise LLPError(f'approximation = "{name}" is for K classes; binary counts are always exact')
+    if not evidence.is_exact:
+        raise LLPError(f'approximation = "{name}" takes exact counts; leave it out here')
+    kernel = "torch"
+    if name == "saddlepoint":
+        if _use_triton_saddlepoint(backend, logits):
+            return logits.float(), ApproximateSolver(ends, evidence, name, "triton", validate)
+        kernel = "numba" if _use_numba(backend, logits.device) else "torch"
+    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, kernel, validate)
 
 
-def _checked(
+def checked(
     logits: Any, counts: Any, offsets: Any, validate: bool
 ) -> tuple[Tensor, Tensor, Evidence]:
+    """Logits, offsets and evidence that fit each other."""
     logits = check_logits(logits)
     ends = check_offsets(offsets, len(logits), logits.device, validate)
     evidence = check_evidence(counts, logits, ends, validate)
@@ -138,12 +145,7 @@ def _use_numba(backend: str, device: torch.device) -> bool:
 def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
     """Whether to use the Triton kernels; on the CPU they run only in Triton's interpreter."""
     if backend == "triton":
-        fits = logits.is_cuda or (installed("triton") and triton_interpreted())
-        if not (fits and installed("triton")):
-            raise LLPError(
-                f'backend = "triton" needs CUDA tensors (these are on {logits.device}) and the '
-                f'package triton (installed: {installed("triton")}); use backend = "auto"'
-            )
+        _need_triton(logits)
         if logits.dim() != 1 or not evidence.is_exact:
             raise LLPError(
                 'backend = "triton" takes exact counts of binary labels; use backend = "torch"'
@@ -159,27 +161,69 @@ def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
     )
 
 
+def _use_triton_saddlepoint(backend: str, logits: Tensor) -> bool:
+    """Whether to use the Triton kernel of the saddlepoint approximation, which has float32."""
+    if backend == "triton":
+        _need_triton(logits)
+        return True
+    return (
+        backend == "auto"
+        and logits.is_cuda
+        and logits.dtype != torch.float64
+        and installed("triton")
+        and saddlepoint_launches(logits.device)
+    )
+
+
+def _need_triton(logits: Tensor) -> None:
+    fits = logits.is_cuda or (installed("triton") and triton_interpreted())
+    if not (fits and installed("triton")):
+        raise LLPError(
+            f'backend = "triton" needs CUDA tensors (these are on {logits.device}) and the '
+            f'package triton (installed: {installed("triton")}); use backend = "auto"'
+        )
+
+
 @cache
 def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether every kernel can be launched: an installed Triton may lack a compiler or headers."""
     from llpkit.likelihood.kernels import triton_binary
 
     try:
-        offsets = torch.tensor([0, 1, 14, 47], device=device)  # a bag of each kernel
-        z = torch.zeros(47, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        offsets = torch.tensor([0, 1, 14, 47, 247], device=device)  # a bag of each kernel
+        z = torch.zeros(247, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
         z = z.to(device)
-        counts = torch.ones(3, dtype=torch.int64, device=device)
+        counts = torch.ones(4, dtype=torch.int64, device=device)
         log_p, phi = triton_binary.evaluate(z, offsets, counts)
         triton_binary.pull_back(log_p, z, phi, offsets)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        warnings.warn(
-            f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
-            'is used instead, which is slower. Pass backend = "torch" to skip the attempt',
-            stacklevel=2,
-        )
+        _warn_of_triton(error)
         return False
     return True
+
+
+@cache
+def saddlepoint_launches(device: torch.device) -> bool:
+    """Like :func:`triton_launches`, for K classes."""
+    from llpkit.likelihood.kernels import triton_saddlepoint
+
+    try:
+        counts = torch.tensor([[1, 1, 1]], device=device)
+        offsets = torch.tensor([0, 3], device=device)
+        triton_saddlepoint.evaluate(torch.zeros(3, 3, device=device), offsets, counts)
+    except Exception as error:
+        _warn_of_triton(error)
+        return False
+    return True
+
+
+def _warn_of_triton(error: Exception) -> None:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    warnings.warn(
+        f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
+        'is used instead, which is slower. Pass backend = "torch" to skip the attempt',
+        stacklevel=3,
+    )
 
 
 def triton_interpreted() -> bool:
@@ -250,9 +294,12 @@ class ClassSolver(ExactSolver):
         log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
             return classes.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood.kernels import numba_classes
+        from llpkit.likelihood.kernels import numba_classes, numba_evidence
 
-        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        if self.evidence.is_exact:
+            log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        else:
+            log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
@@ -281,26 +328,57 @@ class ClassSolver(ExactSolver):
         return classes.draw(log_p, self.offsets, self.evidence, None, None)[0]
 
 
-class SinkhornSolver(Solver):
-    """K classes: the tilted bound, for exact counts."""
+class ApproximateSolver(Solver):
+    """K classes and exact counts: an approximation by name."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, strict: bool) -> None:
-        if not evidence.is_exact:
-            raise LLPError('approximation = "sinkhorn" takes exact counts; leave it out here')
+    def __init__(
+        self, offsets: Tensor, evidence: Evidence, name: str, kernel: str, strict: bool
+    ) -> None:
         self.offsets = offsets
         self.counts = evidence.counts
+        self.kernel = kernel
+        self.takes_nan = kernel == "triton"
+        self.function = {
+            "saddlepoint": saddlepoint.saddlepoint,
+            "sinkhorn": approximations.sinkhorn,
+        }[name]
         self.strict = strict
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        log_p = classes.log_prior(z)
-        found = approximations.sinkhorn(
-            log_p, self.counts, self.offsets, direction, strict=self.strict
-        )
+        found: tuple[Tensor, Tensor, Tensor | None]
+        if self.kernel != "torch" and direction is None:
+            found = *self._compiled(z), None
+        else:
+            log_p = classes.log_prior(z.double())
+            found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
         if self.strict:
             _refuse_absurd(found[0])
         return found
+
+    def _compiled(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability and posterior by a kernel; bags that it cannot solve, in torch."""
+        if self.kernel == "triton":
+            from llpkit.likelihood.kernels import triton_saddlepoint
+
+            log_prob, phi, off = triton_saddlepoint.evaluate(z, self.offsets, self.counts)
+            if not self.strict:  # looking for unsolved bags would wait for the device
+                return log_prob, phi
+            left = (off > 1e-3 * self.offsets.diff()).nonzero()[:, 0]
+        else:
+            from llpkit.likelihood.kernels import numba_saddlepoint
+
+            log_p = classes.log_prior(z)
+            log_prob, phi = numba_saddlepoint.evaluate(log_p, self.offsets, self.counts)
+            left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(left):
+            sizes = self.offsets.diff()[left]
+            rows = ranges(self.offsets[left], sizes)
+            log_p = classes.log_prior(z[rows].double())
+            part = self.function(log_p, self.counts[left], to_offsets(sizes), strict=self.strict)
+            log_prob[left], phi[rows] = part[0].to(phi.dtype), part[1].to(phi.dtype)
+        return log_prob, phi
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()

@@ -13,23 +13,25 @@ class Direct(BagMethod):
     r"""Maximise :math:`\log P(y_b)` itself; its gradient is posterior minus prior.
 
     Args:
-        approximation: ``None`` is exact. ``"sinkhorn"`` maximises an upper bound instead, for many
-            classes in bags too large for the exact likelihood.
+        approximation: For many classes. ``"auto"`` is the exact likelihood where that is cheap,
+            else ``"saddlepoint"``; ``None`` is always exact. See
+            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` is what was chosen.
     """
 
     key = "direct"
     summary = "gradient of the exact bag likelihood"
     replayable = True
+    shardable = True
 
-    def __init__(self, approximation: Approximation = None) -> None:
+    def __init__(self, approximation: Approximation = "auto") -> None:
         check_approximation(approximation)
         self.approximation = approximation
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        check_tractable(self.approximation, task)
+        self.chosen_approximation = check_tractable(self.approximation, task)
         # The recursion for K classes reads the counts on the host, which a CUDA graph forbids.
         self.replayable = task.num_classes is None
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return count_loss(logits, evidence, offsets, self.approximation)
+        return count_loss(logits, evidence, offsets, self.chosen_approximation)

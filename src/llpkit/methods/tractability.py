@@ -2,29 +2,34 @@
 
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES, check_budget
 from llpkit.methods.base import Task
 
 OPTION = "approximation"
 
 
-def check_tractable(approximation: Approximation, task: Task) -> None:
-    """Refuse, before any training, bags whose likelihood is intractable with this option."""
+def check_tractable(approximation: Approximation, task: Task) -> Approximation:
+    """The approximation to train with, ``None`` for exact: what ``"auto"`` chooses, or as given.
+
+    Refuses, before any training, bags whose likelihood is intractable with this option.
+    """
     bags, classes = task.bags, task.num_classes
-    if approximation is None:
+    chosen = resolve(approximation, bags.evidence, bags.sizes)
+    if chosen is None:
         if classes is not None and classes > 2:
             try:
                 check_budget(bags.evidence, bags.sizes, MAX_STATES, bags.evidence.is_exact)
             except TooManyStates as error:
-                option = f'method_options={{"{OPTION}": "sinkhorn"}}'
+                option = f'method_options={{"{OPTION}": "auto"}}'
                 raise error.choosing(option) from error
     elif classes is None:
         raise LLPError(
-            f'{OPTION} = "{approximation}" is for counts of K classes; binary counts are always '
+            f'{OPTION} = "{chosen}" is for counts of K classes; binary counts are always '
             "exact: leave it out"
         )
     elif not bags.evidence.is_exact:
         raise LLPError(
-            f'{OPTION} = "{approximation}" takes exact counts, but these are ranges or noisy; '
-            "leave it out"
+            f'{OPTION} = "{chosen}" takes exact counts, but these are ranges or noisy; leave it out'
         )
+    return chosen

@@ -2,6 +2,13 @@
 
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
 from llpkit.runs.folder import REPORT, RunFolder
+from llpkit.runs.inference import (
+    draw_shares,
+    run_shares,
+    run_summary,
+    table_shares,
+    write_shares,
+)
 from llpkit.runs.machine import environment, flat
 from llpkit.runs.measures import measure
 from llpkit.runs.page import FIGURES
@@ -24,6 +31,8 @@ from llpkit.runs.train import (
     Finished,
     Stopped,
     fit,
+    follow,
+    leads,
     nothing_to_resume,
     unfinished,
 )
@@ -45,20 +54,27 @@ __all__ = [
     "checksum",
     "data_of",
     "divide",
+    "draw_shares",
     "environment",
     "evaluate",
     "fit",
     "flat",
+    "follow",
     "is_long",
     "is_table",
     "known_datasets",
+    "leads",
     "load_data",
     "measure",
     "nothing_to_resume",
     "open_run",
     "predict",
+    "run_shares",
+    "run_summary",
     "stream",
+    "table_shares",
     "take",
     "unfinished",
     "write_predictions",
+    "write_shares",
 ]

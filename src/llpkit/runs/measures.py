@@ -72,9 +72,9 @@ def how_measured(bags: Bags, sampled: bool = False) -> str:
     every = len(bags)
     if sampled:
         bags = bags[even_sample(cost(bags.evidence, bags.sizes), MEASURE_BUDGET)]
-    exact, bound = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
-    parts = [f"exact for {exact:,}", f"an upper bound for {bound:,}"]
-    parts.append(f"not known for {len(bags) - exact - bound:,}")
+    exact, near = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
+    parts = [f"exact for {exact:,}", f"approximate for {near:,}"]
+    parts.append(f"not known for {len(bags) - exact - near:,}")
     shown = [text for text in parts if not text.endswith(" 0")]
     words = "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
     return f"{words} ({len(bags):,} of {every:,} bags measured)" if sampled else words

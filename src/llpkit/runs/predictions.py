@@ -125,14 +125,14 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
         good = torch.arange(len(logits))
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, good, notes = _table_inputs(run, data, table)
         part = run.model.logits(inputs)
         # Rows without a readable image keep zeros here and are masked in the output.
         logits = part.new_zeros((len(table), *part.shape[1:]))
         logits[good] = part
         try:
-            bags, missing = _table_bags(run, data, table)
+            bags, missing = table_bags(run, data, table)
         except LLPError as error:
             # Without counts there are still probabilities; but a table that was named must work.
             if data.counts_table is not None:
@@ -175,6 +175,13 @@ def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, l
     return files.select(good), good, [f"no prediction: {reason}" for reason in bad.values()]
 
 
+def _table(data: Data) -> Table:
+    assert data.table is not None
+    if data.image is None:
+        return Table.read(data.table)
+    return datasets.table_without_images(data.table, data.image)
+
+
 def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     assert data.image is not None  # a run on a table has an encoder or an image column
     channels, height, width = run.model.input_shape
@@ -194,8 +201,9 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     return files
 
 
-def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
+def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table with counts, or ``None`` and the reason."""
+    known_label = data.known_label if data.known_label in table.names else None
     counts = CountColumns(
         data.count,
         data.count_low,
@@ -203,7 +211,12 @@ def _table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[s
         data.proportion,
         data.decimals,
         data.counts_table,
+        data.count_noise,
+        known_label,
+        data.class_names or run.class_names,
     )
+    if not counts.names:  # the run learned from known labels alone, and here there are none
+        return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
     assert data.bag is not None  # checked with the configuration
     wanted = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in wanted if name not in table.names]
@@ -267,10 +280,10 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         loaded = load_data(data, run.config.recipe.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, truth = run.encoder.apply(table), None
         notes = run.encoder.notes(table)
-        bags, missing = _table_bags(run, data, table)
+        bags, missing = table_bags(run, data, table)
         if data.label is not None:
             names = data.class_names or run.class_names
             if len(names) != len(run.class_names):

@@ -1,0 +1,260 @@
+"""Standard errors of a run's coefficients, and shares of groups, from runs and tables."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from llpkit._files import write_bytes, write_text
+from llpkit._validation import option
+from llpkit.bags import Bags
+from llpkit.config import Data
+from llpkit.errors import LLPError
+from llpkit.runs.data import divide
+from llpkit.runs.estimator import FittedEstimator
+from llpkit.runs.predictions import Run, table_bags
+from llpkit.statistics import Shares, Summary, shares, summary
+from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.columns import NumberColumn
+from llpkit.tables.selection import usable
+
+WEAK = 1000.0
+"""The penalty of models that are fitted here: it only settles which of redundant columns wins."""
+MOST_GROUPS = 100
+
+
+def is_likelihood_model(model: object) -> bool:
+    """Whether standard errors follow from a model's likelihood."""
+    estimator = getattr(model, "estimator", None)
+    return all(hasattr(estimator, name) for name in ("coef_", "intercept_", "fit_intercept", "C"))
+
+
+def summarise(
+    model: FittedEstimator,
+    inputs: torch.Tensor,
+    bags: Bags,
+    encoder: FeatureEncoder | None,
+    covariance: Any = "observed",
+    level: float = 0.95,
+) -> Summary:
+    """Standard errors of a fitted estimator, in the units of the table's columns."""
+    rows = inputs[bags.rows].numpy().astype(np.float64)
+    found = summary(
+        model.estimator,
+        rows,
+        bags.evidence,
+        bags.bag_index.numpy(),
+        covariance=covariance,
+        level=level,
+    )
+    if encoder is None or not model.estimator.fit_intercept:
+        return found
+    block, names = _units(encoder)
+    several = found.adapter is not None and len(found.adapter.classes) > 2
+    classes = model.details.get("class_names") or list(range(len(model.estimator.classes_)))
+    others = [f"{name}: " for name in classes[1:]] if several else [""]
+    turn = np.kron(np.eye(len(others)), block)
+    extra = len(found.names) - turn.shape[1]  # the deviation of a random effect
+    turn = np.pad(turn, ((0, extra), (0, extra)))
+    turn[len(turn) - extra :, turn.shape[1] - extra :] = np.eye(extra)
+    terms = [f"{head}{name}" for head in others for name in names]
+    return found.turned(turn, terms + found.names[len(found.names) - extra :])
+
+
+def _units(encoder: FeatureEncoder) -> tuple[Any, list[str]]:
+    """Coefficients per unit of a number, and of categories against their first level.
+
+    Returns the linear map from intercept and weights of the features, and the names.
+    """
+    width = 1 + len(encoder.feature_names)
+    constant = np.zeros(width)
+    constant[0] = 1.0
+    rows, names, start = [constant], ["(intercept)"], 1
+    for column in encoder.columns:
+        labels = column.feature_names
+        for i, name in enumerate(labels):
+            row = np.zeros(width)
+            if isinstance(column, NumberColumn):
+                row[start + i] = 1 / column.scale if i == 0 else 1.0
+                if i == 0:
+                    constant[start] -= column.mean / column.scale
+            elif i == 0:  # the most frequent level, which the others are compared with
+                constant[start] += 1.0
+                continue
+            else:
+                row[start + i], row[start] = 1.0, -1.0
+                name = f"{name} (against {labels[0].removeprefix(column.name + ' = ')})"
+            rows.append(row)
+            names.append(name)
+        start += len(labels)
+    return np.stack(rows), names
+
+
+def run_summary(run: Run, data: Data, covariance: str, level: float, own: bool) -> Summary:
+    """Standard errors of a run; of its training bags if the data are its own."""
+    if not is_likelihood_model(run.model):
+        raise LLPError(
+            f"{run.folder} is not a logistic regression, whose likelihood gives standard errors; "
+            "fit one with --estimator logistic or --estimator mixed-logistic"
+        )
+    assert isinstance(run.model, FittedEstimator)
+    table, inputs, bags = _read(run, data)
+    del table
+    part = divide(bags, run.config)["training"] if own else bags
+    found = summarise(run.model, inputs, part, run.encoder, covariance, level)
+    return replace(found, title=f"{found.title}, {run.folder}")
+
+
+def run_shares(
+    run: Run, data: Data, by: str, covariance: str, level: float, own: bool, replicates: int | None
+) -> Shares:
+    """Shares by a column of a table, over all its bags, from a run."""
+    if not isinstance(run.model, FittedEstimator):
+        raise LLPError(
+            f"{run.folder} is a network, whose uncertainty is not known; fit an estimator instead, "
+            "such as --estimator mixed-logistic"
+        )
+    table, inputs, bags = _read(run, data)
+    code = group_values(table, by)[bags.rows.numpy()]
+    X = inputs[bags.rows].numpy().astype(np.float64)
+    y, groups = bags.evidence, bags.bag_index.numpy()
+    if replicates is not None:
+        options: dict[str, Any] = {"replicates": replicates, "progress": True}
+        found = shares(
+            run.model.estimator,
+            X,
+            y,
+            groups,
+            by=code,
+            level=level,
+            covariance="bootstrap",
+            **options,
+        )
+    elif is_likelihood_model(run.model):
+        part = divide(bags, run.config)["training"] if own else bags
+        rows = inputs[part.rows].numpy().astype(np.float64)
+        known = summary(
+            run.model.estimator,
+            rows,
+            part.evidence,
+            part.bag_index.numpy(),
+            covariance=covariance,  # type: ignore[arg-type]
+        )
+        found = shares(
+            run.model.estimator, X, y, groups, by=code, level=level, covariance=known.covariance
+        )
+    else:
+        raise LLPError(
+            f"the uncertainty of {run.model.details['estimator']} is known from refits only; give "
+            "their number, such as --bootstrap 100, or fit --estimator mixed-logistic"
+        )
+    return replace(found, by=by, classes=list(run.class_names))
+
+
+def _read(run: Run, data: Data) -> tuple[Table, torch.Tensor, Bags]:
+    if data.table is None or run.encoder is None:
+        raise LLPError(f"{run.folder} did not learn from a table of features, which this needs")
+    table = Table.read(data.table)
+    bags, missing = table_bags(run, data, table)
+    if bags is None:
+        raise LLPError(missing[0])
+    return table, run.encoder.apply(table), bags
+
+
+def group_values(table: Table, by: str) -> Any:
+    """The values of a column as words, ``(R,)``; empty ones are "missing"."""
+    words = table.words(by).to_pylist()
+    values = np.array(["missing" if word is None else word for word in words], object)
+    number = len(set(words))
+    if number > MOST_GROUPS:
+        raise LLPError(
+            f"column {by!r} has {number:,} different values; give a column of up to {MOST_GROUPS} "
+            "groups, such as ages in classes"
+        )
+    return values.astype(str)
+
+
+class TableShares(NamedTuple):
+    """Shares from a table, the summary of the model behind them, and notes."""
+
+    shares: Shares
+    summary: Summary
+    notes: list[str]
+
+
+def table_shares(
+    path: Path,
+    *,
+    bag: str,
+    count: Sequence[str],
+    by: str,
+    multiplicity: str | None = None,
+    features: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    effect: bool = True,
+    covariance: str = "observed",
+    level: float = 0.95,
+) -> TableShares:
+    """Fit a logistic regression to the counts of a table, and return the shares by a column."""
+    from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
+
+    table = Table.read(path)
+    groups, _ = table.groups(bag)
+    columns = [_whole_column(table, name) for name in count]
+    y = columns[0] if len(columns) == 1 else np.stack(columns, 1)
+    times = None if multiplicity is None else _whole_column(table, multiplicity)
+    taken = {bag, multiplicity, *count}
+    rest = [name for name in table.names if name not in taken]
+    notes: list[str] = []
+    if features:
+        wrong = [name for name in features if name in taken]
+        if wrong:
+            raise LLPError(f"column {wrong[0]!r} cannot be a feature; leave it out of --features")
+        chosen = list(features)
+    else:
+        chosen, notes = usable(table, rest, wanted={*categorical})
+    encoder = FeatureEncoder.fit(table, chosen, categorical=categorical)
+    X = encoder.apply(table).numpy().astype(np.float64)
+    kind = LLPMixedLogisticRegression if effect else LLPLogisticRegression
+    model = kind(C=WEAK).fit(X, y, groups, multiplicity=times)
+    about = summary(model, X, y, groups, covariance=covariance, multiplicity=times)  # type: ignore[arg-type]
+    found = shares(
+        model,
+        X,
+        y,
+        groups,
+        by=group_values(table, by),
+        level=level,
+        covariance=about.covariance,
+        multiplicity=times,
+    )
+    classes = list(count) if len(count) > 1 else [f"not {count[0]}", count[0]]
+    return TableShares(replace(found, by=by, classes=classes), about, notes)
+
+
+def _whole_column(table: Table, name: str) -> Any:
+    """A column of whole numbers from 0."""
+    values = table.numbers(name)
+    wrong = ~((values >= 0) & (values == np.floor(values)))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise LLPError(
+            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r}; give whole numbers "
+            f"from 0, for {option('count')} and --multiplicity"
+        )
+    return values.astype(np.int64)
+
+
+def write_shares(found: Shares, out: Path) -> None:
+    """Write shares as a CSV file."""
+    from llpkit.report import csv_text
+
+    write_text(out, csv_text(found.records()))
+
+
+def draw_shares(found: Shares, out: Path) -> None:
+    """Draw shares as a PNG or PDF file."""
+    write_bytes(out, found.figure().contents(out.suffix[1:].lower()))

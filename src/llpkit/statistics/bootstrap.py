@@ -1,0 +1,176 @@
+"""The bag bootstrap: refit any estimator to bags drawn with replacement."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from llpkit._validation import one_of, share, whole
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.ragged import ranges
+from llpkit.statistics.covariance import take
+from llpkit.statistics.models import Linear
+
+Array = NDArray[Any]
+Statistic = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """What a statistic was in refits to resampled bags."""
+
+    estimate: Array
+    """The statistic of the model itself, flat ``(P,)``."""
+    replicates: Array
+    """``(n, P)``."""
+    failed: int
+    """Refits that raised an error, such as when a class was missing from the drawn bags."""
+
+    @property
+    def standard_error(self) -> Array:
+        """``(P,)``."""
+        return np.asarray(self.replicates.std(0, ddof=1))
+
+    @property
+    def covariance(self) -> Array:
+        """``(P, P)``."""
+        return np.atleast_2d(np.cov(self.replicates, rowvar=False))
+
+    def conf_int(
+        self, level: float = 0.95, kind: Literal["percentile", "normal"] = "percentile"
+    ) -> Array:
+        """Confidence intervals ``(P, 2)``: percentiles of the replicates, or normal ones."""
+        share("level", level)
+        if one_of("kind", kind, ("percentile", "normal")) == "percentile":
+            tails = [(1 - level) / 2, (1 + level) / 2]
+            return np.asarray(np.quantile(self.replicates, tails, axis=0).T)
+        half = stats.norm.ppf((1 + level) / 2) * self.standard_error
+        return np.stack([self.estimate - half, self.estimate + half], 1)
+
+
+def bootstrap(
+    model: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    statistic: Statistic | None = None,
+    replicates: int = 200,
+    multiplicity: Any = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    progress: bool = False,
+) -> Bootstrap:
+    """Refit an estimator to bags drawn with replacement, and note a statistic each time.
+
+    Works with every estimator, whatever its loss, and with pipelines. Bags are drawn whole, because
+    labels within a bag are not observed one by one.
+
+    Args:
+        model: A fitted estimator of :mod:`llpkit.estimators`, or a pipeline that ends in one.
+        X: The features that it was fitted to.
+        y: What is known about each row's bag, as for ``fit``.
+        groups: The bag of every row.
+        statistic: A function of a fitted model that returns a number or an array, such as
+            ``lambda m: m.predict_proba(new)[:, 1]``. By default the parameters of a linear model,
+            as in :func:`summary`.
+        replicates: Number of refits.
+        multiplicity: How many instances every row stands for.
+        random_state: Seed; refit i depends on the seed and i alone.
+        n_jobs: Processes, as in joblib.
+        progress: Show a progress bar.
+
+    >>> from llpkit.estimators import LLPLogisticRegression
+    >>> random = np.random.default_rng(0)
+    >>> X, groups = random.normal(size=(800, 1)), np.repeat(np.arange(100), 8)
+    >>> labels = random.random(800) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    >>> y = np.bincount(groups, labels).astype(int)[groups]
+    >>> model = LLPLogisticRegression().fit(X, y, groups)
+    >>> found = bootstrap(model, X, y, groups, replicates=50)
+    >>> found.replicates.shape, bool(0.2 < found.standard_error[1] < 0.6)
+    ((50, 2), True)
+    """
+    from joblib import Parallel, delayed
+
+    whole("replicates", replicates, 2)
+    measure = statistic or parameters_of
+    estimate = np.asarray(measure(model), np.float64)
+    bags = bags_of(model, X, y, groups, multiplicity)
+    jobs = Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(_refit)(model, X, bags, multiplicity, measure, [random_state, i])
+        for i in range(replicates)
+    )
+    found = [value for value in _shown(jobs, replicates, progress) if value is not None]
+    if len(found) < 2:
+        raise LLPError(
+            f"{replicates - len(found)} of {replicates} refits failed; there are too few bags to "
+            "draw from"
+        )
+    return Bootstrap(estimate.ravel(), np.stack(found), replicates - len(found))
+
+
+def bags_of(model: Any, X: Any, y: Any, groups: Any, multiplicity: Any) -> Bags:
+    """The bags that the arguments describe to the last step of a model."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if not hasattr(last, "bags"):
+        raise LLPError(
+            f"{type(last).__name__} is not an estimator of llpkit.estimators; wrap a classifier in "
+            "LLPClassifier"
+        )
+    found: Bags = last.bags(X, y, groups, multiplicity)
+    return found
+
+
+def parameters_of(model: Any) -> Array:
+    """The parameters of a linear model, as :func:`summary` lists them."""
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if not hasattr(last, "coef_") or not hasattr(last, "C") or not hasattr(last, "fit_intercept"):
+        raise LLPError(
+            f"{type(last).__name__} has no coefficients; pass statistic=, a function of a fitted "
+            "model, such as lambda m: m.predict_proba(X)[:, 1]"
+        )
+    return np.asarray(Linear(last).estimate)
+
+
+def _refit(
+    model: Any, X: Any, bags: Bags, multiplicity: Any, measure: Statistic, seed: list[int]
+) -> Array | None:
+    """The statistic of a refit to drawn bags; ``None`` if that fails."""
+    import warnings
+
+    from sklearn.base import clone
+
+    chosen = np.random.default_rng(seed).integers(len(bags), size=len(bags))
+    sizes = bags.sizes[chosen]
+    rows = bags.rows[ranges(bags.offsets[chosen], sizes)].numpy()
+    groups = np.repeat(np.arange(len(bags)), sizes.numpy())
+    extra = {} if multiplicity is None else {"multiplicity": np.asarray(multiplicity)[rows]}
+    # One entry per row, which is never taken for one per bag.
+    y = bags.evidence[chosen][groups]
+    again, x = clone(model), take(X, rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of refits that hit a limit; the first fit has warned
+        try:
+            if hasattr(again, "steps"):
+                for _, step in again.steps[:-1]:
+                    x = x if step in (None, "passthrough") else step.fit_transform(x)
+                again.steps[-1][1].fit(x, y, groups, **extra)
+            else:
+                again.fit(x, y, groups, **extra)
+            return np.asarray(measure(again), np.float64).ravel()
+        except (LLPError, ValueError, ArithmeticError, np.linalg.LinAlgError):
+            return None
+
+
+def _shown(jobs: Any, number: int, progress: bool) -> Any:
+    """The results, behind a progress bar if wanted."""
+    if not progress:
+        yield from jobs
+        return
+    from rich.progress import track
+
+    yield from track(jobs, "refitting", total=number)

@@ -1,0 +1,94 @@
+"""Shares of groups without a model of the instances: bounds, and Goodman's regression."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llpkit.errors import LLPError
+
+Array = NDArray[Any]
+
+
+class Bounds(NamedTuple):
+    """Smallest and largest possible share of every group and class, ``(G, K)``."""
+
+    low: Array
+    high: Array
+
+
+class Goodman(NamedTuple):
+    """Goodman's estimates of the shares of every group and class, with their standard errors."""
+
+    share: Array
+    """``(G, K)``; may lie outside 0 and 1, which tells that the assumption is wrong."""
+    standard_error: Array
+    """``(G, K)``, robust to unequal variances."""
+
+
+def bounds(cells: Any, counts: Any) -> Bounds:
+    r"""Shares of groups that are possible at all, given the counts (Duncan and Davis, 1953).
+
+    Of the :math:`m_{bg}` members of group g in bag b, the number with label k lies between
+    :math:`\max(0, y_{bk} - (n_b - m_{bg}))` and :math:`\min(m_{bg}, y_{bk})`. Summed over bags this
+    bounds the group's share, whatever the labels are.
+
+    Args:
+        cells: Members of every group in every bag, ``(B, G)``.
+        counts: Instances of every class in every bag, ``(B, K)``.
+
+    >>> found = bounds(cells=[[8, 2], [1, 9]], counts=[[3, 7], [9, 1]])
+    >>> found.low.round(2).tolist(), found.high.round(2).tolist()
+    ([[0.11, 0.56], [0.73, 0.0]], [[0.44, 0.89], [1.0, 0.27]])
+    """
+    m, y = _checked(cells, counts)
+    inside, outside = m[:, :, None], (m.sum(1, keepdims=True) - m)[:, :, None]  # (B, G, 1)
+    low = np.maximum(0, y[:, None, :] - outside).sum(0)
+    high = np.minimum(inside, y[:, None, :]).sum(0)
+    total = np.maximum(m.sum(0), 1)[:, None]  # (G, 1)
+    return Bounds(low / total, high / total)
+
+
+def goodman(cells: Any, counts: Any) -> Goodman:
+    r"""Goodman's ecological regression (1953): a baseline.
+
+    It assumes that the shares of a group are the same in all bags on average, so that the
+    proportion of label k in bag b is :math:`\sum_g \beta_{gk} m_{bg} / n_b` plus noise, and
+    estimates :math:`\beta` by least squares, weighted by the sizes of the bags.
+
+    Args:
+        cells: Members of every group in every bag, ``(B, G)``.
+        counts: Instances of every class in every bag, ``(B, K)``.
+
+    >>> goodman(cells=[[8, 2], [1, 9], [5, 5]], counts=[[3, 7], [9, 1], [6, 4]]).share.round(2)
+    array([[0.15, 0.85],
+           [1.  , 0.  ]])
+    """
+    m, y = _checked(cells, counts)
+    n = np.maximum(m.sum(1, keepdims=True), 1)  # (B, 1)
+    x, target = m / np.sqrt(n), y / np.sqrt(n)  # proportions times the root of the weight
+    inverse = np.linalg.pinv(x.T @ x)
+    share = inverse @ x.T @ target  # (G, K)
+    residual = target - x @ share  # (B, K)
+    freedom = max(1, len(m) - m.shape[1])
+    errors = [
+        np.sqrt(np.diag(inverse @ (x.T * r**2) @ x @ inverse) * len(m) / freedom)
+        for r in residual.T
+    ]
+    return Goodman(share, np.stack(errors, 1))
+
+
+def _checked(cells: Any, counts: Any) -> tuple[Array, Array]:
+    m, y = np.asarray(cells, np.float64), np.asarray(counts, np.float64)
+    if m.ndim != 2 or y.ndim != 2 or len(m) != len(y):
+        raise LLPError(
+            f"cells has shape {m.shape} and counts {y.shape}; give (bags, groups) and "
+            "(bags, classes)"
+        )
+    if not np.array_equal(m.sum(1), y.sum(1)):
+        b = int((m.sum(1) != y.sum(1)).argmax())
+        raise LLPError(
+            f"bag {b} has {m[b].sum():g} members in its groups but {y[b].sum():g} counts; give a "
+            "count for every class, and a group for every instance"
+        )
+    return m, y

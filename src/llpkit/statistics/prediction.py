@@ -1,0 +1,89 @@
+"""Probabilities of instances with confidence intervals, by the delta method on log-odds."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+
+from llpkit.statistics._text import frame
+from llpkit.statistics.effect import effect_mean
+from llpkit.statistics.models import Adapter
+from llpkit.statistics.rows import two_columns
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Probabilities with confidence intervals."""
+
+    probability: Array
+    """``(N, K)``."""
+    low: Array
+    """``(N, K)``."""
+    high: Array
+    """``(N, K)``."""
+    classes: Array
+
+    def records(self) -> list[dict[str, float]]:
+        """One mapping per instance; of two classes, only the second."""
+        parts = {"probability": self.probability, "low": self.low, "high": self.high}
+        two = len(self.classes) == 2
+        columns = {
+            name if two else f"{name}_{label}": values[:, k].tolist()
+            for k, label in enumerate(self.classes)
+            if k or not two
+            for name, values in parts.items()
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per instance."""
+        return frame(self.records())
+
+
+def predicted(adapter: Adapter, X: Any, covariance: Array, level: float) -> Prediction:
+    """Probabilities of the rows of ``X``, given the covariance of the parameters."""
+    z, jacobian = adapter.at(X)
+    known = np.where(np.isinf(covariance), 0.0, covariance)
+    p, slope = _log_odds(adapter, z, jacobian)
+    centre = np.log(p) - np.log1p(-p)
+    deviation = np.sqrt(np.einsum("nkp,pq,nkq->nk", slope, known, slope))
+    half = quantile(level) * deviation
+    low, high = (1 / (1 + np.exp(-(centre + sign * half))) for sign in (-1, 1))
+    return Prediction(p, low, high, adapter.classes)
+
+
+def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Array]:
+    """Probabilities ``(N, K)``, and the derivative of their log-odds ``(N, K, P)``."""
+    z2 = two_columns(z)
+    j2 = torch.cat([torch.zeros_like(jacobian), jacobian], 1) if z.dim() == 1 else jacobian
+    sd = adapter.sd
+    if sd is None:
+        p = z2.softmax(1)
+        # d logit(p_k) / dz_j is 1 for j = k and -p_j / (1 - p_k) for the others.
+        rest = -p[:, None, :] / (1 - p).clamp(min=1e-300)[:, :, None]
+        eye = torch.eye(z2.shape[1], dtype=torch.bool)
+        slope = torch.where(eye, 1.0, rest)  # (N, K, K)
+        return p.numpy(), (slope @ j2).numpy()
+    z2 = z2.detach().clone().requires_grad_()
+    log_sd = torch.full((len(z2),), math.log(sd), dtype=torch.float64, requires_grad=True)
+    p = effect_mean(z2, log_sd.exp()[:, None, None])
+    parts = []
+    for k in range(z2.shape[1]):
+        odds = (p[:, k].log() - (-p[:, k]).log1p()).sum()
+        by_z, by_sd = torch.autograd.grad(odds, (z2, log_sd), retain_graph=True)
+        row = (by_z[:, :, None] * j2).sum(1)
+        row[:, -1] += by_sd
+        parts.append(row)
+    return p.detach().numpy(), torch.stack(parts, 1).numpy()
+
+
+def quantile(level: float) -> float:
+    """How many standard deviations an interval of this level extends to each side."""
+    return float(stats.norm.ppf((1 + level) / 2))

@@ -1,0 +1,147 @@
+"""Bags whose rows may stand for several instances with the same features."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.likelihood import log_prob
+from llpkit.likelihood.dispatch import solve
+from llpkit.ragged import segment_sum
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Bags, and how many instances each of their rows stands for.
+
+    Args:
+        bags: Their counts are those of instances, so a count may exceed the number of rows.
+        times: float64 ``(R,)``, in the order of ``bags.rows``; ``None`` if every row is one
+            instance.
+        approximation: For K classes without multiplicities, as in
+            :func:`llpkit.likelihood.log_prob`.
+    """
+
+    bags: Bags
+    times: Tensor | None = None
+    approximation: Any = None
+
+    def __post_init__(self) -> None:
+        if self.times is not None and not self.bags.evidence.is_exact:
+            raise LLPError(
+                "rows with a multiplicity need exact counts; give one row per instance for "
+                "intervals or weights"
+            )
+
+    @property
+    def offsets(self) -> Tensor:
+        """Where the rows of a bag start and end, ``(B + 1,)``."""
+        return self.bags.offsets
+
+    @property
+    def num_classes(self) -> int | None:
+        """``K``, or ``None`` for binary counts."""
+        return self.bags.num_classes
+
+    @property
+    def weight(self) -> Tensor:
+        """How many instances every row stands for, float64 ``(R,)``."""
+        if self.times is not None:
+            return self.times
+        return torch.ones(self.bags.num_instances, dtype=torch.float64)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Instances of every bag, float64 ``(B,)``."""
+        return segment_sum(self.weight, self.offsets)
+
+    @property
+    def counts(self) -> Tensor:
+        """Counts of every class, float64 ``(B, K)``; of both classes if they are binary."""
+        y = self.bags.counts.double()
+        return torch.stack([self.sizes - y, y], 1) if y.dim() == 1 else y
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """Log-probability of every bag ``(B,)``, differentiable twice.
+
+        Args:
+            z: Logits in the order of ``bags.rows``, ``(R,)`` or ``(R, K)``, float64.
+        """
+        if self.times is None:
+            return log_prob(
+                z,
+                self.bags.evidence,
+                self.offsets,
+                approximation=self.approximation,
+                validate=False,
+            )
+        from llpkit.statistics.repeated import RepeatedSolver  # Numba is slow to import
+
+        solver = RepeatedSolver(self.offsets, self.times, self.counts)
+        return solve(two_columns(z), solver)[0]
+
+    def prior(self, z: Tensor) -> Tensor:
+        """Expected totals of every row before counts are known, in the shape of ``z``."""
+        if z.dim() == 1:
+            return self.weight * z.sigmoid()
+        return self.weight[:, None] * z.softmax(1)
+
+
+def two_columns(z: Tensor) -> Tensor:
+    """Binary logits ``(R,)`` as those of two classes; ``(R, K)`` as they are."""
+    return torch.stack([torch.zeros_like(z), z], 1) if z.dim() == 1 else z
+
+
+def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> Rows:
+    """Rows of bags, from a multiplicity per row of the table, checked by the caller."""
+    if multiplicity is None:
+        return Rows(bags, None, approximation)
+    m = torch.from_numpy(np.asarray(multiplicity).astype(np.float64))
+    return Rows(bags, m[bags.rows], approximation)
+
+
+_WORTH = 4
+"""Rows are merged if that leaves at most one in this many."""
+
+
+def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
+    """Rows of a bag with equal features as one row with a multiplicity, where that is worthwhile.
+
+    A table of a few categories shrinks to one row per bag and category, and large bags of K classes
+    become exact. Otherwise the arguments are returned as they are.
+
+    Args:
+        X: Features in the order of ``rows.bags.rows``.
+        rows: The bags.
+        extra: Whole numbers per row ``(R,)``; only rows with equal ones are merged.
+    """
+    dense = isinstance(X, np.ndarray) or hasattr(X, "to_numpy")
+    large = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
+    if not dense or not large or rows.approximation is None:
+        return X, rows, extra
+    values = np.asarray(X)
+    columns = [*values.T, *([] if extra is None else [np.asarray(extra)])]
+    key = rows.bags.bag_index.numpy().astype(np.int64)
+    bound = len(rows.bags)
+    for column in columns:
+        distinct, code = np.unique(column, return_inverse=True)
+        bound *= len(distinct)
+        if len(distinct) > len(values) / _WORTH or bound >= 2**62:
+            return X, rows, extra
+        key = key * len(distinct) + code
+    # The bag is the leading digit of the key, so sorting keeps bags together.
+    _, first, times = np.unique(key, return_index=True, return_counts=True)
+    if len(first) > len(values) / _WORTH:
+        return X, rows, extra
+    per_bag = np.bincount(rows.bags.bag_index.numpy()[first], minlength=len(rows.bags))
+    offsets = torch.from_numpy(np.append(0, per_bag.cumsum()))
+    bags = Bags._make(
+        offsets, torch.arange(len(first)), rows.bags.evidence, rows.bags.ids, len(first)
+    )
+    few = Rows(bags, torch.from_numpy(times.astype(np.float64)))
+    chosen = X.iloc[first] if hasattr(X, "iloc") else X[first]
+    return chosen, few, None if extra is None else extra[first]

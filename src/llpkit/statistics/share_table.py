@@ -1,0 +1,124 @@
+"""The table of shares of groups, and its picture."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from llpkit.errors import LLPError
+from llpkit.statistics._text import frame, html_table, text_table
+from llpkit.statistics.ecological import Bounds, Goodman
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The share of every class in every group; printed, a table.
+
+    Made by :func:`shares`.
+    """
+
+    groups: list[Any]
+    """The values of the column, sorted."""
+    classes: list[Any]
+    sizes: Array
+    """Instances in every group, ``(G,)``."""
+    share: Array
+    """Expected share of every class in every group, given the counts, ``(G, K)``."""
+    low: Array
+    """``(G, K)``."""
+    high: Array
+    """``(G, K)``."""
+    model_sd: Array
+    """Standard deviation because the parameters are estimated, ``(G, K)``."""
+    label_sd: Array
+    """Standard deviation because the counts leave the labels open, ``(G, K)``."""
+    covariance: Array = field(repr=False)
+    """Of all shares, in the order of ``share.ravel()``, ``(G K, G K)``."""
+    bounds: Bounds | None
+    """What the counts alone imply; ``None`` if they are not exact."""
+    goodman: Goodman | None
+    """Goodman's regression, for comparison."""
+    level: float
+    by: str
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per group and class."""
+        found = []
+        for g, group in enumerate(self.groups):
+            for k, label in enumerate(self.classes):
+                row: dict[str, Any] = {self.by: group, "class": label}
+                row["instances"] = int(self.sizes[g])
+                for name in ("share", "low", "high", "model_sd", "label_sd"):
+                    row[name] = float(getattr(self, name)[g, k])
+                if self.bounds is not None:
+                    row |= {"least": float(self.bounds.low[g, k])}
+                    row |= {"most": float(self.bounds.high[g, k])}
+                if self.goodman is not None:
+                    row["goodman"] = float(self.goodman.share[g, k])
+                found.append(row)
+        return found
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per group and class."""
+        return frame(self.records())
+
+    def difference(self, group: Any, other: Any, label: Any = None) -> tuple[float, float, float]:
+        """The difference between the shares of two groups, with its interval.
+
+        Args:
+            group: A value of the column.
+            other: Another.
+            label: The class; the last by default.
+        """
+        at = [_place(self.groups, each, self.by) for each in (group, other)]
+        k = len(self.classes) - 1 if label is None else _place(self.classes, label, "class")
+        places = [g * len(self.classes) + k for g in at]
+        gap = float(self.share[at[0], k] - self.share[at[1], k])
+        part = self.covariance[np.ix_(places, places)]
+        half = stats.norm.ppf((1 + self.level) / 2) * float(
+            np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1])
+        )
+        return gap, gap - half, gap + half
+
+    def figure(self) -> Any:
+        """A picture: shares with their intervals, the bounds behind, and Goodman's estimates.
+
+        Returns a :class:`llpkit.report.Figure`; ``.write(folder)`` saves it as PNG and PDF.
+        """
+        from llpkit.report.shares import share_intervals
+
+        return share_intervals(self)
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        tail = f"{(1 - self.level) / 2:.3g}", f"{(1 + self.level) / 2:.3g}"
+        heads = [self.by, "class", "instances", "share", f"[{tail[0]}", f"{tail[1]}]"]
+        heads += ["least", "most"] * (self.bounds is not None)
+        heads += ["Goodman"] * (self.goodman is not None)
+        rows = []
+        shown = [1] if len(self.classes) == 2 else range(len(self.classes))
+        for g, name in enumerate(self.groups):
+            for k in shown:
+                cells = [str(name), str(self.classes[k]), f"{self.sizes[g]:,.0f}"]
+                numbers = [self.share, self.low, self.high]
+                if self.bounds is not None:
+                    numbers += [self.bounds.low, self.bounds.high]
+                if self.goodman is not None:
+                    numbers.append(self.goodman.share)
+                rows.append(cells + [f"{values[g, k]:.3f}" for values in numbers])
+        return heads, rows
+
+    def __str__(self) -> str:
+        return text_table(f"Shares by {self.by}", [], *self._cells())
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Shares by {self.by}", [], *self._cells())
+
+
+def _place(known: list[Any], wanted: Any, what: str) -> int:
+    if wanted not in known:
+        raise LLPError(f"{what} = {wanted!r} is not there; there are {known}")
+    return known.index(wanted)

@@ -1,0 +1,297 @@
+"""Standard errors, confidence intervals and predictions with intervals, as a table."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from llpkit._validation import share
+from llpkit.errors import LLPError
+from llpkit.statistics._text import frame, html_table, text_table
+from llpkit.statistics.covariance import Estimated, estimated
+from llpkit.statistics.models import Adapter, adapt
+from llpkit.statistics.prediction import Prediction, predicted, quantile
+
+Array = NDArray[Any]
+
+LOG_SD = "log sd of bags"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Estimates with standard errors; printed, a table.
+
+    Made by :func:`summary`.
+    """
+
+    names: list[str]
+    estimate: Array
+    """``(P,)``: logits; for K classes, differences from the reference class."""
+    covariance: Array
+    """``(P, P)``."""
+    kind: str
+    """``"observed"`` or ``"sandwich"``."""
+    level: float
+    log_likelihood: float
+    num_bags: int
+    num_instances: int
+    notes: list[str]
+    title: str
+    derivatives: Estimated = field(repr=False)
+    """Scores of the bags and the observed information."""
+    adapter: Adapter | None = field(repr=False)
+    """The model; ``None`` for combinations of its parameters."""
+    steps: Any = field(repr=False, default=None)
+
+    @property
+    def standard_error(self) -> Array:
+        """``(P,)``; infinite if the data do not determine the parameter."""
+        return np.asarray(np.sqrt(np.diag(self.covariance)))
+
+    @property
+    def z(self) -> Array:
+        """Estimate over standard error, ``(P,)``."""
+        return np.asarray(self.estimate / self.standard_error)
+
+    @property
+    def p_value(self) -> Array:
+        """Two-sided, for the hypothesis that the parameter is zero, ``(P,)``."""
+        return np.asarray(2 * stats.norm.sf(np.abs(self.z)))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, ``2 P - 2 log L``; lower is better."""
+        return 2 * len(self.estimate) - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, with the number of bags as the number of observations."""
+        return math.log(self.num_bags) * len(self.estimate) - 2 * self.log_likelihood
+
+    def sandwich(self) -> "Summary":
+        """The same summary with the sandwich covariance."""
+        if self.adapter is None:
+            raise LLPError("combinations of parameters have no sandwich of their own; turn it last")
+        covariance = self.derivatives.covariance("sandwich")
+        return replace(self, kind="sandwich", covariance=covariance)
+
+    def turned(self, turn: Any, names: Sequence[str]) -> "Summary":
+        """The summary of linear combinations of the parameters, such as in other units.
+
+        Args:
+            turn: ``(Q, P)``.
+            names: Of the combinations, ``(Q,)``.
+        """
+        turn = np.asarray(turn, np.float64)
+        return replace(
+            self,
+            names=list(names),
+            estimate=turn @ self.estimate,
+            covariance=self.derivatives.covariance(self.kind, turn),
+            adapter=None,
+        )
+
+    def conf_int(self, level: float | None = None) -> Array:
+        """Confidence intervals ``(P, 2)``."""
+        half = quantile(_level(level, self.level)) * self.standard_error
+        return np.stack([self.estimate - half, self.estimate + half], 1)
+
+    def odds_ratios(self, level: float | None = None) -> Array:
+        """Exponentiated estimates with their intervals, ``(P, 3)``.
+
+        An odds ratio of 2 means that the odds double when the feature grows by one.
+        """
+        ends = self.conf_int(level)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(np.column_stack([self.estimate, ends])))
+
+    def predict(self, X: Any, level: float | None = None) -> Prediction:
+        """Probabilities of instances with confidence intervals.
+
+        The interval is that of the probability, from the uncertainty of the parameters; it is
+        computed on the scale of logits, so it stays between 0 and 1. With a random effect it is the
+        probability in a new bag.
+
+        Args:
+            X: Features ``(N, D)``.
+            level: Confidence level; by default that of the summary.
+        """
+        if self.adapter is None:
+            raise LLPError("combinations of parameters do not predict; use the summary itself")
+        if self.steps is not None:
+            X = self.steps.transform(X)
+        return predicted(self.adapter, X, self.covariance, _level(level, self.level))
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per parameter."""
+        columns = {
+            "name": self.names,
+            "estimate": self.estimate.tolist(),
+            "standard_error": self.standard_error.tolist(),
+            "z": self.z.tolist(),
+            "p_value": self.p_value.tolist(),
+            "low": self.conf_int()[:, 0].tolist(),
+            "high": self.conf_int()[:, 1].tolist(),
+            "odds_ratio": self.odds_ratios()[:, 0].tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_frame(self) -> Any:
+        """A pandas table with one row per parameter."""
+        return frame(self.records()).set_index("name")
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("Bags", f"{self.num_bags:,}"),
+            ("Instances", f"{self.num_instances:,}"),
+            ("Log-likelihood", f"{self.log_likelihood:.2f}"),
+            ("AIC", f"{self.aic:.1f}"),
+            ("BIC", f"{self.bic:.1f}"),
+            ("Covariance", self.kind),
+        ]
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        tail = f"{(1 - self.level) / 2:.3g}", f"{(1 + self.level) / 2:.3g}"
+        heads = ["", "coef", "std err", "z", "P>|z|", f"[{tail[0]}", f"{tail[1]}]", "odds ratio"]
+        rows = []
+        columns = zip(
+            self.names,
+            self.estimate,
+            self.standard_error,
+            self.z,
+            self.p_value,
+            self.conf_int(),
+            strict=True,
+        )
+        for name, b, se, z, p, (low, high) in columns:
+            if name == LOG_SD:  # shown as a deviation, which has no odds
+                cells = [f"{math.exp(b):.4f}", f"{math.exp(b) * se:.3f}", "", ""]
+                rows.append(
+                    ["sd of bags", *cells, f"{math.exp(low):.3f}", f"{math.exp(high):.3f}", ""]
+                )
+                continue
+            if not math.isfinite(se):
+                rows.append([name, f"{b:.4f}", "undetermined", "", "", "", "", ""])
+                continue
+            ratio = math.exp(b) if abs(b) < 50 else math.inf
+            cells = [f"{b:.4f}", f"{se:.3f}", f"{z:.2f}", f"{p:.3f}", f"{low:.3f}", f"{high:.3f}"]
+            rows.append([name, *cells, f"{ratio:.3g}"])
+        return heads, rows
+
+    def __str__(self) -> str:
+        return text_table(self.title, self._facts(), *self._cells(), self.notes)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, self._facts(), *self._cells(), self.notes)
+
+
+def summary(
+    model: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    *,
+    covariance: Literal["observed", "sandwich"] = "observed",
+    level: float = 0.95,
+    reference: Any = None,
+    multiplicity: Any = None,
+) -> Summary:
+    r"""Standard errors and confidence intervals of a model fitted to counts.
+
+    The information of bag b about logits :math:`z = X \beta` is
+    :math:`X_b^\top [\mathrm{Cov}(h) - \mathrm{Cov}(h \mid y_b)] X_b`: what the labels vary before
+    the count is known, less what they still vary afterwards. For bags of one it is the information
+    of logistic regression.
+
+    A penalised fit (finite ``C``) is biased towards zero, and no standard error shows that: the
+    intervals are then those of the Gaussian prior that the penalty stands for. Fit with
+    ``C=math.inf`` for the usual meaning.
+
+    Args:
+        model: A fitted :class:`~llpkit.estimators.LLPLogisticRegression` or
+            :class:`~llpkit.estimators.LLPMixedLogisticRegression`, a pipeline that ends in one, or
+            a network (:class:`~llpkit.Fitted` or a module) with up to 2,000 parameters.
+        X: The features that it was fitted to, ``(N, D)``.
+        y: What is known about each row's bag, as for ``fit``; for a network, :class:`~llpkit.Bags`.
+        groups: The bag of every row.
+        covariance: ``"observed"`` inverts the observed information. ``"sandwich"`` remains valid if
+            bags are independent but the model is wrong within them; it needs more bags.
+        level: Confidence level.
+        reference: The class with which the others are compared; the first by default.
+        multiplicity: How many instances every row stands for.
+
+    >>> from llpkit.estimators import LLPLogisticRegression
+    >>> random = np.random.default_rng(0)
+    >>> X, groups = random.normal(size=(1600, 2)), np.repeat(np.arange(200), 8)
+    >>> labels = random.random(1600) < 1 / (1 + np.exp(-(X @ [1.0, -0.5])))
+    >>> y = np.bincount(groups, labels).astype(int)[groups]
+    >>> model = LLPLogisticRegression(C=np.inf).fit(X, y, groups)
+    >>> print(summary(model, X, y, groups))
+    =======================================================================
+                             LLPLogisticRegression
+    =======================================================================
+    Bags                          200    Instances                   1,600
+    Log-likelihood            -322.45    AIC                         650.9
+    BIC                         660.8    Covariance               observed
+    -----------------------------------------------------------------------
+                    coef  std err      z  P>|z|  [0.025  0.975]  odds ratio
+    -----------------------------------------------------------------------
+    (intercept)  -0.0367    0.056  -0.65  0.515  -0.147   0.074       0.964
+    x0            0.9182    0.161   5.69  0.000   0.602   1.234         2.5
+    x1           -0.5666    0.172  -3.30  0.001  -0.904  -0.230       0.567
+    =======================================================================
+    """
+    share("level", level)
+    adapter, inner = adapt(model, X, reference)
+    rows = adapter.rows(inner, y, groups, multiplicity)
+    found = estimated(adapter, inner, rows)
+    notes = _notes(adapter, found.flat, model)
+    return Summary(
+        names=list(adapter.names),
+        estimate=adapter.estimate,
+        covariance=found.covariance(covariance),
+        kind=covariance,
+        level=level,
+        log_likelihood=found.log_likelihood,
+        num_bags=len(rows.bags),
+        num_instances=int(rows.weight.sum()),
+        notes=notes,
+        derivatives=found,
+        title=type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__,
+        adapter=adapter,
+        steps=model[:-1] if hasattr(model, "steps") else None,
+    )
+
+
+def _notes(adapter: Adapter, flat: Array, model: Any) -> list[str]:
+    notes = []
+    if len(adapter.classes) > 2 and hasattr(adapter, "others"):
+        notes.append(
+            f"Coefficients are differences from class {adapter.classes[adapter.reference]}."
+        )
+    C = getattr(adapter, "C", math.inf)
+    if math.isfinite(C):
+        notes.append(
+            f"Penalised (C = {C:g}): estimates are shrunk towards zero, and intervals are those of "
+            "the prior that the penalty stands for. C=math.inf is plain maximum likelihood."
+        )
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    if hasattr(last, "effect_sd_"):
+        sd = "estimated as zero" if last.effect_sd_ == 0 else f"{last.effect_sd_:.3g}"
+        notes.append(
+            f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
+            f"{last.effect_lr_:.2f}, p = {last.effect_p_value_:.2g}."
+        )
+    for direction in flat.T[:3]:
+        main = np.argsort(-np.abs(direction))[:4]
+        terms = [adapter.names[i] for i in main if abs(direction[i]) > 1e-3]
+        notes.append(f"The data do not determine a combination of: {', '.join(terms)}.")
+    return notes
+
+
+def _level(given: float | None, own: float) -> float:
+    return own if given is None else share("level", given)

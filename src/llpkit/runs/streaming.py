@@ -7,7 +7,7 @@ the columns of bags and counts finds out.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -195,22 +195,24 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
     from llpkit.distributed.check import hashes_of
     from llpkit.distributed.parts import group
 
-    seen = _Seen()
     apart = f"sort the table by {layout.bag!r}"
     try:
-        for name, part in _whole_bags(files, layout.columns, layout.bag):
-            found = group(part, layout, name)
-            if found.order is not None:
-                row = int((found.order != np.arange(len(found.order))).argmax())
-                bag = part.column(layout.bag)[row].as_py()
-                return f"the rows of bag {bag!r} are not next to each other ({name}); {apart}"
-            seen.add(hashes_of(part.column(layout.bag).unique()))
-        if (twice := seen.twice()) is not None:
-            bag = _with_hash(files, layout, twice)
-            return f"the rows of bag {bag!r} are not next to each other; {apart}"
+        with tempfile.TemporaryFile() as file:
+            seen = _Seen(file)
+            for name, part in _whole_bags(files, layout.columns, layout.bag):
+                found = group(part, layout, name)
+                if found.order is not None:
+                    row = int((found.order != np.arange(len(found.order))).argmax())
+                    bag = part.column(layout.bag)[row].as_py()
+                    return f"the rows of bag {bag!r} are not next to each other ({name}); {apart}"
+                seen.add(hashes_of(part.column(layout.bag).unique()))
+            twice = seen.twice()
     except LLPError as error:
-        return f"{error}; a posterior needs whole bags and their counts"
-    return None
+        return f"{error}; a posterior needs whole bags and their counts: {apart}"
+    if twice is None:
+        return None
+    bag = _with_hash(files, layout, twice)
+    return f"the rows of bag {bag!r} are not next to each other; {apart}"
 
 
 def _with_hash(files: list[str], layout: "Layout", value: int) -> Any:
@@ -229,7 +231,7 @@ def _with_hash(files: list[str], layout: "Layout", value: int) -> Any:
 class _Seen:
     """Hashes of all bags, on disk: 8 bytes per bag, searched in pieces of constant size."""
 
-    file: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
+    file: IO[bytes]
     total: int = 0
     last: int = -1
     rising: bool = True

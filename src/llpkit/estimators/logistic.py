@@ -24,6 +24,7 @@ from llpkit.estimators.base import (
 )
 from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import resolve
+from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
 
 
@@ -110,6 +111,7 @@ class LLPLogisticRegression(BaseLLP):
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
         self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
+        warn_unidentified(X, bags, multiplicity)
         return self
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:

@@ -165,7 +165,8 @@ def test_draws_at_the_middle_leave_an_image_alone(change):
     x = images(dtype=torch.float64)
     draws = middle(x)
     draws[:, augment._BLUR] = 1 - 1e-6
-    torch.testing.assert_close(change.apply(x, draws), x)
+    # A cut-out always covers something.
+    torch.testing.assert_close(replace(change, cutout=0.0).apply(x, draws), x)
 
 
 # Flip

@@ -191,7 +191,8 @@ def test_a_recording_is_dropped_when_what_it_read_has_changed(problem):
                 next(session.network.parameters()).requires_grad_(False)
 
     bags = llpkit.random_bags(labels, 4, generator=0)
-    llpkit.fit("mlp", bags, x, epochs=6, schedule="constant", callbacks=[Watch()], progress=False)
+    settings = {"epochs": 6, "schedule": "constant", "progress": False}
+    llpkit.fit("mlp", bags, x, "mle", callbacks=[Watch()], **settings)
     assert marks[0] == marks[1]  # an ordinary epoch changes values only
     assert all(a != b for a, b in pairwise(marks[1:]))
 

@@ -192,7 +192,7 @@ def test_schedules_and_optimisers_of_ones_own():
 
 
 def test_progress_is_shown_in_lines_without_a_terminal(capfd):
-    quick(progress=True, epochs=2)
+    quick(progress=True, epochs=2, method="mle")
     shown = capfd.readouterr().err
     assert "mle: epoch 2/2" in shown
     assert "bag log-lik" in shown
@@ -388,7 +388,7 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
     ("first", "then"),
     [
         ({"method": MLE(step=1.0)}, {"method": MLE(step=1.5)}),
-        ({"method_options": {"step": 1.5}}, {}),
+        ({"method": "mle", "method_options": {"step": 1.5}}, {"method": "mle"}),
         (
             {"optimizer": partial(torch.optim.SGD, lr=0.1, momentum=0.9)},
             {"optimizer": partial(torch.optim.SGD, lr=0.1)},
@@ -800,7 +800,7 @@ def test_the_look_at_the_network_leaves_no_trace():
     torch.manual_seed(0)
     network = Noisy()
     state = torch.get_rng_state()
-    llpkit.fit(network, bags, x, epochs=2, batch_size=50, device="cpu", progress=False)
+    llpkit.fit(network, bags, x, "mle", epochs=2, batch_size=50, device="cpu", progress=False)
     steps, looked = 2 * 4, network.modes.index(True)
     assert network.modes[looked : looked + steps] == [True] * steps
     assert not any(network.modes[:looked] + network.modes[looked + steps :])

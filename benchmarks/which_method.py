@@ -155,7 +155,7 @@ class Run:
     method: str
     seed: int
     score: float
-    seconds: float
+    seconds: float | None
     note: str = ""
 
 

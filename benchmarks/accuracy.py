@@ -27,7 +27,7 @@ import llpkit
 from llpkit import methods
 from llpkit.datasets import DataSet, load
 from llpkit.evaluation import accuracy
-from llpkit.training import fitting
+from llpkit.training import job
 
 FOLDS = 10
 ARMS: dict[str, dict[str, Any]] = {
@@ -56,13 +56,13 @@ def data(name: str) -> DataSet:
 @contextmanager
 def shapes(ragged: bool) -> Iterator[None]:
     """Optionally, batches without padding."""
-    usual: Callable[..., bool] = fitting.paddable
+    usual: Callable[..., bool] = job.paddable
     if ragged:
-        fitting.paddable = lambda *_: False  # type: ignore[assignment]
+        job.paddable = lambda *_: False  # type: ignore[assignment]
     try:
         yield
     finally:
-        fitting.paddable = usual  # type: ignore[assignment]
+        job.paddable = usual  # type: ignore[assignment]
 
 
 def one(key: dict[str, Any]) -> dict[str, Any]:

@@ -222,7 +222,7 @@ def measure(device: torch.device, scale: Scale, seed: int, made_by: str) -> Repo
             cells.append(times_faster(found[names[0]] / found[peer]) if peer in found else "")
         return [label, *cells]
 
-    report.say("Instances a second.\n\n## Bags of 1 to 12 instances\n")
+    report.say("Instances per second.\n\n## Bags of 1 to 12 instances\n")
     bags = scale.instances * 2 // 13
     sizes = sizes_of_small(bags, device, generator)
     rows = [row("1 to 12", paces(draw(sizes, generator), scale, few=min(bags, 300)))]
@@ -333,7 +333,7 @@ def figure(numbers: dict[str, float], file: Path) -> None:
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("instances in a bag, n")
-    axes.set_title("E-step: instances a second, count n / 2", loc="left")
+    axes.set_title("E-step: instances per second, count n / 2", loc="left")
     fig.savefig(file, dpi=150)
     plt.close(fig)
 

@@ -104,7 +104,7 @@ def report(found: list[dict[str, float]]) -> list[str]:
     lines = [
         "| rows | bags | M-step, s | E-step: predictions, s | E-step: engine, and bookkeeping, s | "
         "start, s | engine, bookkeeping and start, of the M-step | with predictions | "
-        "µs a row, all | peak memory, GB |",
+        "µs per row, all | peak memory, GB |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for f in found:

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +13,8 @@ from llpkit.augment import AUGMENTATIONS, Augment, make
 FLIP = Augment(flip=True, blur=0, colour=0)
 BLUR = Augment(flip=False, blur=0.1, colour=0)
 COLOUR = Augment(flip=False, blur=0, colour=0.4)
-EVERYTHING = Augment(flip=True, blur=0.05, colour=0.3, shift=0.1, rotate=20, scale=0.1)
-ALL = [Augment.paper(), Augment.geometric(), FLIP, BLUR, COLOUR, EVERYTHING]
+EVERYTHING = Augment(flip=True, blur=0.05, colour=0.3, shift=0.1, rotate=20, scale=0.1, cutout=0.4)
+ALL = [Augment.paper(), Augment.geometric(), Augment.strong(), FLIP, BLUR, COLOUR, EVERYTHING]
 SHAPES = [(1, 8, 8), (3, 32, 32), (3, 24, 40), (1, 40, 24)]
 
 
@@ -181,6 +182,16 @@ def test_a_flip_gives_the_image_or_its_mirror(shape):
     assert turned.any()
 
 
+def test_vertical_flips_are_independent_and_change_no_other_draw():
+    x = torch.zeros(4000, 1, 2, 2)
+    x[:, :, 0, 0] = 1
+    both = replace(FLIP, vertical=True)(x, seeded())
+    corners = both.sum((0, 1)).flatten().tolist()  # where the bright corner went
+    assert sum(corners) == 4000
+    assert all(abs(number - 1000) < 165 for number in corners)  # 6 standard deviations
+    torch.testing.assert_close(both.sum(2), FLIP(x, seeded()).sum(2))
+
+
 def test_about_half_are_flipped():
     x = torch.tensor([0.0, 1.0]).expand(4000, 1, 1, 2)
     flipped = FLIP(x, seeded())[:, 0, 0, 0].sum().item()
@@ -297,7 +308,33 @@ def test_beyond_its_edge_an_image_goes_on_mirrored():
     torch.testing.assert_close(right[..., :2], x[..., :2].flip(3))
 
 
-# Colour
+# Shifts alone, cut-out, colour
+
+
+def test_a_shift_alone_is_by_whole_pixels():
+    x = images(20, (1, 16, 16))
+    moved = Augment(flip=False, blur=0, colour=0, shift=0.125)(x, seeded())
+    # No pixel is a mixture of others: every value was there before.
+    near = (moved.flatten(1)[:, :, None] - x.flatten(1)[:, None, :]).abs().amin(2)
+    assert near.max() < 1e-5
+    assert len({tuple(m[0, 8].tolist()) for m in moved}) == len(moved)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (1, 16, 24)])
+def test_cutout_covers_one_square_with_the_mean_colour(shape):
+    change = Augment(flip=False, blur=0, colour=0, cutout=0.5)
+    x = images(200, shape)
+    y = change(x, seeded())
+    for before, after in zip(x, y, strict=True):
+        gone = (before != after).any(0)
+        rows, columns = gone.any(1).nonzero()[:, 0], gone.any(0).nonzero()[:, 0]
+        # One rectangle, a square of 8 pixels unless the edge of the image cuts it.
+        assert gone.sum() == len(rows) * len(columns)
+        assert 4 <= len(rows) <= 8
+        assert 4 <= len(columns) <= 8
+        mean = before.mean((1, 2))[:, None].expand(-1, int(gone.sum()))
+        torch.testing.assert_close(after[:, gone], mean)
+    assert (x != y).any(1).float().mean() < 0.25
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 24, 40)])
@@ -329,9 +366,15 @@ def test_presets():
     assert (geometric.shift, geometric.rotate, geometric.scale) == (0.05, 6, 0.05)
     assert geometric.flip
     assert geometric.colour > 0
+    assert Augment.authors() == replace(paper, vertical=True)
     assert {name: make(name) for name in AUGMENTATIONS} == {
         "paper": paper,
+        "authors": Augment.authors(),
         "geometric": geometric,
+        "weak": Augment.weak(),
+        "strong": Augment.strong(),
+        "weak-no-flip": replace(Augment.weak(), flip=False),
+        "strong-no-flip": replace(Augment.strong(), flip=False),
         "none": Augment.none(),
     }
 
@@ -340,7 +383,7 @@ def test_presets():
     ("name", "message"),
     [
         ("papper", "no augmentation 'papper'; did you mean 'paper'"),
-        ("mixup", "no augmentation 'mixup'; known are paper, geometric, none"),
+        ("mixup", "no augmentation 'mixup'; known are paper, authors, geometric, weak"),
     ],
 )
 def test_unknown_preset(name, message):
@@ -357,7 +400,7 @@ def test_unknown_preset(name, message):
         ({"shift": float("nan")}, r"shift = nan; give a number from 0 to 0.5"),
         ({"rotate": 200}, r"rotate = 200; give a number from 0 to 180"),
         ({"scale": "big"}, r"scale = 'big'; give a number from 0 to 0.9"),
-        ({"flip": 0.5}, r"flip = 0.5; give True or False"),
+        ({"flip": 0.5}, r"flip = 0.5; give true or false"),
     ],
 )
 def test_settings_out_of_range(settings, message):

@@ -570,6 +570,22 @@ def test_random_bags(num_rows, data, leftover):
         assert bag.count == tuple(np.bincount(labels[bag.rows.numpy()], minlength=3).tolist())
 
 
+@pytest.mark.parametrize("alpha", [0.02, 1.0, 1000.0])
+def test_concentrated_bags_use_every_row_once_and_count_it(alpha):
+    labels = np.arange(300) % 3
+    bags = random_bags(labels, (5, 9), generator=1, num_classes=3, concentration=alpha)
+    assert sorted(bags.rows.tolist()) == list(range(300))
+    for bag in bags:
+        counted = np.bincount(labels[bag.rows], minlength=3)
+        assert list(bag.count) == counted.tolist()
+    # How much of a bag its largest class takes: all, some, about a third.
+    purity = (bags.counts.amax(1) / bags.sizes).mean()
+    low, high = {0.02: (0.85, 1.0), 1.0: (0.55, 0.8), 1000.0: (0.4, 0.55)}[alpha]
+    assert low < purity < high
+    with pytest.raises(LLPError, match="concentration = 0"):
+        random_bags(labels, 5, generator=0, num_classes=3, concentration=0)
+
+
 def test_random_bags_of_one_size():
     labels = [0, 1, 1, 0, 1, 1, 1]
     assert random_bags(labels, 3, generator=0).sizes.tolist() == [3, 3, 1]

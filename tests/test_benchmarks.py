@@ -146,3 +146,63 @@ def test_runs_side_by_side(estep, tmp_path, capsys):  # noqa: ARG001
     text = (tmp_path / "side_by_side.md").read_text()
     assert text == capsys.readouterr().out
     assert "| 3 | 4 | 16 | 339 | 21.2 | 580 ms |" in text
+
+
+def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
+    pytest.importorskip("numba")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    threads = torch.get_num_threads()
+    import classes
+
+    found = classes.main(
+        ["error", "sampled", "em", "cost", "noise", "--quick", "--out", str(tmp_path)]
+    )
+    error = {(row["sd"], row["approximation"]): row for row in found["error"]}
+    for sd in classes.SPREADS:
+        near, bound = error[sd, "saddlepoint"], error[sd, "sinkhorn"]
+        assert near["mean"] < bound["mean"] / 5
+        assert near["nats"] < bound["nats"] / 10
+    assert len(found["em"]) == 3
+    text = (tmp_path / "classes.md").read_text()
+    assert all(f"## {name}" in text for name in classes.PARTS)
+    assert (tmp_path / "error.png").stat().st_size > 10_000
+    # Runs that are recorded are not repeated.
+    again = classes.main(["em", "--quick", "--out", str(tmp_path)])
+    assert again["em"] == found["em"]
+    torch.set_num_threads(threads)
+
+
+def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    import views
+
+    found = views.main(images=128, turns=1, each=1, out=tmp_path)
+    assert found["teacher / supervised"] > 1
+    assert json.loads((tmp_path / "views.json").read_text()) == found
+    assert all(cost > 0 for cost in found["ms_per_1000_images"].values())
+
+
+def test_the_pictures_of_targets_in_their_small_version(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import sharpening
+
+    assert sharpening.moments(30) == [0, 8, 15, 22, 30]
+    found = sharpening.main(epochs=4, out=tmp_path)
+    assert len(found) == len(list(tmp_path.glob("sharpening-*.png"))) == 5
+    # The counts alone leave much open; what the network learned narrows it down.
+    assert found[-1][1] < found[0][1]
+    assert found[-1][0] > found[0][0]
+
+
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
+def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import steps
+
+    monkeypatch.setattr(steps, "SIZES", (256,))
+    monkeypatch.setattr(steps, "NAMES", ("supervised", "dllp"))
+    assert steps.main(["--turns", "1", "--epochs", "3", "--out", str(tmp_path)]) == 0
+    *_, row = [x for x in (tmp_path / "steps.md").read_text().split("\n") if x.startswith("| dllp")]
+    usual, single = (float(cell) for cell in row.strip("| ").split("|")[1:])
+    assert single > 3 * usual  # forty times the steps

@@ -91,3 +91,37 @@ def test_selection(monkeypatch):
     lines = selection.report([cell])
     assert lines[2].startswith("| cancer | 8 |")
     assert "Bags and labels chose the same candidate" in lines[-1]
+
+
+def test_which_method(tmp_path, monkeypatch, capsys):
+    import which_method
+
+    small = {
+        "rows": which_method.Problem("rows", lambda s: which_method.linear(s, 4, 120), 1, 1),
+        "ten": which_method.Problem(
+            "images", lambda s: which_method.images(s, "digits", 60, 4, classes=10), 1, 1
+        ),
+    }
+    monkeypatch.setattr(which_method, "PROBLEMS", small)
+    monkeypatch.setattr(which_method, "pick_estimator", lambda _: which_method.Pick("logistic", ""))
+    few = ["direct", "dsq", "logistic (estimator)", "naive-bayes (estimator)"]
+    options = [word for name in few for word in ("--method", name)]
+    which_method.main([*options, "--out", str(tmp_path)])
+    runs = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert len(runs) == 6
+    assert all(0 <= run["score"] <= 1 for run in runs)
+    text = (tmp_path / "which-method.md").read_text()
+    assert "| rows | AUC | `logistic (estimator)` |" in text
+    assert "| images | accuracy, % | `direct` |" in text
+    assert (tmp_path / "which-method.png").stat().st_size > 5_000
+    capsys.readouterr()
+    which_method.main([*options, "--out", str(tmp_path)])
+    assert "0:" not in capsys.readouterr().out  # what is on file is not made again
+
+
+def test_which_method_says_what_is_too_far():
+    import which_method
+
+    found = {"a": {0: 0.9, 1: 0.8}, "b": {0: 0.95}, "c": {1: 0.81}}
+    assert which_method.best_beside(found, "a") == ("b", 0.95, 0.9)
+    assert which_method.best_beside(found, "b") == ("b", 0.95, 0.95)

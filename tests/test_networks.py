@@ -26,6 +26,9 @@ CASES = [
     ("conv-large", (3, 20, 20)),
     ("conv-large", (1, 16, 28)),
     *(("small-cnn", shape) for shape in IMAGES),
+    ("resnet-9", (3, 16, 20)),
+    ("resnet-18", (1, 16, 16)),
+    ("wrn-28-2", (3, 9, 8)),
     ("mlp", (30,)),
     ("mlp", (1, 8, 8)),
     ("linear", (30,)),
@@ -138,7 +141,7 @@ def test_forward_compiles_as_one_graph(name):
     torch.testing.assert_close(compiled(x), network(x))
 
 
-# The paper's classifier
+# ConvLarge
 
 
 @pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (3, 1), (3, 10)])
@@ -154,6 +157,15 @@ def test_conv_large_has_the_parameters_counted_by_hand(channels, outputs):
 
 def test_conv_large_has_3_120_641_parameters_for_colour_and_one_logit():
     assert parameters(built("conv-large", (3, 32, 32))) == 3_120_641
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    # The published sizes for CIFAR-10: DAWNBench's (with a bias), He et al.'s, Zagoruyko et al.'s.
+    [("resnet-9", 6.573130), ("resnet-18", 11.173962), ("wrn-28-2", 1.467610)],
+)
+def test_residual_networks_have_the_published_number_of_weights(name, millions):
+    assert parameters(built(name, (3, 32, 32), 10)) == round(1e6 * millions)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +352,7 @@ def test_images_and_features_get_their_own_kind():
     ("name", "message"),
     [
         ("conv_large", "no network 'conv_large'; did you mean 'conv-large'"),
-        ("resnet", f"no network 'resnet'; known are {', '.join(NETWORKS)}"),
+        ("vgg", f"no network 'vgg'; known are {', '.join(NETWORKS)}"),
         (None, "no network None; known are "),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_recipe_is_its_settings_as_keywords(data):
     bags, x = data
     settings = {
         "method": "mle", "method_options": {"step": 1.5}, "network": "small-cnn", "epochs": 3,
-        "batch_size": 16, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.1,
+        "batch_size": 16, "max_bags": 3, "optimizer": "sgd", "lr": 0.01, "weight_decay": 0.1,
         "schedule": "cosine", "augment": "geometric", "held_out": 0.2, "patience": 2,
         "measure": "all", "precision": "bf16-mixed", "seed": 3,
     }  # fmt: skip

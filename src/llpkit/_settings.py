@@ -6,6 +6,7 @@ value, which is how errors name it: ``epochs`` in Python, ``--epochs`` on the co
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 from llpkit._registry import did_you_mean
@@ -51,9 +52,16 @@ class Settings:
     """Base of frozen dataclasses whose fields are settings."""
 
     def __post_init__(self) -> None:
-        for name, value in self.to_dict().items():
-            # The dataclass is frozen, so assignment goes around it.
-            object.__setattr__(self, name, self.checked(name, value, name))
+        self._keep({k: self.checked(k, value, k) for k, value in self.to_dict().items()})
+
+    def _keep(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            # The dataclass is frozen: assignment goes around it, and mappings are frozen too.
+            kept = MappingProxyType(value) if isinstance(value, dict) else value
+            object.__setattr__(self, name, kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self.to_dict())  # a mapping proxy cannot be pickled
 
     @classmethod
     def settings(cls) -> dict[str, Setting]:
@@ -107,8 +115,9 @@ class Settings:
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name, not copied."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        """All fields by name."""
+        every = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in every.items()}
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some settings changed; unknown names are errors."""
@@ -118,11 +127,11 @@ class Settings:
         return replace(self, **changes)  # type: ignore[type-var]
 
 
-def optional_text(place: str, value: Any) -> str:
-    """Check that a value is text, not a number or a date from a file."""
-    if not isinstance(value, str):
-        raise LLPError(f"{place} = {value!r}; give text")
-    return value
+def _made(kind: type[Settings], values: dict[str, Any]) -> Settings:
+    """Settings that were checked before; another process may not know a plugin's names yet."""
+    made = object.__new__(kind)
+    made._keep(values)
+    return made
 
 
 def raise_all(errors: Iterable[LLPError]) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Real
@@ -79,6 +79,27 @@ def _bounds(
     return "".join(f" {word} {end:g}" for word, end in ends.items() if end is not None)
 
 
+def flag(place: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise LLPError(f"{place} = {value!r}; give true or false")
+    return value
+
+
+def text(place: str, value: Any) -> str:
+    """Text that is not empty, and not a number or a date from a file."""
+    if not isinstance(value, str) or not value:
+        raise LLPError(f"{place} = {value!r}; give text")
+    return value
+
+
+def mapping(place: str, value: Any) -> dict[str, Any]:
+    """Names and values, copied."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise LLPError(f"{place} = {value!r}; give names and values")
+    return dict(value)
+
+
 def share(place: str, value: Any) -> float:
     """A number between 0 and 1, which are themselves excluded."""
     return number(place, value, above=0, below=1)
@@ -114,6 +135,11 @@ def option(name: str, *value: Any) -> str:
     ('decimals', 'decimals=2')
     """
     return _style.get()(name, *value)
+
+
+def naming() -> Callable[..., str]:
+    """The current style of :func:`option`, for another process."""
+    return _style.get()
 
 
 @contextmanager

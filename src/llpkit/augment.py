@@ -1,30 +1,35 @@
 r"""Augmentation: batched random changes of images, every image with its own draw.
 
-An image is flipped, moved by one affine map, blurred and changed in colour, in that order, on the
-device of its batch. With :math:`u` uniform in :math:`[-1, 1]`, drawn separately each time:
+An image is flipped, moved by one affine map, blurred, changed in colour and partly covered, in that
+order, on the device of its batch. With :math:`u` uniform in :math:`[-1, 1]`, drawn separately each
+time:
 
-- *flip*: left and right are swapped with probability 1/2;
+- *flip*: left and right are swapped with probability 1/2, and with *vertical* so are top and
+  bottom, independently;
 - *rotate*, *scale*, *shift*: a rotation by :math:`u` times ``rotate`` degrees, a magnification of
   :math:`1 + u` ``scale``, a shift along each side by :math:`u` ``shift`` of its length; beyond its
-  edges the image is mirrored;
+  edges the image is mirrored; a shift alone is by whole pixels, which blurs nothing;
 - *blur*: a Gaussian whose standard deviation is :math:`|u|` ``blur`` of the shorter side;
 - *colour*: channel :math:`c` becomes :math:`g_c\,(m + k\,(x_c - m))` with the image's mean
   :math:`m`, a contrast :math:`k = 1 + u` ``colour``, and a gain :math:`g_c` that is a brightness
-  :math:`1 + u` ``colour`` times, in colour images, a tint :math:`1 + u` ``colour`` / 2.
+  :math:`1 + u` ``colour`` times, in colour images, a tint :math:`1 + u` ``colour`` / 2;
+- *cutout*: a square whose side is ``cutout`` of the shorter side, centred anywhere in the image,
+  gets the image's mean colour.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._registry import Registry
+from llpkit._validation import flag
 from llpkit.errors import LLPError
 
-_LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9}
+_LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9, "cutout": 1.0}
 _FLIP, _ROTATE, _SCALE, _RIGHT, _DOWN, _BLUR, _CONTRAST, _BRIGHTNESS, _TINT = range(9)
 
 
@@ -46,13 +51,15 @@ class Augment:
     shift: float = 0.0
     rotate: float = 0.0
     scale: float = 0.0
+    cutout: float = 0.0
+    vertical: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.flip, bool):
-            raise LLPError(f"flip = {self.flip!r}; give True or False")
-        for field in fields(self)[1:]:
-            value, limit = getattr(self, field.name), _LIMITS[field.name]
-            if not (isinstance(value, int | float) and 0 <= value <= limit):
+        for field in fields(self):
+            value, limit = getattr(self, field.name), _LIMITS.get(field.name)
+            if limit is None:
+                flag(field.name, value)
+            elif not (isinstance(value, int | float) and 0 <= value <= limit):
                 raise LLPError(f"{field.name} = {value!r}; give a number from 0 to {limit:g}")
 
     @classmethod
@@ -61,9 +68,24 @@ class Augment:
         return cls()
 
     @classmethod
+    def authors(cls) -> "Augment":
+        """As in the code of the paper's authors: :meth:`paper` with vertical flips."""
+        return cls(vertical=True)
+
+    @classmethod
     def geometric(cls) -> "Augment":
         """Flips, small shifts, rotations and scalings, contrast and colour."""
         return cls(blur=0.0, shift=0.05, rotate=6.0, scale=0.05)
+
+    @classmethod
+    def weak(cls) -> "Augment":
+        """Flips, and shifts by up to an eighth of the side in whole pixels."""
+        return cls(blur=0.0, colour=0.0, shift=0.125)
+
+    @classmethod
+    def strong(cls) -> "Augment":
+        """Everything at once: flips, affine maps, colour and a square cut out."""
+        return cls(blur=0.0, colour=0.5, shift=0.125, rotate=30.0, scale=0.2, cutout=0.5)
 
     @classmethod
     def none(cls) -> "Augment":
@@ -91,7 +113,8 @@ class Augment:
                 f"the generator is on {generator.device} but the images are on {images.device}; "
                 f"use torch.Generator({str(images.device)!r})"
             )
-        size = (images.shape[0], _TINT + images.shape[1])
+        # The draws of cut-out come last, so that the others do not depend on it.
+        size = (images.shape[0], _TINT + images.shape[1] + (2 if self.cutout else 0))
         return torch.rand(size, generator=generator, device=images.device)
 
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
@@ -100,15 +123,20 @@ class Augment:
             return images
         # Half precision is too coarse for coordinates and sums.
         x = images.float() if images.dtype in (torch.float16, torch.bfloat16) else images
-        u = draws.to(x.dtype)[:, :, None, None]  # (n, 8 + C, 1, 1)
+        u = draws.to(x.dtype)[:, :, None, None]  # (n, 8 + C, 1, 1), or 10 + C
         if self.flip:
             x = torch.where(u[:, _FLIP : _FLIP + 1] < 0.5, x, x.flip(3))
+        if self.vertical:
+            # The next binary digit of the same draw, which is independent of the first.
+            x = torch.where((2 * u[:, _FLIP : _FLIP + 1]).frac() < 0.5, x, x.flip(2))
         if self.rotate or self.scale or self.shift:
             x = self._move(x, u)
         if self.blur:
             x = self._blur(x, u)
         if self.colour:
             x = self._colour(x, u)
+        if self.cutout:
+            x = self._cut(x, u)
         return x.clamp_(0, 1).to(images.dtype)  # in place is safe: every change made a new tensor
 
     def _move(self, x: Tensor, u: Tensor) -> Tensor:
@@ -124,8 +152,10 @@ class Augment:
         # The ratio of sides makes this a rotation in pixels; otherwise it would shear.
         old_across = cos * across - sin * (height / width) * down
         old_down = sin * (width / height) * across + cos * down
-        old_across = old_across - 2 * self.shift * signed[:, _RIGHT]
-        old_down = old_down - 2 * self.shift * signed[:, _DOWN]
+        right, below = self.shift * signed[:, _RIGHT], self.shift * signed[:, _DOWN]
+        if not (self.rotate or self.scale):
+            right, below = (right * width).round() / width, (below * height).round() / height
+        old_across, old_down = old_across - 2 * right, old_down - 2 * below
         grid = torch.stack((old_across, old_down), -1)  # (n, H, W, 2)
         return F.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
 
@@ -149,9 +179,20 @@ class Augment:
         contrast = 1 + self.colour * signed[:, _CONTRAST : _CONTRAST + 1]  # (n, 1, 1, 1)
         gain = 1 + self.colour * signed[:, _BRIGHTNESS : _BRIGHTNESS + 1]
         if x.shape[1] > 1:
-            gain = gain * (1 + self.colour / 2 * signed[:, _TINT:])  # (n, C, 1, 1)
+            gain = gain * (
+                1 + self.colour / 2 * signed[:, _TINT : _TINT + x.shape[1]]
+            )  # (n, C, 1, 1)
         mean = x.mean((1, 2, 3), keepdim=True)  # (n, 1, 1, 1)
         return torch.addcmul(gain * mean * (1 - contrast), x, gain * contrast)
+
+    def _cut(self, x: Tensor, u: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        half = self.cutout * min(height, width) / 2
+        down, across = (torch.arange(n, device=x.device) + 0.5 for n in (height, width))
+        inside = ((down[:, None] - u[:, -2:-1] * height).abs() < half) & (
+            (across - u[:, -1:] * width).abs() < half
+        )  # (n, 1, H, W)
+        return torch.where(inside, x.mean((2, 3), keepdim=True), x)
 
 
 Augmentation = Callable[[Tensor], Tensor]
@@ -165,8 +206,11 @@ def register(name: str) -> Callable[[Augmentation], Augmentation]:
     return AUGMENTATIONS.register(name)
 
 
-for _name in ("paper", "geometric", "none"):
+for _name in ("paper", "authors", "geometric", "weak", "strong", "none"):
     AUGMENTATIONS.register(_name, getattr(Augment, _name)())
+# For letters, digits and other things whose mirror image is something else.
+for _name in ("weak", "strong"):
+    AUGMENTATIONS.register(f"{_name}-no-flip", replace(getattr(Augment, _name)(), flip=False))
 
 
 def make(name: str) -> Augmentation:

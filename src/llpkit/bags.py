@@ -7,14 +7,16 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_labels, numbers
 from llpkit._counts import CountNaming
 from llpkit._groups import Groups, aligned, group, numbered
 from llpkit._indices import checked_offsets, checked_rows, positions
+from llpkit._known import checked_known, without_labelled
 from llpkit._support import checked_evidence, label_counts, proportion_evidence
-from llpkit._validation import one_of, share, whole
+from llpkit._validation import number, one_of, share, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.ragged import bag_index, ranges, to_offsets
@@ -194,6 +196,50 @@ class Bags:
         evidence = proportion_evidence(p, found.sizes, tolerance, decimals, naming)
         return cls._of_groups(found, evidence)
 
+    def with_labels(self, labels: Any) -> "Bags":
+        r"""The same bags, with the labels of some instances known: semi-supervised learning.
+
+        An instance of known label becomes a bag of one, and leaves its own bag, whose count falls
+        by its label. This is exact, because :math:`P(h_j, y) = P(h_j)\, P(y - h_j)`, so every
+        method and estimator can learn from the result. A bag that has no instances left is dropped.
+        A bag without a count is ``Evidence.unknown``.
+
+        Args:
+            labels: One entry per row of the table: 0 or 1, or ``0 … K - 1``; -1 or NaN where the
+                label is not known.
+
+        >>> bags = Bags.from_groups(["a", "a", "a", "b"], {"a": 2, "b": 1})
+        >>> known = bags.with_labels([1, -1, -1, -1])
+        >>> known.sizes, known.counts
+        (tensor([2, 1, 1]), tensor([1, 1, 1]))
+        """
+        of_row = checked_known(labels, self.num_rows, self.num_classes)
+        h = torch.from_numpy(of_row).to(self.device)[self.rows]  # (N,) in the order of the bags
+        known = h >= 0
+        if not bool(known.any()):
+            return self
+        classes = self.num_classes
+        hot = (h == 1).long()
+        if classes is not None:
+            hot = (h[:, None] == torch.arange(classes, device=self.device)).long()  # (N, K)
+        # In int64, where sums by index are exact.
+        shape = (len(self), *hot.shape[1:])
+        labelled = hot.new_zeros(shape).index_add_(0, self.bag_index, hot)
+        number = known.new_zeros(len(self), dtype=torch.int64)
+        number = number.index_add_(0, self.bag_index, known.long())
+        left = self.sizes - number
+        rest = without_labelled(self.evidence, labelled, left, self.ids)
+        kept = torch.where((left > 0) | (number == 0))[0]
+        single = self.rows[known]
+        names = [self.ids[b] for b in kept.tolist()] + [f"row {r}" for r in single.tolist()]
+        return Bags._make(
+            to_offsets(torch.cat([left[kept], torch.ones_like(single)])),
+            torch.cat([self.rows[~known], single]),
+            Evidence.concat([rest[kept], Evidence.unchecked(hot[known])]),
+            names,
+            self.num_rows,
+        )
+
     @classmethod
     def concat(cls, parts: "Iterable[Bags]") -> "Bags":
         """All bags of all parts, their tables stacked in that order, on the first part's device.
@@ -348,6 +394,7 @@ def random_bags(
     generator: Seed,
     leftover: Literal["keep", "drop"] = "keep",
     num_classes: int | None = None,
+    concentration: float | None = None,
 ) -> Bags:
     """Random bags, drawn without replacement, with the counts of labels ``(N,)``.
 
@@ -358,6 +405,9 @@ def random_bags(
         leftover: If the rows run out before the last bag is full, keep a smaller bag (``"keep"``)
             or leave its rows out of all bags (``"drop"``).
         num_classes: ``K`` for more than two classes.
+        concentration: Clusters the bags by class: the class shares of each bag are drawn from a
+            symmetric Dirichlet distribution with this parameter, as far as instances are left.
+            Small values give nearly pure bags; ``None`` ignores the classes.
 
     >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0).sizes
     tensor([2, 2, 1])
@@ -380,8 +430,31 @@ def random_bags(
         ends = torch.cat([ends, torch.tensor([len(truth)])])
     offsets = torch.cat([torch.tensor([0]), ends])
     rows = rows[: int(ends[-1])]
+    if concentration is not None:
+        alpha = number("concentration", concentration, above=0)
+        rows = rows[_clustered(truth[rows.numpy()], offsets.diff().tolist(), alpha, source)]
     evidence = label_counts(truth[rows.numpy()], offsets.diff().numpy(), num_classes)
     return Bags._make(offsets, rows, evidence, range(len(ends)), len(truth))
+
+
+def _clustered(
+    truth: NDArray[np.int64], sizes: list[int], alpha: float, source: torch.Generator
+) -> Tensor:
+    """An order of the instances in which consecutive bags have Dirichlet class shares."""
+    seed = int(torch.randint(2**62, (), generator=source, device=source.device))
+    draw = np.random.default_rng(seed)
+    queues = [np.flatnonzero(truth == k) for k in range(int(truth.max()) + 1)]
+    taken, left = np.zeros(len(queues), int), np.array([len(queue) for queue in queues])
+    parts = []
+    for size in sizes:
+        shares = draw.dirichlet(np.full(len(queues), alpha))
+        counts = np.minimum(draw.multinomial(size, shares), left)
+        # Where a class has run out, other instances fill the bag, each equally likely.
+        counts += draw.multivariate_hypergeometric(left - counts, size - int(counts.sum()))
+        ends = taken + counts
+        parts += [q[a:b] for q, a, b in zip(queues, taken, ends, strict=True)]
+        taken, left = ends, left - counts
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def _as_generator(generator: Any) -> torch.Generator:

@@ -14,10 +14,10 @@ from typing import Any
 
 from llpkit._limits import check_limit, check_regular
 from llpkit._registry import did_you_mean, nearest
-from llpkit._settings import Check, Settings, optional_text, raise_all, setting
-from llpkit._validation import option, share, whole
+from llpkit._settings import Settings, raise_all, setting
+from llpkit._validation import flag, mapping, option, share, text, whole
 from llpkit.errors import LLPError
-from llpkit.recipe import Execution, Recipe, flag, options
+from llpkit.recipe import AUTO, Execution, Recipe
 
 Values = dict[str, Any]
 
@@ -85,12 +85,18 @@ def _estimator(place: str, value: Any) -> str:
     return str(value)
 
 
+def _noise(place: str, value: Any) -> str:
+    from llpkit.tables.noise import CountNoise
+
+    CountNoise.parse(value, place)
+    return str(value)
+
+
 TABLES = ("feature-table", "image-table")
 """Data sets that the options of a table stand for."""
 
-_text: Check = optional_text
 # Columns of a table; the second kind may be given several times.
-column = partial(setting, check=_text, metavar="COLUMN", panel="Table", text=True)
+column = partial(setting, check=text, metavar="COLUMN", panel="Table", text=True)
 several = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
 
 
@@ -104,19 +110,19 @@ class Data(Settings):
     options: Values = setting(
         {},
         "Option of the data set, such as classes=bird,cat; repeatable.",
-        options,
+        mapping,
         "KEY=VALUE",
         many=True,
         option="--data-option",
     )
     data_dir: str | None = setting(
-        None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", _text, "DIR", text=True
+        None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", text, "DIR", text=True
     )
     bag_size: int | tuple[int, int] | None = setting(
         None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
     )
     table: str | None = setting(
-        None, "Table, in place of the configuration's.", _text, "FILE", panel="Table", text=True
+        None, "Table, in place of the configuration's.", text, "FILE", panel="Table", text=True
     )
     bag: str | None = column(None, "Column of the bag.")
     count: str | list[str] | None = several(
@@ -135,10 +141,22 @@ class Data(Settings):
     counts_table: str | None = setting(
         None,
         "A second table with the counts, one row per bag.",
-        _text,
+        text,
         "FILE",
         panel="Table",
         text=True,
+    )
+    count_noise: str | None = setting(
+        None,
+        "How counts were published: laplace:2, laplace:epsilon=0.5, gaussian:3, geometric:2, "
+        "binomial:0.9, rounded:5, suppressed:10.",
+        _noise,
+        "KIND:VALUE",
+        panel="Table",
+        text=True,
+    )
+    known_label: str | None = column(
+        None, "Column of labels known for some rows, empty for the others; learned from."
     )
     features: list[str] | None = several(
         None, "Column to learn from; repeatable (all others).", check=_names
@@ -147,7 +165,7 @@ class Data(Settings):
     categorical: list[str] = several(
         [], "Feature that is a category though it looks like a number; repeatable.", check=_names
     )
-    image: str | None = column(None, "Column of image paths.")
+    image: str | None = column(None, "Column of image paths, or of encoded images (Parquet).")
     image_root: str | None = column(
         None, "Folder that the paths start from (the table's).", metavar="DIR"
     )
@@ -230,7 +248,7 @@ class Choice(Settings):
     estimator_options: Values = setting(
         {},
         "Option of the estimator, such as max_leaf_nodes=15; repeatable.",
-        options,
+        mapping,
         "KEY=VALUE",
         many=True,
         option="--estimator-option",
@@ -265,11 +283,19 @@ class Config:
             return
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
-        # Only changed settings are an error; the defaults of a network do no harm.
+        yield from _stray(self.of_networks(), "a network, not with an estimator")
+
+    def of_networks(self) -> set[str]:
+        """Settings that only networks have, and that differ from their defaults."""
         usual = Recipe.defaults()
         of_both = ("seed", "held_out", "precision")
-        changed = {k for k, v in recipe.to_dict().items() if v != usual[k] and k not in of_both}
-        yield from _stray(changed, "a network, not with an estimator")
+        given = self.recipe.to_dict().items()
+        return {name for name, value in given if value != usual[name] and name not in of_both}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
+        return self.recipe.method == AUTO and self.choice.estimator is None
 
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""

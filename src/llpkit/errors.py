@@ -34,9 +34,17 @@ class Diverged(LLPError):
     """Training stopped because the loss or the likelihood is no longer finite."""
 
 
+class LostProcess(LLPError):
+    """Another process of a training run ended, so the run stopped."""
+
+
 class ApproximationWarning(UserWarning):
     """Measures of bags are approximate, because the exact likelihood is intractable."""
 
 
 class BaselineWarning(UserWarning):
     """A model does not explain its bags clearly better than a constant rate for all instances."""
+
+
+class IdentifiabilityWarning(UserWarning):
+    """The counts do not determine what is asked of them; see ``llpkit.statistics``."""

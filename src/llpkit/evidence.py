@@ -1,14 +1,15 @@
 """Evidence: what is known about the counts of labels in bags."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._arrays import Array, refuse
-from llpkit._counts import CountNaming, exact_counts, whole_counts
+from llpkit._arrays import refuse
+from llpkit._counts import CountNaming, exact_counts
+from llpkit._reports import Reports
+from llpkit._tensors import on_device_of, real_tensor, whole_tensor
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.ragged import ranges, to_offsets
@@ -17,7 +18,7 @@ NO_BOUND = 2**62
 """An upper end that no bag reaches."""
 
 
-class Evidence:
+class Evidence(Reports):
     r"""What is known about the counts of ``B`` bags: a weight for every possible count.
 
     .. math:: P(E_b) = \sum_k w_b(k)\, P(y_b = k)
@@ -65,7 +66,7 @@ class Evidence:
         return (Evidence, (self.low, self.high, self.table, self.table_offsets))
 
     @classmethod
-    def _uniform(cls, low: Tensor, high: Tensor) -> "Evidence":
+    def _uniform(cls, low: Tensor, high: Tensor) -> Self:
         no_table = torch.empty(0, dtype=torch.float64, device=low.device)
         return cls(low, high, no_table, low.new_zeros(low.numel() + 1))
 
@@ -89,7 +90,7 @@ class Evidence:
         return cls._uniform(counts, counts)
 
     @classmethod
-    def interval(cls, low: Any, high: Any) -> "Evidence":
+    def interval(cls, low: Any, high: Any) -> Self:
         """Counts between ``low`` and ``high``, both included.
 
         >>> Evidence.interval(low=[1, 0], high=[2, 5]).high
@@ -135,7 +136,7 @@ class Evidence:
     @classmethod
     def noisy(
         cls, observed: Any, log_density: Callable[[Tensor, Tensor], Tensor], sizes: Any
-    ) -> "Evidence":
+    ) -> Self:
         r"""Counts seen through noise, :math:`\log w_b(k) = \log p(\text{observed}_b \mid k)`.
 
         Args:
@@ -148,7 +149,7 @@ class Evidence:
         >>> Evidence.noisy([2.6], gaussian, sizes=[4]).high
         tensor([4])
         """
-        seen = _tensor(observed, "observed").to(torch.float64)
+        seen = real_tensor(observed, "observed").to(torch.float64)
         n = whole_tensor(sizes, "sizes")
         if n.dim() != 1 or seen.dim() not in (1, 2) or len(n) != len(seen):
             raise LLPError(
@@ -177,7 +178,7 @@ class Evidence:
         """
         if isinstance(log_weights, Tensor) and log_weights.requires_grad:
             raise LLPError("log_weights requires grad, but evidence is data; detach it first")
-        table = _tensor(log_weights, "log_weights")
+        table = real_tensor(log_weights, "log_weights")
         ends = whole_tensor(offsets, "offsets").to(table.device)
         lengths = ends.diff()
         if table.dim() != 1 or ends.dim() != 1 or len(ends) == 0:
@@ -190,7 +191,7 @@ class Evidence:
         return cls._table(torch.zeros_like(lengths), lengths - 1, table, ends)
 
     @classmethod
-    def _table(cls, low: Tensor, high: Tensor, table: Tensor, offsets: Tensor) -> "Evidence":
+    def _table(cls, low: Tensor, high: Tensor, table: Tensor, offsets: Tensor) -> Self:
         table = table.detach().to(torch.float64)
         bad = table.isnan() | (table == torch.inf)
         if bool(bad.any()):
@@ -240,7 +241,7 @@ class Evidence:
         if isinstance(index, slice):
             chosen = torch.arange(len(self), device=self.device)[index]
         else:
-            chosen = _tensor(index, "index").to(self.device)
+            chosen = real_tensor(index, "index").to(self.device)
             if chosen.dtype.is_floating_point and chosen.numel():
                 raise LLPError("bags are selected by whole numbers, a boolean mask or a slice")
             if chosen.dtype == torch.bool:
@@ -307,26 +308,3 @@ class Evidence:
         low = self.low.to(device)
         high = low if self.low is self.high else self.high.to(device)
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
-
-
-def whole_tensor(values: Any, name: str) -> Tensor:
-    """Values as int64 ``(B,)`` or ``(B, K)``; negative or fractional ones are refused."""
-    return on_device_of(values, whole_counts(values, CountNaming(name=name)))
-
-
-def on_device_of(values: Any, array: Array) -> Tensor:
-    """The array as a tensor, on the device of ``values`` if these are a tensor."""
-    tensor = torch.from_numpy(array)
-    return tensor.to(values.device) if isinstance(values, Tensor) else tensor
-
-
-def _tensor(values: Any, name: str) -> Tensor:
-    try:
-        # A copy, so that the caller cannot change the evidence later.
-        copied = isinstance(values, Tensor)
-        tensor = values.detach().clone() if copied else torch.from_numpy(np.array(values))
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise LLPError(f"{name} is not an array of numbers: {error}") from error
-    if tensor.dtype.is_complex or tensor.layout != torch.strided:
-        raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
-    return tensor

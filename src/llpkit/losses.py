@@ -87,6 +87,69 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     return -(counts / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
 
 
+def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
+    r"""Negative log-likelihood of every class's count by itself, summed over the classes, ``(B,)``.
+
+    .. math:: -\sum_k \log P(y_k), \qquad y_k \sim \text{Poisson-binomial}(p_{1k}, \ldots, p_{nk})
+
+    With two classes the counts say the same, and one of them counts.
+
+    >>> one_vs_rest_loss(torch.zeros(2, 3), torch.tensor([[1, 1, 0]]), torch.tensor([0, 2])).exp()
+    tensor([11.3906])
+    """
+    if logits.dim() == 1:
+        return -log_prob(logits, Evidence.unchecked(counts), offsets, validate=False)
+    size, classes = logits.shape
+    # The log-odds of class k: its logit minus the log-sum-exp of all others.
+    others = logits[:, None, :].expand(size, classes, classes)
+    own = torch.eye(classes, dtype=torch.bool, device=logits.device)
+    odds = logits - others.masked_fill(own, -torch.inf).logsumexp(2)  # (N, K)
+    # Every class has bags of its own: K copies of the offsets, one after the other.
+    shift = size * torch.arange(classes, device=offsets.device)[:, None]  # (K, 1)
+    ends = torch.cat([offsets[:1], (offsets[1:] + shift).reshape(-1)])  # (K B + 1,)
+    each = Evidence.unchecked(counts.T.reshape(-1))
+    log_p = log_prob(odds.T.reshape(-1), each, ends, validate=False)  # (K B,)
+    return -log_p.view(classes, -1).sum(0)
+
+
+def debiased_square_loss(
+    logits: Tensor, counts: Tensor, offsets: Tensor, real: Tensor | None = None
+) -> Tensor:
+    r"""An unbiased estimate of the square loss of instances, one value per bag, ``(B,)``.
+
+    With :math:`s = \sum_i p_i - y` the error of a bag's count, and :math:`\mu` the mean error of an
+    instance, a bag of random instances has :math:`E\, s^2 = n V + n^2 \mu^2`, with :math:`V` the
+    variance of an instance's error. So
+
+    .. math:: s^2 / n - (n - 1)\, \mu^2
+
+    has the expectation :math:`V + \mu^2`, the square loss of an instance. :math:`\mu^2` is the
+    product of the bag's own mean error and that of the other bags. With K classes it is the sum
+    over them, the Brier score. A single bag gives :math:`(s / n)^2`.
+
+    Li, Chen, Javanmard & Mirrokni, *Optimistic rates for learning from label proportions* (2024).
+
+    Args:
+        logits: ``(N,)`` or ``(N, K)``.
+        counts: ``(B,)`` or ``(B, K)``.
+        offsets: ``(B + 1,)``.
+        real: bool ``(B,)``; bags that are padding do not count among the others.
+
+    >>> z = torch.tensor([9.0, 9.0, -9.0, -9.0])
+    >>> debiased_square_loss(z, torch.tensor([2, 0]), torch.tensor([0, 2, 4])).round(decimals=3)
+    tensor([0., 0.])
+    """
+    p = logits.sigmoid()[:, None] if logits.dim() == 1 else logits.softmax(1)  # (N, K)
+    n = offsets.diff().to(p.dtype)[:, None]  # (B, 1)
+    error = segment_sum(p, offsets) - counts.view(len(n), -1)  # (B, K)
+    held = n if real is None else n * real[:, None]
+    rest = held.sum() - held  # (B, 1): instances in the other bags
+    other = ((error * (held > 0)).sum(0) - error * (held > 0)) / rest.clamp(min=1)
+    mean = error / n.clamp(min=1)
+    square = mean * torch.where(rest > 0, other, mean)
+    return (error * mean - (n - 1) * square).sum(1)
+
+
 def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
     """Logarithm of every bag's sum of ``exp(log_p)``, with a gradient everywhere."""
     # The shift is detached: it cancels, and the gradient of a maximum is undefined at ties.

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from llpkit.errors import LLPError
 
-_loaded: dict[Path, ModuleType] = {}
+_loaded: dict[Path | str, ModuleType] = {}
 
 
 def load(sources: Iterable[str]) -> list[str]:
@@ -26,11 +26,16 @@ def load(sources: Iterable[str]) -> list[str]:
     return [_load(source) for source in sources]
 
 
+def loaded() -> list[str]:
+    """The plugins that this process has loaded."""
+    return [str(source) for source in _loaded]
+
+
 def _load(source: str) -> str:
     try:
         if not source.endswith(".py"):
             _see(Path.cwd())
-            importlib.import_module(source)
+            _loaded[source] = importlib.import_module(source)
             return source
         path = Path(source).resolve()
         if not path.is_file():

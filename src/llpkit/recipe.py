@@ -7,19 +7,21 @@ of an experiment and the checkpoints are all made from these fields.
 The command line shows them in its help, so this module imports nothing heavy.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import number, one_of, share, whole
+from llpkit._validation import flag, mapping, number, one_of, share, whole
 from llpkit.errors import LLPError
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 MEASURES = ("auto", "all", "off")
+AUTO = "auto"
+"""The method that stands for one that :mod:`llpkit.auto` picks."""
 
 
 def _whole(least: int = 1, most: int | None = None) -> Check:
@@ -43,34 +45,24 @@ def _augmentations() -> Iterable[str]:
     return AUGMENTATIONS
 
 
-def options(place: str, value: Any) -> dict[str, Any]:
-    """Names and values."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise LLPError(f"{place} = {value!r}; give names and values")
-    return dict(value)
-
-
 def _method(place: str, value: Any) -> str:
     from llpkit.methods import METHODS
 
     try:
-        return one_of(place, value, METHODS)
+        return one_of(place, value, (AUTO, *METHODS))
     except LLPError as error:
         own = "register your own, on the command line with llpkit --plugin FILE.py"
         raise LLPError(f"{error} ({own})") from None
-
-
-def flag(place: str, value: Any) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise LLPError(f"{place} = {value!r}; give true or false")
-    return value
 
 
 def _resident(place: str, value: Any) -> bool | str:
     if isinstance(value, bool | str) and value in (True, False, "auto"):
         return value
     raise LLPError(f"{place} = {value!r}; give true, false or auto")
+
+
+def _devices(place: str, value: Any) -> int | str:
+    return "auto" if value == "auto" else whole(place, value, 1, 1024)
 
 
 def _measure(place: str, value: Any) -> str:
@@ -97,12 +89,16 @@ class Recipe(Settings):
     """
 
     method: str = setting(
-        "mle", "Method; llpkit methods lists them (mle).", _method, "NAME", text=True
+        AUTO,
+        "Method; llpkit methods lists them (auto: chosen by the bags).",
+        _method,
+        "NAME",
+        text=True,
     )
     method_options: dict[str, Any] = setting(
         {},
         "Option of the method, such as approximation=auto for many classes; repeatable.",
-        options,
+        mapping,
         "KEY=VALUE",
         many=True,
         option="--method-option",
@@ -117,6 +113,9 @@ class Recipe(Settings):
     epochs: int = setting(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
     batch_size: int = setting(
         128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
+    )
+    max_bags: int | None = setting(
+        None, "Most bags per step of whole-bag methods (as many as fit).", _whole(), "N"
     )
     optimizer: str | Callable[..., Any] = setting(
         "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
@@ -135,7 +134,7 @@ class Recipe(Settings):
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
-        "Augmentation of images: paper, geometric or none (none).",
+        "Augmentation of images: paper, authors, geometric or none (none).",
         _name(_augmentations),
         "NAME",
         text=True,
@@ -175,10 +174,25 @@ class Recipe(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Settings):
-    """Execution settings, which change results by rounding at most."""
+    """Execution settings, which change results by rounding at most.
+
+    With several processes dropout and augmentation draw other numbers, and batch norm normalises
+    as ``sync_batchnorm`` says.
+    """
 
     device: str = setting(
         "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True
+    )
+    devices: int | str = setting(
+        1, "Training processes per machine: a number, or auto for all cards (1).", _devices, "N"
+    )
+    nodes: int = setting(1, "Machines that train together (1).", _whole(1, 10**6), "N")
+    sync_batchnorm: bool | None = setting(
+        None,
+        "With several processes, whether batch norm sees the whole batch (true, on cards) or each "
+        "process's own part of it (false).",
+        flag,
+        "true|false",
     )
     resident: bool | str = setting(
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
@@ -189,5 +203,11 @@ class Execution(Settings):
     )
     compile: bool = setting(
         False, "Compile the network; pays off in long runs on a GPU (false).", flag, "true|false"
+    )
+    checkpoint_every: float = setting(
+        0.0,
+        "Seconds between checkpoints in the run folder; 0 writes one after every epoch (0).",
+        lambda place, value: number(place, value, least=0),
+        "SECONDS",
     )
     threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")

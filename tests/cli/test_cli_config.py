@@ -25,7 +25,10 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({"data": {"dataset": "feature-table"}}, "name your file as the table instead"),
         ({**DIGITS, "method": "male"}, "method = 'male'; did you mean 'mle'?"),
         ({**DIGITS, "network": "convlarge"}, "network = 'convlarge'; did you mean 'conv-large'?"),
-        ({**DIGITS, "augment": "papers"}, "augment = 'papers'; give paper, geometric or none"),
+        (
+            {**DIGITS, "augment": "papers"},
+            "augment = 'papers'; give paper, authors, geometric or none",
+        ),
         ({**DIGITS, "epochs": 0}, "epochs = 0; give a whole number from 1 to 1000000000"),
         ({**DIGITS, "lr": -1}, "lr = -1; give a number above 0"),
         ({**DIGITS, "lr": "nan"}, "lr = nan; give a number above 0"),

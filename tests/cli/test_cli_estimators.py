@@ -11,7 +11,7 @@ import torch
 
 from llpkit import Bags, LLPError, estimators
 from llpkit._files import add_checksums
-from llpkit.runs.estimator import bag_calibration, check_bags
+from llpkit.statistics import bag_calibration, goodness_of_fit
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 
@@ -271,7 +271,7 @@ def test_a_plugin_adds_an_estimator(llpkit, people, tmp_path, monkeypatch):
 def test_bags_are_checked_by_their_counts():
     bags = Bags([0, 2, 5], [2, 0])
     logits = torch.tensor([0.0, 0.0, 2.0, 2.0, 2.0], dtype=torch.float64)
-    found = check_bags(logits, bags)
+    found = goodness_of_fit(logits, bags)
     p = torch.sigmoid(torch.tensor(2.0)).item()
     assert found.expected.tolist() == pytest.approx([1.0, 3 * p])
     assert found.distance.tolist() == pytest.approx([1 / 0.5**0.5, (3 * p / (1 - p)) ** 0.5])

@@ -33,7 +33,7 @@ def same_weights(one: Path, other: Path) -> bool:
 def test_a_run_directory_holds_everything(llpkit):
     done = llpkit(
         *("fit", "--dataset", "digits", "--epochs", 2, "--test-fraction", 0.2, "--seed", 5),
-        *("--held-out", 0.1, "--out", "run"),
+        *("--held-out", 0.1, "--method", "mle", "--out", "run"),
     )
     assert done.code == 0, done.err
     run = Path("run")
@@ -64,7 +64,7 @@ def test_a_run_directory_holds_everything(llpkit):
 def test_a_table_needs_no_more_than_its_columns(llpkit, survey):
     done = llpkit("fit", survey, "--bag", "district", "--count", "n_yes", "--epochs", 2)
     assert done.code == 0, done.err
-    run = Path("runs/survey-mle-0")
+    run = Path("runs/survey-auto-0")
     assert (run / "encoder.json").exists()
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["data"]["table"] == str(survey)
@@ -332,8 +332,11 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--class-name", "a"], "--class-name = "),
         (["--method", "mlee"], "--method = 'mlee'; did you mean 'mle'?"),
         (["--method-option", "step"], "'step' is not KEY=VALUE"),
-        (["--method-option", "step=now"], "step = 'now'; give a number"),
-        (["--method-option", "speed=3"], "has no option 'speed'; known are step, "),
+        (["--method", "mle", "--method-option", "step=now"], "step = 'now'; give a number"),
+        (
+            ["--method", "mle", "--method-option", "speed=3"],
+            "has no option 'speed'; known are step, ",
+        ),
         (["--network", "small-cnn"], "takes images"),
         (["--epochs", "ten"], "--epochs = 'ten'; give a whole number from 1"),
         (["--device", "cuda:77"], "cuda"),

@@ -84,6 +84,9 @@ def test_splits_and_classes(official):
     assert test.truth.tolist() == [2, 1, 0, 2, 1, 0]
     assert test.bags.num_classes == 3
     train = load("cifar10", data_dir=official, split="train", classes="cat,bird")
+    both = load("cifar10", data_dir=official, classes="cat,bird")
+    assert int((~both.test).sum()) == len(train.truth)
+    assert test.test.all()
     assert train.class_names == ("cat", "bird")
     assert train.inputs[:, 0, 0, 0].tolist() == [b for b in range(5) for _ in range(4)]
     assert "train images of " in train.notes[0]

@@ -226,6 +226,7 @@ def test_intervals_are_enough_for_alter_svm():
 
 
 @pytest.mark.parametrize("estimator", BINARY + ANY, ids=name)
+@pytest.mark.filterwarnings("ignore::llpkit.errors.IdentifiabilityWarning")
 def test_equal_counts_and_no_positives(estimator):
     X, _ = two_gaussians(60)
     groups = np.repeat(np.arange(20), 3)

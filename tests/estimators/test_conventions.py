@@ -32,7 +32,9 @@ from llpkit.estimators import (
     DLLPClassifier,
     InvCalClassifier,
     LLPClassifier,
+    LLPEnsembleClassifier,
     LLPLogisticRegression,
+    LLPNetworkClassifier,
     MeanMapClassifier,
     bag_log_likelihood,
     neg_proportion_error,
@@ -50,6 +52,10 @@ ALL = {
     "alter-svm": AlterSVMClassifier(random_state=0),
     "mean-map": MeanMapClassifier(),
     "dllp": DLLPClassifier(),
+    "network": LLPNetworkClassifier(random_state=0),
+    "ensemble": LLPEnsembleClassifier(
+        [LLPLogisticRegression(), LLPNetworkClassifier()], random_state=0
+    ),
 }
 each = pytest.mark.parametrize("name", ALL)
 
@@ -230,6 +236,7 @@ def test_every_estimator_takes_evidence_of_bags(name):
     np.testing.assert_array_equal(model.decision_function(data.X), known)
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.IdentifiabilityWarning")
 def test_evidence_of_bags_whose_order_can_be_mistaken():
     X = np.arange(4.0)[:, None]
     model, evidence = LLPLogisticRegression(), Evidence.exact([1, 0])

@@ -141,6 +141,7 @@ def test_bags_of_which_nothing_is_known_change_nothing():
     np.testing.assert_allclose(model.coef_, known.coef_, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.IdentifiabilityWarning")
 def test_a_bag_with_nothing_positive_has_a_finite_answer():
     data = gaussians(40, 4)
     model = LLPLogisticRegression().fit(data.X, np.zeros(40, int), data.groups)

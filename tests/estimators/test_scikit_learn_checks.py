@@ -21,7 +21,9 @@ from llpkit.estimators import (
     DLLPClassifier,
     InvCalClassifier,
     LLPClassifier,
+    LLPEnsembleClassifier,
     LLPLogisticRegression,
+    LLPNetworkClassifier,
     MeanMapClassifier,
 )
 
@@ -38,6 +40,8 @@ ESTIMATORS = [
     MeanMapClassifier(laplacian=0.1),
     DLLPClassifier(),
     DLLPClassifier(hidden_layer_sizes=(4,), max_iter=20, random_state=0),
+    LLPNetworkClassifier(hidden_layer_sizes=(4,), random_state=0),
+    LLPEnsembleClassifier([LLPLogisticRegression(), LLPLogisticRegression(C=10)], random_state=0),
 ]
 
 

@@ -51,18 +51,18 @@ def test_a_method_may_have_ladders_of_its_own():
     ("changes", "match"),
     [
         ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number from 2"),
-        ({"fold": 3}, r"p\.yaml: there is no key 'fold'; did you mean 'folds'"),
+        ({"fold": 3}, r"p\.yaml: fold is unknown; did you mean 'folds'"),
         ({"bag_size": [3, 2]}, r"p\.yaml: bag_size = 2"),
         ({"flat": "yes"}, r"p\.yaml: flat = 'yes'"),
         ({"recipe": {"epoch": 3}}, r"p\.yaml: recipe: epoch is unknown; did you mean 'epochs'"),
         ({"recipe": {"seed": 3}}, r"p\.yaml: recipe: seed does not belong here"),
         ({"methods": {"mle": {"lr": -1}}}, r"p\.yaml: methods: mle: lr = -1"),
-        ({"methods": ["mle"]}, r"p\.yaml: methods = \['mle'\]; give keys and values"),
+        ({"methods": ["mle"]}, r"p\.yaml: methods = \['mle'\]; give names and values"),
         ({"grid": {"held_out": 2}}, r"p\.yaml: grid: held_out = 2"),
         ({"grid": {"lr": [1, 1]}}, r"p\.yaml: grid: lr = \[1, 1\]; give a list of different"),
         ({"grid": {"folds": 3}}, r"p\.yaml: grid: folds = 3; give a whole number from 1 to 2"),
         ({"sizes": {"sizes": [0], "folds": 1}}, r"p\.yaml: sizes: sizes = 0"),
-        ({"sizes": {"folds": 1}, "bag_size": None}, r"p\.yaml: bag_size = None"),
+        ({"sizes": {"folds": 1}, "bag_size": None}, "p.yaml: sizes needs random bags"),
         ({"times": {"epochs": 2}}, r"p\.yaml: times: epochs = 2; give a whole number from 3"),
         ({"title": 3}, r"p\.yaml: title = 3"),
         ({"folds": 1001}, r"p\.yaml: folds = 1001; give a whole number from 2 to 1000"),
@@ -80,7 +80,7 @@ def test_a_method_may_have_ladders_of_its_own():
     ],
 )
 def test_errors_name_file_and_key(changes, match):
-    values = small().to_dict() | changes
+    values = small().plain() | changes
     with pytest.raises(LLPError, match=match):
         parse(values, "p.yaml")
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_named():
 def test_the_records_of_an_accepted_protocol_belong_to_it(settings):
     for changes in ({"recipe": settings}, {"methods": {"mle": settings}}):
         protocol = small(**changes)
-        assert parse(protocol.to_dict()) == protocol
+        assert parse(protocol.plain()) == protocol
         made = read_run(write_run(Path("r"), record("mle", 0, [0.5], protocol)))
         check_record(made, protocol, Path("r"))
 

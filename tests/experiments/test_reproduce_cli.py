@@ -1,6 +1,5 @@
 """``llpkit reproduce`` and ``llpkit report`` on digits."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from llpkit.cli.reproduce import parse_folds
 from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments import Results
-from llpkit.experiments.protocol_file import read, write
+from llpkit.experiments.protocol_file import dumps, read, write
 from llpkit.methods import METHODS
 
 PLUGIN = """
@@ -102,8 +101,8 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
     for registry in (METHODS, DATASETS):  # as they were, for the tests after this one
         monkeypatch.setattr(registry, "_entries", dict(registry))
     Path("mine.py").write_text(PLUGIN)
-    mine = replace(small(), dataset="my-digits", methods={"mine": {}, "dllp": {}})
-    write(mine, Path("p.yaml"))
+    text = dumps(small()).replace("dataset: digits", "dataset: my-digits")
+    Path("p.yaml").write_text(text.replace("mle: {}", "mine: {}"))
     done = llpkit("--plugin", "mine.py", "reproduce", "p.yaml", "convergence", "--out", "r", "-q")
     assert done == (0, "", "")
     runs = Results.read(Path("r")).by_method("convergence")

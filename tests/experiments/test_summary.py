@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import by_method, record
+from llpkit._spread import Interval
 from llpkit.experiments.sizes import doublings, size_accuracies, size_differences, slopes
 from llpkit.experiments.statistics import held_out_bags, interval, pitman_morgan
 from llpkit.experiments.summary import accuracies, calibration, curves, differences
@@ -123,7 +124,7 @@ def test_calibration_pools_the_folds():
     found = calibration(records)
     assert found.mean_predicted == pytest.approx([(0.02 * 6 + 0.04 * 2) / 8, 0.97])
     assert found.fraction_positive == pytest.approx([0.1 * 6 / 8, (0.9 * 4 + 8) / 12])
-    assert found.number == [8, 12]
+    assert found.number.tolist() == [8, 12]
     gaps = [abs(0.025 - 0.075), abs(0.97 - 11.6 / 12)]
     assert found.error == pytest.approx((8 * gaps[0] + 12 * gaps[1]) / 20)
 
@@ -155,10 +156,10 @@ def test_time_to_accuracy_counts_epochs_and_seconds():
     found = {row.method: row for row in every}
     dllp, direct, mle = found["dllp"], found["direct"], found["mle"]
     assert dllp.target == pytest.approx(0.74)
-    assert (dllp.epochs, dllp.reference_epochs, dllp.ratio, dllp.ratio_low) == (4, 2, 2.0, None)
+    assert (dllp.epochs.mean, dllp.reference_epochs, dllp.ratio) == (4, 2, Interval(2.0))
     assert (dllp.seconds, dllp.reference_seconds) == (12.0, 4.0)
-    assert (direct.epochs, direct.reference_epochs, direct.seconds) == (4, None, None)
-    assert (mle.epochs, mle.seconds, mle.ratio) == (4, 8.0, None)
+    assert (direct.epochs.mean, direct.reference_epochs, direct.seconds) == (4, None, None)
+    assert (mle.epochs.mean, mle.seconds, mle.ratio) == (4, 8.0, None)
 
 
 def test_epochs_to_accuracy_have_an_interval_over_folds():
@@ -167,9 +168,9 @@ def test_epochs_to_accuracy_have_an_interval_over_folds():
         mle=[[0.5, 0.79, 0.8, 0.8, 0.8, 0.8]] * 5, dllp=[[0.5] * n + [0.78] * (6 - n) for n in late]
     )
     mle, dllp = times_to_accuracy(its)
-    assert (mle.epochs_low, mle.epochs, mle.epochs_high) == (2, 2, 2)
-    assert (dllp.epochs_low, dllp.epochs, dllp.epochs_high) == (4, 5, 5)
-    assert (dllp.ratio_low, dllp.ratio_high) == (2.0, 2.5)
+    assert mle.epochs == Interval(2, 2, 2)
+    assert dllp.epochs == Interval(5, 4, 5)
+    assert (dllp.ratio.low, dllp.ratio.high) == (2.0, 2.5)
 
 
 def test_a_ratio_to_own_accuracies_does_not_gain_by_a_better_end():
@@ -178,9 +179,9 @@ def test_a_ratio_to_own_accuracies_does_not_gain_by_a_better_end():
         mle=[[0.75] * (n - 1) + [0.9] * (9 - n) for n in slow], dllp=[[0.5] * 3 + [0.7] * 5] * 3
     )
     _, row = times_to_accuracy(its)
-    assert (row.epochs, row.reference_epochs, row.ratio) == (4, 1, 4.0)
-    assert row.own_ratio == pytest.approx(4 / 6)
-    assert (row.own_ratio_low, row.own_ratio_high) == pytest.approx((4 / 6, 4 / 5))
+    assert (row.epochs.mean, row.reference_epochs, row.ratio.mean) == (4, 1, 4.0)
+    assert row.own_ratio.mean == pytest.approx(4 / 6)
+    assert (row.own_ratio.low, row.own_ratio.high) == pytest.approx((4 / 6, 4 / 5))
 
 
 def sized(accuracy: dict[int, list[float]], method: str = "mle", alone: bool = False):

@@ -1,7 +1,8 @@
-"""The tables in README.md and docs/reproduce.md are what the records in results/ say."""
+"""The tables in README.md and docs/ are those that the records in results/ give."""
 
-import importlib.util
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -13,18 +14,16 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables_tool", ROOT / "tools" / "tables.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def tables() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(ROOT / "tools"))
+    yield importlib.import_module("tables")
+    sys.path.remove(str(ROOT / "tools"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
-def test_tables_are_current(tables, page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert tables.current(text) == text, "run: make tables"
+def test_tables_are_current(tables):
+    for page in tables.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert tables.current(text) == text, f"{page}: run make tables"
 
 
 def test_every_table_is_on_a_page_and_a_changed_number_is_noticed(tables):
@@ -40,7 +39,7 @@ def test_every_table_is_on_a_page_and_a_changed_number_is_noticed(tables):
 )
 def test_committed_results_are_packed_and_of_one_protocol(folder):
     found = Results.read(folder)
-    assert found.failures == []
+    assert all(record.diverged for record in found.failures)
     assert sum(map(len, found.records.values()))
     assert not (folder / "runs").exists()
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import strategies
 from llpkit import likelihood
-from llpkit.errors import LLPError
 from llpkit.likelihood import Evidence
 from oracle import assert_close
 from strategies import batch
@@ -88,10 +87,31 @@ def test_more_classes(scale):
     assert_backends_agree(batch(bags, Evidence.exact(counts)), 1e-11)
 
 
-def test_imprecise_classes_have_no_compiled_backend():
-    some = Evidence.interval([[0, 1, 1]], [[1, 1, 1]])
-    with pytest.raises(LLPError, match='backend = "torch"'):
-        likelihood.posterior(torch.zeros(3, 3), some, torch.tensor([0, 3]), backend="numba")
+def noise(width):
+    return lambda seen, count: -0.5 * ((seen - count) / width) ** 2
+
+
+@pytest.mark.parametrize("width", [0.3, 1.0, 30.0])
+@pytest.mark.parametrize("sd", [1, 20])
+def test_imprecise_classes_agree_on_both_backends(width, sd):
+    """Narrow noise that contradicts the logits needs counts that were first left out."""
+    pytest.importorskip("numba")
+    generator = torch.Generator().manual_seed(sd)
+    sizes = torch.tensor([0, 1, 7, 12])
+    z = sd * torch.randn(20, 4, generator=generator, dtype=torch.float64)
+    z[:, 0] += 30 * (torch.arange(20) % 2)
+    seen = 3 * torch.rand(4, 4, generator=generator)
+    kinds = [
+        Evidence.noisy(seen, noise(width), sizes),
+        Evidence.interval(seen.long() // 3, seen.long() // 3 + 6),
+        Evidence.at_least(torch.zeros(4, 4, dtype=torch.int64)),
+    ]
+    for evidence in kinds:
+        data = z, evidence, torch.tensor([0, 0, 1, 8, 20])
+        expected = likelihood.log_prob_and_posterior(*data, backend="torch", validate=False)
+        found = likelihood.log_prob_and_posterior(*data, backend="numba", validate=False)
+        for value, wanted in zip(found, expected, strict=True):
+            assert_close(value.numpy(), wanted.numpy(), 1e-9)
 
 
 def mixed_bags():

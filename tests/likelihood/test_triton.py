@@ -302,7 +302,7 @@ def test_one_lane_s_sum_is_exact_for_equal_logits():
     assert_close(phi.cpu(), np.full(n, y / n), 1e-14)
 
 
-@pytest.mark.parametrize("kernel", ["small", "large", "_pull_back"])
+@pytest.mark.parametrize("kernel", ["small", "medium", "large", "_pull_back"])
 def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
     class Fails:
         def __getitem__(self, _):
@@ -322,3 +322,47 @@ def test_all_kernels_can_be_launched(dtype):
     dispatch.triton_launches.cache_clear()
     assert dispatch.triton_launches(torch.device(DEVICE), dtype)
     dispatch.triton_launches.cache_clear()
+
+
+def test_classes_by_the_saddlepoint_kernel_are_as_in_float64():
+    rng = np.random.default_rng(5)
+    z = 3 * rng.normal(size=(12, 4))
+    z[5] = [0, INF, 0, 0]
+    z[6, 2] = -INF
+    bags, counts = [z[:7], z[:0], z[7:8]], [[2, 1, 3, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+    logits, counts, offsets = tensors(bags, counts, torch.float32)
+    options = {"approximation": "saddlepoint", "validate": False}
+    log_prob, phi = likelihood.log_prob_and_posterior(
+        logits, counts, offsets, backend="triton", **options
+    )
+    assert phi.dtype == torch.float32
+    data = logits.double().cpu(), counts.cpu(), offsets.cpu()
+    expected = likelihood.log_prob_and_posterior(*data, backend="torch", **options)
+    assert_close(log_prob.cpu().numpy(), expected[0].numpy(), 1e-4)
+    assert_close(phi.cpu().numpy(), expected[1].numpy(), 1e-4)
+
+
+def test_unusual_classes_in_the_saddlepoint_kernel():
+    """An impossible bag has its prior; NaN makes its bag NaN."""
+    z = np.tile([0.0, 1.0, -INF], (3, 1))
+    sick = np.array([[0.0, NAN, 1.0]])
+    logits, counts, offsets = tensors([z, sick], [[1, 1, 1], [0, 1, 0]], torch.float32)
+    options = {"approximation": "saddlepoint", "backend": "triton", "validate": False}
+    log_prob, phi = likelihood.log_prob_and_posterior(logits, counts, offsets, **options)
+    assert log_prob[0] == -INF
+    assert log_prob[1].isnan()
+    assert phi[3].isnan().all()
+    assert_close(phi[:3].cpu().numpy(), np.tile([0.26894142, 0.73105858, 0], (3, 1)), 1e-6)
+
+
+@each_dtype
+@pytest.mark.parametrize(
+    ("sizes", "scale"), [((33, 64, 40), 1.5), ((100, 128, 5, 70), 1e4), ((1000, 33), 1.5)]
+)
+def test_tiles_of_medium_bags(sizes, scale, dtype):
+    """Every kind of bag in one tile: usual, of one label only, with known labels, impossible."""
+    rng = np.random.default_rng(6)
+    bags = [rounded(scale * rng.normal(size=n), torch.float32) for n in (*sizes, 35, 36, 50, 51)]
+    counts = [n // 3 for n in sizes] + [0, 36, 20, 51]
+    bags[-2][:3], bags[-1][0] = [INF, -INF, INF], -INF
+    assert_as_torch(bags, counts, dtype)

@@ -150,8 +150,8 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make("supervised", {"foo": 1})
     with pytest.raises(LLPError, match="step = 3; give a number above 0 and up to 2"):
         methods.make("mle", {"step": 3})
-    with pytest.raises(LLPError, match="floor = 0; give a number above 0"):
-        methods.make("amle", {"floor": 0})
+    with pytest.raises(LLPError, match="floor = -1; give a number from 0"):
+        methods.make("amle", {"floor": -1})
     with pytest.raises(LLPError, match="weight = 0"):
         methods.make("llp-gan", {"weight": 0})
     with pytest.raises(LLPError, match="method_options are for a method named by its key"):
@@ -228,10 +228,53 @@ def test_a_loss_of_ones_own_that_is_not_a_number_is_told_from_a_bad_network(vali
         llpkit.fit("mlp", bags, x, Mine(), epochs=1, batch_size=32, progress=False)
 
 
+@pytest.mark.parametrize("key", ["mle", "mle-pass"])
+def test_first_targets_of_the_network_are_its_posterior(key):
+    x, _, bags = linear_toy()
+    torch.manual_seed(0)
+    network = nn.Linear(3, 1)
+    start = [p.detach().clone() for p in network.parameters()]
+    seen = {}
+
+    for first in ("counts", "network"):
+        for p, value in zip(network.parameters(), start, strict=True):
+            p.data.copy_(value)
+        method = methods.make(key, {"first": first})
+        loss = method.loss
+
+        def noted(logits, batch, first=first, method=method, loss=loss):
+            seen.setdefault(first, method.targets.clone())
+            return loss(logits, batch)
+
+        method.loss = noted
+        llpkit.fit(network, bags, x.float(), method, epochs=1, progress=False)
+    share = (bags.counts / bags.sizes).repeat_interleave(bags.sizes)
+    torch.testing.assert_close(seen["counts"].float(), share.float())
+    scaled = (x.float() - x.float().mean(0)) / x.float().std(0, correction=0)
+    z = (scaled @ start[0].T + start[1])[:, 0][bags.rows]
+    torch.testing.assert_close(
+        seen["network"].float(),
+        posterior(z, bags.evidence, bags.offsets).float(),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+    with pytest.raises(LLPError, match="first = 'labels'; give counts or network"):
+        methods.make(key, {"first": "labels"})
+
+
+def test_a_method_knows_its_options():
+    assert methods.make("mle", {"step": 1.5}).options == {
+        "step": 1.5,
+        "approximation": "auto",
+        "first": "counts",
+    }
+    assert methods.make("supervised").options == {}
+
+
 def test_the_paper_s_normal_approximation_is_binary():
     x = torch.randn(8, 3)
     bags = llpkit.Bags([0, 4, 8], [[1, 2, 1], [0, 2, 2]])
-    with pytest.raises(LLPError, match=r'"amle-paper" takes binary counts: .*; use "amle"'):
+    with pytest.raises(LLPError, match="floor = 1e-12 takes binary counts"):
         llpkit.fit("linear", bags, x, "amle-paper", epochs=1, progress=False)
 
 

@@ -8,7 +8,7 @@ import torch
 import llpkit
 from llpkit import datasets, methods, plugins
 from llpkit.evaluation import bag_log_likelihood
-from llpkit.training import Callback, fitting
+from llpkit.training import Callback, job
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_the_teacher_is_what_held_out_bags_select():
 
 @pytest.mark.parametrize("pad", [False, True])
 def test_it_resumes_bit_for_bit_whatever_the_shape_of_batches(tmp_path, monkeypatch, pad):
-    monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
+    monkeypatch.setattr(job, "paddable", lambda *_: pad)
     options = {"held_out": 0.2, "augment": "speckle"}
     _, whole = train(**options)
     with pytest.raises(KeyboardInterrupt):
@@ -88,7 +88,7 @@ def test_padding_changes_nothing(monkeypatch):
     """Where the strong view is not random, that is: noise is drawn for the padding too."""
     models = []
     for pad in (False, True):
-        monkeypatch.setattr(fitting, "paddable", lambda *_, pad=pad: pad)
+        monkeypatch.setattr(job, "paddable", lambda *_, pad=pad: pad)
         data, model = train(batch_size=50, strong_augment=torch.sqrt)
         models.append(model.predict_proba(data.inputs))
     torch.testing.assert_close(*models)

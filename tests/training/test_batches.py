@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import llpkit
 from llpkit.likelihood import Evidence
-from llpkit.training import fitting
+from llpkit.training import job
 from llpkit.training.batches import plan_bags, plan_instances
 from llpkit.training.cuda_graph import Steps
 
@@ -26,6 +26,14 @@ def test_every_instance_is_planned_once(number, size):
         assert float(step.weights.sum()) == pytest.approx(1)
         assert step.positions.max() < number
     assert sum(float(step.share) for step in plan) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_most_bags_of_a_step(pad):
+    bags = llpkit.Bags([0, 2, 5, 7, 10, 12], [1, 2, 0, 3, 1])
+    plan = plan_bags(bags, 12, pad, max_bags=2)
+    real = [int((step.weights > 0).sum()) if pad else len(step.bags) for step in plan]
+    assert real == [2, 2, 1]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 12), st.booleans())
@@ -91,7 +99,7 @@ def test_padded_batches_train_the_same_network(problem, method, size, monkeypatc
         arguments["labels"] = labels
 
     def train(pad):
-        monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
+        monkeypatch.setattr(job, "paddable", lambda *_: pad)
         return llpkit.fit("linear", bags, x, method, **arguments)
 
     usual, padded = train(False), train(True)
@@ -109,7 +117,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
     network = None if method == "llp-gan" else "linear"
     results = []
     for fixed in (False, True):
-        monkeypatch.setattr(fitting, "paddable", lambda *_, fixed=fixed: fixed)
+        monkeypatch.setattr(job, "paddable", lambda *_, fixed=fixed: fixed)
         results.append(
             llpkit.fit(
                 network,
@@ -130,7 +138,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
 def fixed(method, bags, device="cuda", batch_size=4):
     task = type("Task", (), {})()
     task.device, task.bags, task.batch_size = torch.device(device), bags, batch_size
-    return fitting.paddable(method, task)
+    return job.paddable(method, task)
 
 
 def test_when_batches_have_one_shape():
@@ -206,7 +214,7 @@ def test_kept_logits_stay_what_they_were(problem, monkeypatch):
             self.kept.append(logits)
             self.copies.append(logits.clone())
 
-    monkeypatch.setattr(fitting, "paddable", lambda *_: True)
+    monkeypatch.setattr(job, "paddable", lambda *_: True)
     method = Keeps()
     bags = llpkit.random_bags(labels, 4, generator=0)
     llpkit.fit("linear", bags, x, method, epochs=3, progress=False)
@@ -241,6 +249,6 @@ def test_padding_may_be_anything(problem, monkeypatch):
             return llpkit.losses.count_loss(logits, evidence, offsets) / offsets.diff()
 
     bags = llpkit.random_bags(labels, (1, 6), generator=0)
-    monkeypatch.setattr(fitting, "paddable", lambda *_: True)
+    monkeypatch.setattr(job, "paddable", lambda *_: True)
     model = llpkit.fit("linear", bags, x, PerInstance(), epochs=3, lr=0.05, progress=False)
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]

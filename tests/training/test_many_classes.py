@@ -1,5 +1,6 @@
 """Many classes in large bags, where the exact likelihood is intractable."""
 
+import inspect
 import pickle
 import warnings
 
@@ -16,7 +17,9 @@ from llpkit.losses import count_loss
 from llpkit.methods import METHODS
 
 K = 10
-LIKELIHOOD = ("mle", "mle-pass", "direct")
+LIKELIHOOD = [
+    key for key, how in METHODS.items() if "approximation" in inspect.signature(how).parameters
+]
 BOUND, EXACT = {"approximation": "sinkhorn"}, {"approximation": None}
 
 

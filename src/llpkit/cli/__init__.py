@@ -16,12 +16,17 @@ import typer
 
 from llpkit._validation import options_named
 from llpkit.cli import lists
+from llpkit.cli.check import check
 from llpkit.cli.demo import demo
+from llpkit.cli.evaluate import evaluate
 from llpkit.cli.fit import fit
+from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
-from llpkit.cli.predict import evaluate, predict
-from llpkit.cli.printing import PlainGroup, echo, plain_warnings, terminal
-from llpkit.cli.reproduce import PLUGINS, report, reproduce
+from llpkit.cli.plan import plan
+from llpkit.cli.predict import predict
+from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
+from llpkit.cli.report import report
+from llpkit.cli.reproduce import PLUGINS, reproduce
 from llpkit.cli.statistics import shares, summary
 from llpkit.errors import LLPError
 
@@ -137,11 +142,14 @@ def _root(
 
 for _command in (
     demo,
+    plan,
+    check,
     fit,
     predict,
     evaluate,
     summary,
     shares,
+    label,
     report,
     reproduce,
     lists.methods,
@@ -149,4 +157,4 @@ for _command in (
     lists.datasets,
     lists.estimators,
 ):
-    app.command()(_command)
+    app.command(cls=PlainCommand)(_command)

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-Threshold = Annotated[float, typer.Option(help="Label positive at or above this probability.")]
+Threshold = Annotated[
+    float, typer.Option(help="Label positive at or above this probability.", metavar="P")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …", metavar="NAME")]
 TrustModel = Annotated[
     bool,
     typer.Option(

@@ -24,9 +24,10 @@ def demo(
 ) -> None:
     """Train all methods on handwritten digits and show what they learned.
 
-    Odd against even, in bags of 1 to 12 digits; only the number of odd digits per bag is known. It
-    takes about two minutes on two cores, needs no download, and ends with a table and a page. It
-    runs llpkit reproduce digits convergence and adds the page.
+    Odd against even, in bags of 1 to 12 digits; only the number of odd digits
+    per bag is known. It takes about two minutes on two cores, needs no
+    download, and ends with a table and a page. It runs
+    llpkit reproduce digits convergence and adds the page.
 
     [bold]Examples[/bold]
 

@@ -44,29 +44,31 @@ def fit(
 ) -> None:
     """Train a network, or an estimator for tables, from the counts of bags.
 
-    Settings come from a YAML file, from options, or from both; options win. The run directory holds
-    config.yaml (with every setting), the model (weights.safetensors, or estimator.skops),
-    metrics.csv, environment.json, figures and report.html, and checksums.json to detect damage.
+    Settings come from a YAML file, from options, or from both; options win.
+    The run directory holds config.yaml (with every setting), the model
+    (weights.safetensors or estimator.skops), metrics.csv, environment.json,
+    figures, report.html, and checksums.json to detect damage.
     --resume continues a stopped run of a network, to the same weights.
 
     [bold]Examples[/bold]
 
       llpkit fit people.csv --bag district --count n_yes
-      llpkit fit cells.csv --bag slide --count n_sick --image file --image-size 64x64
+      llpkit fit cells.csv --bag slide --count n_sick --image file
       llpkit fit people.csv --bag district --count-low least --count-high most
-      llpkit fit people.parquet --bag district --count n_yes --estimator hist-gradient-boosting
-      llpkit fit --dataset digits --method mle --test-fraction 0.2 --out runs/digits
+      llpkit fit people.csv --bag district --count n_yes --estimator logistic
+      llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits
+      llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
-    [bold]config.yaml[/bold]: the options by their names, those about data under [bold]data[/bold]
+    [bold]config.yaml[/bold]: the options by name, those on data under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle
       epochs: 50
       held_out: 0.1
     """
-    from llpkit import runs
+    from llpkit import runs, training
 
     out = None if out is None else place_of("--out", out)
     names = {option.path: option.name for option in OPTIONS if option.path in given}
@@ -79,7 +81,8 @@ def fit(
         else:
             given["data.table"], names["data.table"] = source, "table"
     # Repeating the command after the run has finished is not an error.
-    if resume and out is not None and not force and runs.nothing_to_resume(out):
+    writes = training.writes()  # one of several processes does
+    if resume and out is not None and not force and writes and runs.nothing_to_resume(out):
         echo(f"{out} is finished; there is nothing to resume")
         return
     # The settings of the stopped run, so that --resume needs no others.
@@ -90,7 +93,10 @@ def fit(
     folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
     if source is not None:
         check_apart(folder, [Path(source)])
-    with fit_progress(config.recipe.method, quiet) as callbacks:
+    if not runs.leads(config):
+        runs.follow(config, folder)
+        return
+    with fit_progress("training" if config.is_open else config.recipe.method, quiet) as callbacks:
         done = runs.fit(
             config,
             folder,
@@ -98,12 +104,13 @@ def fit(
             force=force,
             command=shlex.join(["llpkit", *(ctx.obj or [])]),
             callbacks=callbacks,
+            announce=None if quiet else lambda picked: echo(f"picked {picked}"),
         )
     if quiet:
         return
     for line in done.notes:
         note(line)
     terminal().print(measure_table(done.measures))
-    if config.recipe.held_out is not None and config.choice.estimator is None:
+    if config.recipe.held_out is not None and not hasattr(done.model, "estimator"):
         echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
     echo(f"run: {folder}\npage: {folder / runs.REPORT}")

@@ -10,7 +10,11 @@ from llpkit.cli.printing import echo, terminal
 def datasets(
     data_dir: Annotated[
         str | None,
-        typer.Option(help="Where to look (LLPKIT_DATA, else a cache folder).", show_default=False),
+        typer.Option(
+            help="Where to look (LLPKIT_DATA, else a cache folder).",
+            metavar="DIR",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """List the data sets: what they are, whether they are found, where to get them."""

@@ -71,6 +71,7 @@ OF_NEW_DATA = [
     "data.data_dir",
     "data.bag_size",
     "data.counts_table",
+    "data.count_noise",
     "data.image_root",
     "data.image_size",
     "data.skip_bad",

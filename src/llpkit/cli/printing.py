@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from llpkit.errors import LostProcess
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -52,8 +54,29 @@ class _Plain:
             yield part if part.control else Segment(plain(part.text), part.style)
 
 
+class PlainCommand(TyperCommand):
+    """A command whose help shows no types beside flags and arguments."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, ``--help`` included."""
+        return _untyped(super().get_params(ctx))
+
+
+def _untyped(parameters: Any) -> Any:
+    for each in parameters:
+        if getattr(each, "is_flag", False):
+            each.metavar = " "  # typer would show <bool>
+        elif each.param_type_name == "argument":
+            each.display_type_rich = lambda ctx: None  # noqa: ARG005  (or <list[Path]>)
+    return parameters
+
+
 class PlainGroup(TyperGroup):
     """Commands whose usage errors are plain text too."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The parameters, ``--help`` included."""
+        return _untyped(super().get_params(ctx))
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the arguments."""
@@ -113,11 +136,14 @@ def resumable(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*, ctx: typer.Context, resume: bool, **arguments: Any) -> None:
+        # The command as typed, with --resume added if it was missing.
+        again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
         try:
             command(ctx=ctx, resume=resume, **arguments)
+        except LostProcess:
+            note(f"continue with: {again}")
+            raise
         except KeyboardInterrupt as stop:
-            # The command as typed, with --resume added if it was missing.
-            again = shlex.join(["llpkit", *(ctx.obj or []), *([] if resume else ["--resume"])])
             kept = {
                 None: f" before the run began; start again with: {again}",
                 "": f" before the first checkpoint; nothing was kept. Start again with: {again}",

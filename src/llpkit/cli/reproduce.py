@@ -1,5 +1,6 @@
-"""The commands ``reproduce`` and ``report``: parsing and printing only."""
+"""The command ``reproduce``: parsing and printing only."""
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Argument(
-            help="digits, bird-cat, group-photos or a .yaml file; or check, or merge.",
+            help="digits, bird-cat, group-photos, another that list shows, or a .yaml file; or "
+            "list, check or merge.",
             metavar="PROTOCOL",
         ),
     ],
@@ -73,7 +75,7 @@ def reproduce(
         str, _option("Runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
     ] = "loky",
     time_limit: Annotated[
-        float | None, _option("Start no run after this long.", WHERE, "SECONDS")
+        float | None, _option("Stop after this long; the next call goes on.", WHERE, "SECONDS")
     ] = None,
     data_dir: Annotated[
         str | None, _option("Folder of the data (LLPKIT_DATA, else a cache).", WHERE, "DIR")
@@ -82,8 +84,13 @@ def reproduce(
         Path | None, _option("Results folder (llpkit-results/PROTOCOL).", WHERE, "DIR")
     ] = None,
     dry_run: Annotated[
-        bool, _option("List the runs and which are done.", WHERE, name="--dry-run")
+        bool,
+        _option("List the runs and the time for those left.", WHERE, name="--dry-run"),
     ] = False,
+    like: Annotated[
+        Path | None,
+        _option("With --dry-run: folder to estimate the time from (--out).", WHERE, "DIR"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Run the paper's experiments: every method, the same folds, one record per run.
@@ -97,6 +104,7 @@ def reproduce(
 
     A results folder has one protocol. Finished runs are never repeated: to
     continue after a stop, use the same command.
+    [bold]list[/bold] shows the protocols that come with llpkit.
     [bold]check[/bold] FOLDER runs records again and prints the largest difference.
     [bold]merge[/bold] FOLDER... adds the records of other machines to --out.
 
@@ -104,7 +112,8 @@ def reproduce(
 
       llpkit reproduce digits --quick
       llpkit reproduce bird-cat grid --device cuda --jobs 6
-      llpkit reproduce bird-cat convergence --folds 0-4 --device cuda --dry-run
+      llpkit reproduce bird-cat convergence --folds 0-4 --dry-run
+      llpkit reproduce bird-cat-sizes bag-size --dry-run --like results/bird-cat
       llpkit reproduce bird-cat --show > mine.yaml
       llpkit --plugin mine.py reproduce mine.yaml convergence --methods mine,mle
       llpkit reproduce check llpkit-results/bird-cat convergence --folds 0-0
@@ -113,9 +122,14 @@ def reproduce(
     """
     from llpkit.experiments import Results, Worker, load, reproduce
     from llpkit.experiments.execute import deadline
+    from llpkit.experiments.protocol_file import presets
     from llpkit.experiments.results import merge, view
 
     given = words or []
+    if protocol == "list":
+        for name in presets():
+            echo(f"{name}: {load(name).title}")
+        return
     if protocol == "merge":
         if out is None or not given:
             raise LLPError("merge takes folders and --out; add what is missing")
@@ -145,7 +159,8 @@ def reproduce(
         out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded
     )
     if dry_run:
-        _list(view(out, plan), experiments, _listed(methods), chosen)
+        times = Results.read(like) if like else view(out, plan)
+        _list(view(out, plan), times, experiments, _listed(methods), chosen)
         return
     try:
         outcomes = reproduce(
@@ -167,46 +182,6 @@ def reproduce(
         echo(write_report([out], data_dir=data_dir))
     if any(outcome.failed for outcome in outcomes.values()):
         raise typer.Exit(FAILED)
-
-
-def report(
-    results: Annotated[
-        list[Path],
-        typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Where to write (report in the first folder).",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder of the data, for example pictures (LLPKIT_DATA, else a cache).",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
-    """Draw the records of one or more folders: a page, figures and tables.
-
-    One chapter per folder: learning curves, accuracies, paired differences,
-    time to accuracy, calibration, epoch times and accuracy against bag size.
-    The page works offline; the tables are also written as CSV.
-
-    [bold]Examples[/bold]
-
-      llpkit report llpkit-results/digits
-      llpkit report results/bird-cat results/group-photos --out report
-    """
-    from llpkit.experiments.page import write_report
-
-    echo(write_report(results, out, data_dir=data_dir))
 
 
 def _experiments(given: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -265,17 +240,21 @@ def _check(
 
 def _list(
     results: "Results",
+    times: "Results",
     experiments: Sequence[str],
     methods: Sequence[str],
     folds: Sequence[int] | None,
 ) -> None:
+    from llpkit.experiments.estimate import epoch_seconds, estimate
     from llpkit.experiments.plan import plan
 
-    done = results.ids
+    done, seconds = results.ids, epoch_seconds(times)
     for experiment in experiments:
         runs = plan(results, experiment, methods, folds)
         number = sum(run.id in done for run in runs)
-        echo(f"{experiment}: {several(len(runs), 'run')}, {number} done")
+        left = estimate((run for run in runs if run.id not in done), seconds)
+        rest = f", about {math.ceil(left / 60)} min for the rest" if left else ""
+        echo(f"{experiment}: {several(len(runs), 'run')}, {number} done{rest}")
         for run in runs:
             echo(
                 f"  {'done' if run.id in done else '    '} {run.title}, {run.recipe.epochs} epochs"

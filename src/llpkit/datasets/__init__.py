@@ -18,6 +18,7 @@ from llpkit.datasets.base import DataSet, in_random_bags
 from llpkit.datasets.files import data_folder
 from llpkit.datasets.image_table import image_files
 from llpkit.datasets.images import BadImage, ImageFiles, Inputs
+from llpkit.datasets.parquet_images import ParquetImages, table_without_images, write_images
 from llpkit.datasets.registry import DATASETS, Entry, load, register
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Entry",
     "ImageFiles",
     "Inputs",
+    "ParquetImages",
     "adult",
     "cifar10",
     "data_folder",
@@ -40,4 +42,6 @@ __all__ = [
     "load",
     "register",
     "synthetic",
+    "table_without_images",
+    "write_images",
 ]

@@ -36,6 +36,7 @@ class DataSet:
         class_names: Names of the labels 0, 1, …
         notes: Notes for the user: where the data came from, what was left out.
         encoder: Turned table columns into features; applied again to tables for prediction.
+        test: The data set's own test split, bool ``(R,)``; ``None`` if it has none.
     """
 
     name: str
@@ -45,6 +46,7 @@ class DataSet:
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     encoder: FeatureEncoder | None = None
+    test: Tensor | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(self.inputs), self.bags.num_rows}
@@ -94,6 +96,7 @@ def in_random_bags(
     bag_size: BagSize | None,
     seed: int | torch.Generator,
     notes: Sequence[str] = (),
+    test: Tensor | None = None,
 ) -> DataSet:
     """A labelled table in random bags; with more than two classes every class is counted."""
     num_classes = len(class_names) if len(class_names) > 2 else None
@@ -101,7 +104,7 @@ def in_random_bags(
     # A table may have fewer rows than the largest default size.
     size = (low, min(high, len(labels))) if bag_size is None else bag_size
     bags = random_bags(labels, size, generator=seed, num_classes=num_classes)
-    return DataSet(name, inputs, bags, labels, tuple(class_names), tuple(notes))
+    return DataSet(name, inputs, bags, labels, tuple(class_names), tuple(notes), test=test)
 
 
 def chosen_classes(classes: str | Sequence[str], known: Sequence[str]) -> tuple[str, ...]:

@@ -101,9 +101,9 @@ def cifar10(
     for name, count in zip(names, counts, strict=True):
         if not count:
             raise LLPError(f"{source} has no {name} images in {split}; it is incomplete")
-    return in_random_bags(
-        "cifar10", images, labels, names, bag_size, seed, [f"{split} images of {source}"]
-    )
+    test = torch.from_numpy(arrays["test"][keep])
+    notes = [f"{split} images of {source}"]
+    return in_random_bags("cifar10", images, labels, names, bag_size, seed, notes, test)
 
 
 def _arrays(folder: Path) -> tuple[Path, Arrays]:

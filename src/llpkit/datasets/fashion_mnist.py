@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from llpkit._validation import one_of
+from llpkit._validation import number, one_of
 from llpkit.datasets.base import (
     BagSize,
     DataSet,
@@ -60,6 +60,8 @@ def fashion_mnist(
     seed: int = 0,
     classes: str | tuple[str, ...] = ("pullover", "coat"),
     split: str = "all",
+    size: str = "full",
+    share: float = 1.0,
 ) -> DataSet:
     """Fashion-MNIST in random bags; rows in the order of the files, train before test.
 
@@ -69,22 +71,30 @@ def fashion_mnist(
         seed: For the bags.
         classes: Two or more classes; of two, the last is positive.
         split: ``"train"`` (6,000 images per class), ``"test"`` (1,000) or ``"all"``.
+        size: ``"full"``, or ``"half"`` for 14 x 14 pixels, each the mean of four.
+        share: Share of each split to keep, the first images of its file; for quick trials.
     """
     names = chosen_classes(classes, CLASSES)
     parts = _PARTS[one_of("split", split, _PARTS)]
+    size = one_of("size", size, ("full", "half"))
+    share = number("share", share, most=1, above=0)
     folder = data_folder(data_dir)
     places = [folder / name for name in (*_FOLDERS, "")]
     home = next((p for p in places if _file(p, f"{parts[0]}-images-idx3-ubyte")), None)
     if home is None:
         raise not_found("fashion-mnist", folder, SOURCE, PLACE)
     pairs = [_part(home, part) for part in parts]
+    pairs = [(i[: round(share * len(i))], k[: round(share * len(k))]) for i, k in pairs]
     images, labels = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
     keep, truth = only_classes(labels, names, CLASSES)
+    if size == "half":
+        images = images.reshape(-1, 14, 2, 14, 2).mean((2, 4)).round().astype(np.uint8)
     inputs = torch.from_numpy(images[keep][:, None])
+    test = torch.from_numpy(np.repeat([p == "t10k" for p in parts], [len(k) for _, k in pairs]))
     if len(truth) == 0:
         raise LLPError(f"{home} has no images of {', '.join(names)}; it is incomplete")
     notes = [f"{split} images of {home}"]
-    return in_random_bags("fashion-mnist", inputs, truth, names, bag_size, seed, notes)
+    return in_random_bags("fashion-mnist", inputs, truth, names, bag_size, seed, notes, test[keep])
 
 
 def _file(folder: Path, name: str) -> Path | None:

@@ -26,6 +26,8 @@ def feature_table(
     proportion: Columns = None,
     decimals: int | None = None,
     counts_table: str | os.PathLike[str] | None = None,
+    count_noise: str | None = None,
+    known_label: str | None = None,
     features: Columns = None,
     numeric: Columns = None,
     categorical: Columns = None,
@@ -43,13 +45,25 @@ def feature_table(
         proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table, one row per bag, with the bag column and the count columns.
+        count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
+        known_label: A column of labels that are known for some rows and empty for the others.
         features: The columns to learn from; by default all others that can be used.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
         label: The column of true labels, for evaluation only.
         class_names: Names of the classes.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
+    known = CountColumns(
+        count,
+        count_low,
+        count_high,
+        proportion,
+        decimals,
+        counts_table,
+        count_noise,
+        known_label,
+        class_names,
+    )
     data = Table.read(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
@@ -64,7 +78,7 @@ def feature_table(
         chosen, notes = listed(features), []
         _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
-    notes += encoder.notes(data)
+    notes += encoder.notes(data) + known.notes(bags)
     inputs = encoder.apply(data)
     return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
 
@@ -81,7 +95,7 @@ def _check_features(
 ) -> None:
     """Refuse columns that hold counts, labels or bag names."""
     kinds: dict[str | None, str] = dict.fromkeys(known.names, "the counts")
-    kinds |= {label: "the labels", bag: "the bags"}
+    kinds |= {known.known_label: "the labels", label: "the labels", bag: "the bags"}
     for name in chosen:
         if name in kinds:
             raise LLPError(

@@ -13,6 +13,11 @@ from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.feature_table import class_names_of
 from llpkit.datasets.images import BadImage, ImageFiles, Size
+from llpkit.datasets.parquet_images import (
+    ParquetImages,
+    is_image_column,
+    table_without_images,
+)
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, Table
@@ -33,6 +38,8 @@ def image_table(
     proportion: Columns = None,
     decimals: int | None = None,
     counts_table: str | os.PathLike[str] | None = None,
+    count_noise: str | None = None,
+    known_label: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     image_size: Size | None = None,
     grey: bool = False,
@@ -42,19 +49,22 @@ def image_table(
 ) -> DataSet:
     """A table of image files: a bag column, an image path, and counts.
 
-    Images are decoded on demand. A missing or damaged one is an error that names its file and row;
+    Images are decoded on demand. A Parquet file may hold the images themselves and exceed memory,
+    see :class:`ParquetImages`. A missing or damaged image is an error that names its file and row;
     with ``skip_bad`` its bag is left out, and the notes list it.
 
     Args:
         table: The CSV or Parquet file.
         bag: The column of bag names.
-        image: The column of image paths.
+        image: The column of image paths, or of encoded images in a Parquet file.
         count: The column of positives in the bag, the same in all its rows; or one per class.
         count_low: Instead of ``count``, the lowest possible count; empty for no bound.
         count_high: The highest possible count; empty for no bound.
         proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table, one row per bag, with the bag column and the count columns.
+        count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
+        known_label: A column of labels that are known for some rows and empty for the others.
         image_root: The folder that paths are relative to; by default the table's folder.
         image_size: Height and width to resize images to; by default those of the first image.
         grey: Whether images are read as grey.
@@ -62,8 +72,18 @@ def image_table(
         class_names: Names of the classes.
         skip_bad: Check all images first and leave out the bags of bad ones.
     """
-    known = CountColumns(count, count_low, count_high, proportion, decimals, counts_table)
-    data = Table.read(table)
+    known = CountColumns(
+        count,
+        count_low,
+        count_high,
+        proportion,
+        decimals,
+        counts_table,
+        count_noise,
+        known_label,
+        class_names,
+    )
+    data = table_without_images(table, image)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
@@ -71,7 +91,7 @@ def image_table(
     files = image_files(
         data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
     )
-    whole = DataSet("image-table", files, bags, truth, names)
+    whole = DataSet("image-table", files, bags, truth, names, tuple(known.notes(bags)))
     return _without_bad(whole, files) if skip_bad else whole
 
 
@@ -84,8 +104,14 @@ def image_files(
     channels: int = 3,
     check: bool = True,
 ) -> ImageFiles:
-    """The image files named in a column of a table; ``check`` makes sure that all exist."""
+    """The image files named in a column of a table; ``check`` makes sure that all exist.
+
+    For a Parquet file with a column of encoded images, these.
+    """
     import pyarrow.compute as pc
+
+    if column not in table.names and is_image_column(table.path, column):
+        return ParquetImages(table.path, column, size=size, channels=channels)
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
     written = table.text(column)
@@ -125,7 +151,8 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
         ids=part.ids,
         num_rows=len(rows),
     )
-    notes = [
+    notes = list(data.notes)
+    notes += [
         f"bag {data.bags.ids[b]!r} ({several(data.bags[b].size, 'row')}) is left out: {spoilt[b]}"
         for b in sorted(spoilt)
     ]

@@ -57,9 +57,7 @@ class ImageFiles:
     ) -> None:
         self.paths = [Path(path) for path in paths]
         self.rows = range(len(self.paths)) if rows is None else rows
-        if not self.paths or len(self.rows) != len(self.paths):
-            found = f"{len(self.paths)} paths and {len(self.rows)} rows"
-            raise LLPError(f"there are {found}; give one path per row, and at least one")
+        self._check_length()
         if channels not in (1, 3):
             raise LLPError(f"channels = {channels!r}; give 3 for colour or 1 for grey")
         if size is not None:
@@ -73,6 +71,11 @@ class ImageFiles:
         # Without a size, an image that differs from the first is an error, not resized.
         self.resize = size is not None
         self.size = size or self._first_size()
+
+    def _check_length(self) -> None:
+        if not self.paths or len(self.rows) != len(self.paths):
+            found = f"{len(self.paths)} paths and {len(self.rows)} rows"
+            raise LLPError(f"there are {found}; give one path per row, and at least one")
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -158,17 +161,20 @@ class ImageFiles:
         raise failed
 
     def _read(self, row: int, size: Size | None, remedy: str | None = None) -> Pixels:
-        name = f"row {self.rows[row] + 1}: {self.paths[row]}"
-        target = size if self.resize else None
         if remedy is None:
             remedy = f"put the right file there, or leave its bag out with {option('skip_bad')}"
-        image = read_image(self.paths[row], name, self.channels, target, remedy=remedy)
+        name, image = self._pixels(row, size if self.resize else None, remedy)
         if size is not None and image.shape[1:] != size:
             raise LLPError(
                 f"{name} is {_by(image.shape[1:])} pixels (height x width) but the first image is "
                 f"{_by(size)}; give the size that all are resized to with {option('image_size')}"
             )
         return image
+
+    def _pixels(self, row: int, size: Size | None, remedy: str) -> tuple[str, Pixels]:
+        """The name of an image in messages, and its pixels."""
+        name = f"row {self.rows[row] + 1}: {self.paths[row]}"
+        return name, read_image(self.paths[row], name, self.channels, size, remedy=remedy)
 
 
 def read_image(

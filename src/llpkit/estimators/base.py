@@ -18,6 +18,7 @@ from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.likelihood.choice import choice_note, resolve
+from llpkit.statistics import warn_unidentified
 
 Array = NDArray[Any]
 
@@ -65,7 +66,9 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             groups: The bag of every row, ``(N,)``.
         """
         X = self._checked(X, reset=True)
-        self._fit_bags(X, self._bags(X, y, groups, reset=True))
+        bags = self._bags(X, y, groups, reset=True)
+        self._fit_bags(X, bags)
+        warn_unidentified(X, bags)  # after the fit, which refuses what it cannot use
         return self
 
     @abstractmethod

@@ -1,24 +1,15 @@
 """DLLP: fit the mean prediction of a bag to its proportion."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.utils import check_random_state
-from torch import Tensor
 
-from llpkit._validation import number, whole
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
+from llpkit.estimators._layers import fit_layers, layers_logits
 from llpkit.estimators.base import Array, BaseLLP, exact_counts
-from llpkit.estimators.logistic import lbfgs
 from llpkit.likelihood.checks import Approximation
 from llpkit.losses import proportion_loss
-
-Shape = tuple[int, int]
-Layer = tuple[Array, Array]
 
 
 class DLLPClassifier(BaseLLP):
@@ -83,82 +74,13 @@ class DLLPClassifier(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        if not isinstance(self.hidden_layer_sizes, list | tuple):
-            raise LLPError(
-                f"hidden_layer_sizes = {self.hidden_layer_sizes!r}; give a tuple such as (64,), or "
-                "() for a linear model"
-            )
-        C, tol = number("C", self.C, above=0), number("tol", self.tol, above=0)
-        whole("max_iter", self.max_iter, 1)
-        hidden = tuple(self.hidden_layer_sizes)
-        for i, units in enumerate(hidden):
-            whole(f"hidden_layer_sizes[{i}]", units, 1)
-        exact_counts(bags, self)
-        widths = [X.shape[1], *hidden, bags.num_classes or 1]
-        shapes = list(pairwise(widths))
-        source = check_random_state(self.random_state)
-        # A linear model may start at zero; hidden units would then all stay the same.
-        start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
-        layers = [(w, np.zeros(w.shape[1])) for w in start]
-        objective = _Objective(X, bags, shapes, C)
-        found = lbfgs(objective, _pack(layers), tol, self.max_iter)
+        counts = torch.from_numpy(exact_counts(bags, self))
+        found, layers = fit_layers(
+            X, bags, self, lambda logits: proportion_loss(logits, counts, bags.offsets)
+        )
         found.warn(self)
         self.n_iter_ = found.n_iter
-        layers = _unpack(found.weights, shapes)
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]
 
     def _logits(self, X: Any) -> Array:
-        first = torch.from_numpy(np.asarray(X @ self.coefs_[0]))
-        rest = [torch.from_numpy(w) for w in self.coefs_[1:]]
-        return _forward(first, rest, [torch.from_numpy(b) for b in self.intercepts_]).numpy()
-
-
-class _Objective:
-    """The loss and the ridge, over C times the bags."""
-
-    def __init__(self, X: Any, bags: Bags, shapes: list[Shape], C: float) -> None:
-        self.X, self.shapes, self.C = X[bags.rows.numpy()], shapes, C
-        self.counts, self.offsets = bags.counts, bags.offsets
-
-    def __call__(self, flat: Array) -> tuple[float, Array]:
-        layers = _unpack(flat, self.shapes)
-        # The first product is NumPy's, so that X may be sparse; autograd starts after it, and the
-        # chain rule for the first weights is written out below.
-        first = torch.from_numpy(np.asarray(self.X @ layers[0][0])).requires_grad_()
-        rest = [torch.from_numpy(w).requires_grad_() for w, _ in layers[1:]]
-        intercepts = [torch.from_numpy(b).requires_grad_() for _, b in layers]
-        loss = proportion_loss(_forward(first, rest, intercepts), self.counts, self.offsets).sum()
-        grads = torch.autograd.grad(loss, [first, *rest, *intercepts])
-        of_weights = [self.X.T @ grads[0].numpy(), *(g.numpy() for g in grads[1 : len(layers)])]
-        of_weights = [g + w / self.C for g, (w, _) in zip(of_weights, layers, strict=True)]
-        of_intercepts = [g.numpy() for g in grads[len(layers) :]]
-        ridge = sum(float((w * w).sum()) for w, _ in layers) / (2 * self.C)
-        gradient = _pack(list(zip(of_weights, of_intercepts, strict=True)))
-        return (loss.item() + ridge) / len(self.counts), gradient / len(self.counts)
-
-
-def _forward(first: Tensor, weights: list[Tensor], intercepts: list[Tensor]) -> Tensor:
-    """Logits ``(N,)`` or ``(N, K)`` from the first layer's product with the rows."""
-    z = first + intercepts[0]
-    for w, b in zip(weights, intercepts[1:], strict=True):
-        z = z.tanh() @ w + b
-    return z[:, 0] if z.shape[1] == 1 else z
-
-
-def _first(shape: Shape, source: Any) -> Array:
-    """Glorot's uniform weights."""
-    bound = np.sqrt(6 / sum(shape))
-    weights: Array = source.uniform(-bound, bound, shape)
-    return weights
-
-
-def _pack(layers: list[Layer]) -> Array:
-    return np.concatenate([np.append(w.ravel(), b) for w, b in layers])
-
-
-def _unpack(flat: Array, shapes: list[Shape]) -> list[Layer]:
-    parts = np.split(flat, np.cumsum([(a + 1) * b for a, b in shapes])[:-1])
-    return [
-        (part[: a * b].reshape(a, b), part[a * b :])
-        for part, (a, b) in zip(parts, shapes, strict=True)
-    ]
+        return layers_logits(X, self.coefs_, self.intercepts_)

@@ -10,10 +10,12 @@ from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.dllp import DLLPClassifier
 from llpkit.estimators.em import LLPClassifier
+from llpkit.estimators.ensemble import LLPEnsembleClassifier
 from llpkit.estimators.invcal import InvCalClassifier
 from llpkit.estimators.logistic import LLPLogisticRegression
 from llpkit.estimators.mean_map import MeanMapClassifier
 from llpkit.estimators.mixed import LLPMixedLogisticRegression
+from llpkit.estimators.network import LLPNetworkClassifier
 
 ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
 """Classes, or functions without arguments, that create an estimator; see their docstrings.
@@ -21,8 +23,10 @@ ESTIMATORS: Registry[Callable[[], BaseLLP]] = Registry("estimator")
 A plugin adds its own with ``ESTIMATORS.register("my-name", MyClassifier)``, or as a decorator.
 """
 
+ESTIMATORS.register("ensemble", LLPEnsembleClassifier)
 ESTIMATORS.register("logistic", LLPLogisticRegression)
 ESTIMATORS.register("mixed-logistic", LLPMixedLogisticRegression)
+ESTIMATORS.register("network", LLPNetworkClassifier)
 
 
 @ESTIMATORS.register("hist-gradient-boosting")

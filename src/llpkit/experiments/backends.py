@@ -1,4 +1,9 @@
-"""Parallel runs with joblib: processes on this machine, or a Ray or Dask cluster."""
+"""Parallel runs: processes on this machine with joblib, or the workers of a Ray or Dask cluster.
+
+A worker of a cluster that dies costs only its run, which the cluster performs again on another
+worker. A run whose workers die again and again, perhaps for lack of memory, is given up; the others
+go on.
+"""
 
 import contextlib
 import importlib
@@ -8,30 +13,66 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.experiments.run import Run, Worker, carry_out
 
 BACKENDS = ("loky", "ray", "dask")
 _POLL = 0.5
+_RETRIES = 3
+"""How often a run is performed again after the death of its worker; the default of both engines."""
 
 
 def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
     """Perform runs, as many at once as the worker has jobs."""
+    jobs = min(worker.jobs, len(runs))
+    if backend != "loky":
+        with {"ray": _ray, "dask": _dask}[backend](jobs) as cluster:
+            _spread(cluster, runs, worker, jobs)
+        return
     from joblib import Parallel, delayed, parallel_config
 
-    parent = os.getpid() if backend == "loky" else None
-    connect: Callable[[int], Any] = {"ray": _ray, "dask": _dask}.get(backend, _nothing)
-    jobs = min(worker.jobs, len(runs))
-    with connect(jobs), parallel_config(backend=backend, n_jobs=jobs):
+    with parallel_config(backend="loky", n_jobs=jobs):
         try:
-            Parallel(batch_size=1)(delayed(_in_worker)(run, worker, parent) for run in runs)
+            Parallel(batch_size=1)(delayed(_in_worker)(run, worker, os.getpid()) for run in runs)
         except BrokenExecutor as error:
             raise LLPError(
                 "a worker process was killed, perhaps for lack of memory; finished runs are kept: "
                 f"call again with fewer jobs than {worker.jobs}"
             ) from error
+
+
+class _Cluster(NamedTuple):
+    """What is asked of Ray or Dask."""
+
+    submit: Callable[[Run, Worker], Any]
+    """Start a run; returns a handle."""
+    first: Callable[[list[Any]], Any]
+    """Wait until one of the handles has ended, and return it."""
+    lost: Callable[[Any], str]
+    """Why the run of a handle has no result; empty if it has one."""
+
+
+def _spread(cluster: _Cluster, runs: Sequence[Run], worker: Worker, jobs: int) -> None:
+    """Keep as many runs going as there are jobs."""
+    waiting, going, lost = list(reversed(runs)), dict[Any, Run](), list[tuple[Run, str]]()
+    while waiting or going:
+        while waiting and len(going) < jobs:
+            run = waiting.pop()
+            going[cluster.submit(run, worker)] = run
+        handle = cluster.first(list(going))
+        run, reason = going.pop(handle), cluster.lost(handle)
+        if reason:
+            lost.append((run, reason))
+    if lost:
+        run, reason = lost[0]
+        raise LLPError(
+            f"{several(len(lost), 'run')} had no result, because the workers died, perhaps for "
+            f"lack of memory ({run.title}: {reason}); finished runs are kept: call again, with "
+            f"fewer jobs than {worker.jobs} per machine"
+        )
 
 
 def _in_worker(run: Run, worker: Worker, parent: int | None) -> None:
@@ -57,12 +98,8 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _nothing(jobs: int) -> Any:
-    return contextlib.nullcontext(jobs)
-
-
 @contextmanager
-def _ray(jobs: int) -> Iterator[None]:
+def _ray(jobs: int) -> Iterator[_Cluster]:
     """The connected cluster, or the one at RAY_ADDRESS, or a local one."""
     ray = _imported("ray")
     mine = not ray.is_initialized()
@@ -70,28 +107,54 @@ def _ray(jobs: int) -> Iterator[None]:
         # The size of an existing cluster is not ours to set.
         local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
         ray.init(include_dashboard=False, log_to_driver=False, **local)
+    perform = ray.remote(_in_worker).options(num_cpus=1, max_retries=_RETRIES)
+
+    def lost(handle: Any) -> str:
+        try:
+            ray.get(handle)
+        except ray.exceptions.RayError as error:
+            return str(error).strip().splitlines()[0]
+        return ""
+
     try:
-        _imported("ray.util.joblib").register_ray()
-        yield
+        yield _Cluster(
+            lambda run, worker: perform.remote(run, worker, None),
+            lambda handles: ray.wait(handles, num_returns=1)[0][0],
+            lost,
+        )
     finally:
         if mine:
             ray.shutdown()
 
 
 @contextmanager
-def _dask(jobs: int) -> Iterator[None]:
+def _dask(jobs: int) -> Iterator[_Cluster]:
     """The connected cluster, or the one at DASK_SCHEDULER_ADDRESS, or a local one."""
     distributed = _imported("distributed")
     with contextlib.ExitStack() as stack:
         try:
-            distributed.get_client()
+            client = distributed.get_client()
         except ValueError:
             address = os.environ.get("DASK_SCHEDULER_ADDRESS")
             if address is None:
                 local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
                 address = stack.enter_context(distributed.LocalCluster(**local))
-            stack.enter_context(distributed.Client(address))
-        yield
+            client = stack.enter_context(distributed.Client(address))
+
+        def first(handles: list[Any]) -> Any:
+            done = distributed.wait(handles, return_when="FIRST_COMPLETED").done
+            return next(iter(done))
+
+        def lost(handle: Any) -> str:
+            error = handle.exception()  # a run's own errors are in its record
+            return "" if error is None else str(error).strip().splitlines()[0]
+
+        # Dask moves the task of a dead worker to another one, and gives up after three deaths.
+        yield _Cluster(
+            lambda run, worker: client.submit(_in_worker, run, worker, None, pure=False),
+            first,
+            lost,
+        )
 
 
 def _imported(name: str) -> Any:

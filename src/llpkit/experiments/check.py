@@ -57,7 +57,7 @@ class Check:
     @property
     def tolerance(self) -> float:
         """Largest allowed difference of the two accuracies on a GPU."""
-        return TOLERANCES.get(self.run.method, TOLERANCE)
+        return TOLERANCES.get(self.run.recipe.method, TOLERANCE)
 
     def __str__(self) -> str:
         found = "the same to the last digit"

@@ -20,7 +20,7 @@ from llpkit.experiments.backends import BACKENDS, run_parallel
 from llpkit.experiments.plan import check_experiments, check_folds, methods_of, plan
 from llpkit.experiments.records import RUNS, Record, machine, read_run
 from llpkit.experiments.results import Results, begin, pack, view
-from llpkit.experiments.run import Run, Worker, carry_out, circumstances, load
+from llpkit.experiments.run import Run, Worker, carry_out, circumstances, divide, load
 from llpkit.experiments.search import known_runs, search
 
 _POLL = 0.5
@@ -194,17 +194,14 @@ def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
 
 
 def _check_data(sizes: Sequence[int | None], worker: Worker) -> None:
-    """Before any run, refuse data that are missing, not binary or have too few bags."""
+    """Before any run, refuse data that are missing, unsplit or have too few bags."""
     for size in dict.fromkeys(sizes):
         data, _ = load(worker.protocol, worker.data_dir, size)
         if data.truth is None:
             raise LLPError(f"{data.name} has no labels to test by; choose another data set")
-        if data.bags.num_classes is not None:
-            raise LLPError(
-                f"{data.name} has {data.bags.num_classes} classes, but experiments are for two; "
-                "choose other data or data_options"
-            )
-        if len(data.bags) < worker.protocol.folds:
+        if worker.protocol.official:
+            divide(worker.protocol, data, 0, size)
+        elif len(data.bags) < worker.protocol.folds:
             bags = f"{len(data.bags)} bags" + (f" of {size}" if size else "")
             raise LLPError(
                 f"{data.name} has {bags}, too few for {worker.protocol.folds} folds; use smaller "

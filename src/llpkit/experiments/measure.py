@@ -5,10 +5,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from llpkit import evaluation
 from llpkit.bags import Bags
+from llpkit.likelihood.budget import cost, even_sample
 from llpkit.training import Callback, Feed
+from llpkit.training.batches import positions_of
+from llpkit.training.inputs import probabilities
+from llpkit.training.measures import BUDGET
 
 EXAMPLES = 12
 """Most test bags whose predictions a record keeps, and most instances of each."""
@@ -22,30 +27,47 @@ class Watch(Callback):
         self, inputs: Any, truth: Any, bags: Bags, training: Bags, every_epoch: bool
     ) -> None:
         self.inputs, self.truth, self.bags = inputs, truth[bags.rows], bags
+        # With many classes the likelihood of all bags would take longer than an epoch.
+        chosen = even_sample(cost(bags.evidence, bags.sizes), BUDGET)
+        self.some, self.at = bags[chosen], positions_of(bags, chosen)[0]
         rate = evaluation.constant_rate(training)
-        self.baseline = float(evaluation.baseline_log_likelihood(bags, rate).mean())
+        self.baseline = float(evaluation.baseline_log_likelihood(self.some, rate).mean())
         self.every_epoch = every_epoch
         self.feed: Feed | None = None
+        self.logits: Tensor | None = None
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
         """Add the measures to the row of the epoch."""
         if not self.every_epoch and row["epoch"] < session.epochs:
             return
-        # Made once: the test inputs stay on the training device for all epochs.
-        if self.feed is None:
-            self.feed = Feed(self.inputs[self.bags.rows], session.task.device)
-        z = session.logits(self.feed).double().cpu()
-        self.logits, p = z, z.sigmoid()
+        z = self._look(session)
+        p = probabilities(z)
+        # From the logits: the logarithm of a rounded probability may be infinite.
+        loss = F.cross_entropy(z, self.truth) if z.dim() == 2 else _log_loss(z, self.truth)
         row["test_accuracy"] = evaluation.accuracy(p, self.truth)
-        row["test_log_loss"] = float(F.binary_cross_entropy_with_logits(z, self.truth.double()))
+        row["test_log_loss"] = float(loss)
         row["test_brier"] = evaluation.brier(p, self.truth)
-        row["test_log_likelihood"] = float(evaluation.bag_log_likelihood(z, self.bags).mean())
+        measured = evaluation.bag_log_likelihood(z[self.at], self.some)
+        row["test_log_likelihood"] = float(measured.mean())
         row["test_baseline_log_likelihood"] = self.baseline
         row["test_proportion_error"] = evaluation.proportion_error(p, self.bags)
 
+    def on_end(self, session: Any) -> None:
+        """Predict once more if a resumed run had no epoch left."""
+        if self.logits is None:
+            self._look(session)
+
+    def _look(self, session: Any) -> Tensor:
+        # Made once: the test inputs stay on the training device for all epochs.
+        if self.feed is None:
+            self.feed = Feed(self.inputs[self.bags.rows], session.task.device)
+        self.logits = session.logits(self.feed).double().cpu()
+        return self.logits
+
     def calibration(self) -> dict[str, list[float]]:
         """The reliability after the last epoch, in 20 bins."""
-        found = evaluation.calibration(self.logits.sigmoid(), self.truth, bins=20)
+        assert self.logits is not None
+        found = evaluation.calibration(probabilities(self.logits), self.truth, bins=20)
         return {
             "mean_predicted": [round(p, 6) for p in found.mean_predicted.tolist()],
             "fraction_positive": [round(p, 6) for p in found.fraction_positive.tolist()],
@@ -53,8 +75,13 @@ class Watch(Callback):
         }
 
     def examples(self) -> list[dict[str, Any]]:
-        """Predictions of a few test bags; bags with mixed labels and a handy size come first."""
+        """Predictions of a few test bags; bags with mixed labels and a handy size come first.
+
+        None for many classes: a page shows the probability of one class.
+        """
         bags, y = self.bags, self.bags.counts
+        if y.dim() > 1:
+            return []
         mixed = (y > 0) & (y < bags.sizes)
         easy = mixed & (bags.sizes >= _EASY.start) & (bags.sizes < _EASY.stop)
         # 2 is mixed and of handy size, 1 is mixed, 0 is the rest; a stable sort keeps their order.
@@ -62,6 +89,7 @@ class Watch(Callback):
         return [self._example(at) for at in order[:EXAMPLES].tolist()]
 
     def _example(self, at: int) -> dict[str, Any]:
+        assert self.logits is not None
         bags, start = self.bags, int(self.bags.offsets[at])
         size = int(bags.sizes[at])
         part = slice(start, start + min(size, EXAMPLES))
@@ -73,6 +101,10 @@ class Watch(Callback):
             "probability": [round(p, 5) for p in self.logits[part].sigmoid().tolist()],
             "truth": self.truth[part].tolist(),
         }
+
+
+def _log_loss(logits: Tensor, truth: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, truth.double())
 
 
 def at_epoch(row: dict[str, Any]) -> dict[str, Any]:

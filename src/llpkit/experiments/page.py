@@ -117,8 +117,12 @@ def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
 
 def _lead(every: Sequence[Results]) -> list[str]:
     """The idea in plain words."""
-    names = dict.fromkeys(r.data.class_names[1] for r in _records(every) if r.data is not None)
-    what = f"are “{next(iter(names))}”" if len(names) == 1 else "belong to the positive class"
+    names = dict.fromkeys(r.data.class_names for r in _records(every) if r.data is not None)
+    what = "belong to the positive class"
+    if any(len(classes) > 2 for classes in names):
+        what = "belong to each class"
+    elif len(names) == 1:
+        what = f"are “{next(iter(names))[1]}”"
     return [
         f"Items come in bags, and only one number is known about each bag: how many of its items "
         f"{what}. From such counts alone each method here learns a classifier for single items. "
@@ -156,7 +160,7 @@ def _facts(results: Results) -> Facts:
     if data is not None:
         pairs["bags"] = f"{data.train_bags + data.test_bags:,}"
         pairs["instances"] = f"{data.train_instances + data.test_instances:,}"
-    pairs["folds"] = protocol.folds
+    pairs["seeds" if protocol.official else "folds"] = protocol.folds
     for key in ("network", "epochs", "batch_size", "augment", "held_out", "precision"):
         if base[key] is not None:
             pairs[key.replace("_", " ")] = base[key]

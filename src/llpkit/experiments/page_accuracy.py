@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, interval, mean, series, spread
+from llpkit.experiments.page_cells import folds, mean, series
 from llpkit.experiments.page_times import time_to_accuracy_section
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
@@ -67,14 +67,14 @@ def references(runs: Runs) -> list[str]:
 
 
 def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
-    apart = {row.rival: interval(row.last) for row in differences(runs)}
+    apart = {row.rival: row.last for row in differences(runs)}
     columns = [
         Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
         Column("difference", f"{REFERENCE} minus it", f"points, {LEVEL:.0%} interval", "+.1f"),
     ]
     return table(
         columns,
-        [(row.method, [spread(row.accuracy), apart.get(row.method)]) for row in rows],
+        [(row.method, [row.accuracy, apart.get(row.method)]) for row in rows],
         f"Mean ± one standard deviation over {folds(list(runs.values()))}. Bold: the best of the "
         "methods that learn from counts.",
         "accuracy",
@@ -95,8 +95,7 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
         Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
     ]
     cells: list[tuple[str, list[Cell]]] = [
-        (row.method, [row.folds, spread(row.selected), row.gap, row.sampling_sd, row.band])
-        for row in rows
+        (row.method, [row.folds, row.selected, row.gap, row.sampling_sd, row.band]) for row in rows
     ]
     about = "Spread. A standard deviation close to the sampling SD is no property of the method."
     return table(columns, cells, about, "spread")
@@ -178,7 +177,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
     figures = []
     for reference in references(runs):
         found = differences(runs, reference)
-        rows = [(row.rival, interval(row.last)) for row in found]
+        rows = [(row.rival, row.last) for row in found]
         figures.append(
             intervals(
                 [(rival, last) for rival, last in rows if last is not None],
@@ -201,8 +200,8 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
                 row.rival,
                 [
                     row.folds,
-                    interval(row.last),
-                    interval(row.along),
+                    row.last,
+                    row.along,
                     None if row.ahead is None else f"{row.ahead} of {row.epochs}",
                     row.sd_reference,
                     row.sd_rival,
@@ -231,8 +230,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
 def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     figures = []
     for name, records in runs.items():
-        found = calibration(records)
-        curve = Calibration(name, found.mean_predicted, found.fraction_positive, found.number)
+        curve = Calibration(name, *calibration(records))
         figures.append(reliability(curve, look[name], f"{label}-calibration-{name}", BINS))
     return Section(
         "Calibration",

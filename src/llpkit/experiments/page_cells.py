@@ -2,24 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from llpkit._spread import Spread
 from llpkit._words import several
-from llpkit.experiments import statistics
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import Runs
-from llpkit.report import Interval, Series, Spread
+from llpkit.report import Series
 
 
-def spread(value: statistics.Spread | None) -> Spread | None:
-    """A mean and its deviation as a cell."""
-    return None if value is None else Spread(value.mean, value.sd)
-
-
-def interval(value: statistics.Interval | None) -> Interval | None:
-    """A mean and its interval as a cell."""
-    return None if value is None else Interval(value.mean, value.low, value.high)
-
-
-def mean(value: statistics.Spread | None) -> float | None:
+def mean(value: Spread | None) -> float | None:
     """The mean alone."""
     return None if value is None else value.mean
 

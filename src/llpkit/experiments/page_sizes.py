@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, interval, series, spread
+from llpkit.experiments.page_cells import folds, series
 from llpkit.experiments.results import Results
 from llpkit.experiments.sizes import (
     SizeAccuracy,
@@ -13,6 +13,7 @@ from llpkit.experiments.sizes import (
     slopes,
 )
 from llpkit.experiments.statistics import BOUND, FEWEST, LEVEL, REFERENCE, Runs
+from llpkit.experiments.times import BELOW, seconds_to_accuracy
 from llpkit.report import (
     Block,
     Cell,
@@ -44,6 +45,7 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     for kind, selected in kinds:
         figures.append(_figure(rows, label, look, kind, selected))
         tables += _tables(runs, rows, sizes, kind, selected)
+    tables.insert(1, _times(runs, sizes))
     if len(kinds) > 1:
         tables += _selection(rows, sizes)
     return [
@@ -51,8 +53,8 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
             "Accuracy against bag size",
             [
                 Figures(present(figures)),
-                tables[0],
-                Details("More tables", tables[1:]),
+                *tables[:2],
+                Details("More tables", tables[2:]),
                 Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
             ],
             f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
@@ -85,11 +87,9 @@ def _tables(
     runs: Runs, rows: Sequence[SizeAccuracy], sizes: Sequence[int], kind: str, selected: bool
 ) -> list[Table]:
     short = kind.split()[0]
-    slope = {row.method: interval(row.change) for row in slopes(runs, selected)}
+    slope = {row.method: row.change for row in slopes(runs, selected)}
     extra = [Column("slope", "Slope", "points per doubling", "+.1f")] if slope else []
-    accuracy = {
-        (row.method, row.size): spread(row.selected if selected else row.accuracy) for row in rows
-    }
+    accuracy = {(row.method, row.size): row.selected if selected else row.accuracy for row in rows}
     tables = [
         Table(
             [*_columns(sizes, ".1f", "higher"), *extra],
@@ -105,7 +105,7 @@ def _tables(
             apart=[BOUND],
         )
     ]
-    steps = {(row.method, *row.sizes): interval(row.change) for row in doublings(runs, selected)}
+    steps = {(row.method, *row.sizes): row.change for row in doublings(runs, selected)}
     pairs = list(dict.fromkeys(key[1:] for key in steps))
     if len(pairs) > 1:  # a single step equals the slope
         columns = [Column(f"from_{a}_to_{b}", f"{a} to {b}", spec="+.1f") for a, b in pairs]
@@ -113,7 +113,7 @@ def _tables(
         about = f"Points per doubling from one size to the next, {kind}."
         tables.append(Table(columns, cells, about, name=f"bag-size-steps-{short}"))
     apart = {
-        (row.rival, row.size): interval(row.selected if selected else row.last)
+        (row.rival, row.size): row.selected if selected else row.last
         for row in size_differences(runs)
     }
     rivals = list(dict.fromkeys(name for name, _ in apart))
@@ -126,6 +126,19 @@ def _tables(
     return tables
 
 
+def _times(runs: Runs, sizes: Sequence[int]) -> Table:
+    """Time to accuracy at every size."""
+    cells: list[tuple[str, list[Cell]]] = []
+    for name, records in runs.items():
+        own = by_size(records)
+        cells.append((name, [seconds_to_accuracy(own[n])[1] if n in own else None for n in sizes]))
+    about = (
+        f"Seconds of training until the mean curve is {100 * BELOW:.0f} point below its own last "
+        "accuracy, as the runs took them: comparable on one machine only."
+    )
+    return Table(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
+
+
 def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table]:
     """The gain from selecting an epoch by held-out bags, and the selected epoch."""
     at = {(row.method, row.size): row for row in rows}
@@ -133,7 +146,7 @@ def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table
     epochs: list[tuple[str, list[Cell]]] = []
     for name in dict.fromkeys(row.method for row in rows):
         own = [at.get((name, n)) for n in sizes]
-        gains.append((name, [interval(row.gain) if row else None for row in own]))
+        gains.append((name, [row.gain if row else None for row in own]))
         epochs.append((name, [_epochs(row) if row else None for row in own]))
     return [
         Table(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llpkit.experiments.page_cells import mean, series, spread
+from llpkit.experiments.page_cells import mean, series
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
@@ -19,7 +19,6 @@ from llpkit.report import (
     Column,
     Details,
     Figures,
-    Interval,
     Section,
     Style,
     Table,
@@ -44,7 +43,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
         Column("turns", "Turns", spec="d"),
     ]
     cells: list[tuple[str, list[Cell]]] = [
-        (row.method, [spread(row.seconds), spread(row.ratio), row.turns]) for row in rows
+        (row.method, [row.seconds, row.ratio, row.turns]) for row in rows
     ]
     return [
         Section(
@@ -123,15 +122,11 @@ def _cells(row: TimeToAccuracy, reference: str) -> list[Cell]:
     reached = "never" if row.reference_epochs is None else str(row.reference_epochs)
     return [
         100 * row.target,
-        _interval(row.epochs, row.epochs_low, row.epochs_high),
+        row.epochs,
         row.median_epochs,
         reached if compared else None,
-        _interval(row.ratio, row.ratio_low, row.ratio_high),
-        _interval(row.own_ratio, row.own_ratio_low, row.own_ratio_high),
+        row.ratio,
+        row.own_ratio,
         row.seconds,
         row.reference_seconds,
     ]
-
-
-def _interval(value: float | None, low: float | None, high: float | None) -> Interval | None:
-    return None if value is None else Interval(value, low, high)

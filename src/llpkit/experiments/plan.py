@@ -31,23 +31,34 @@ def plan(
         known = known_runs(results)
         wanted = [name for name in names if protocol.searched(name)]
         return [run for name in wanted for run in search(protocol, name, known).runs]
-    if folds is None:
-        folds = range(protocol.folds_of(experiment))
-    check_folds(protocol, experiment, folds)
+    check_folds(protocol, experiment, folds or ())
+    own = {name: range(protocol.folds_of(experiment, name)) for name in names}
+    wanted_folds = range(max(map(len, own.values()))) if folds is None else folds
     # The time of an epoch does not depend on the grid's choice.
     chosen: Mapping[str, Any] = {} if experiment == "epoch-time" else choices(results, names)
     sizes: Sequence[int | None] = (None,)
     if experiment == "bag-size" and protocol.sizes is not None:
         sizes = protocol.sizes.sizes
-    recipes = {n: protocol.recipe_of(n, experiment, **chosen.get(n, {})) for n in names}
-    _check_recipes(results, experiment, {n: r.to_dict() for n, r in recipes.items()})
+    recipes = {
+        (name, size): protocol.recipe_of(name, experiment, size, **chosen.get(name, {}))
+        for name in names
+        for size in sizes
+    }
+    _check_recipes(results, experiment, {key: r.to_dict() for key, r in recipes.items()})
     # Rotated, so that no method always runs first on a cold machine.
     turns = [names[at:] + names[:at] for at in range(len(names))]
     return [
-        Run(experiment, recipes[name], fold, size)
-        for fold, size in itertools.product(folds, sizes)
+        Run(experiment, recipes[name, size], fold, size, variant=protocol.variant(name))
+        for fold, size in itertools.product(wanted_folds, sizes)
         for name in (turns[fold % len(turns)] if experiment == "epoch-time" else names)
+        if folds is not None or fold in own[name]
+        if size == sizes[0] or not _ignores_bags(protocol, name)
     ]
+
+
+def _ignores_bags(protocol: Protocol, name: str) -> bool:
+    """Whether runs of a method are the same for all bag sizes: labels of one training split."""
+    return protocol.official and METHODS[protocol.method_of(name)].needs_labels
 
 
 def check_experiments(protocol: Protocol, experiments: Sequence[str]) -> None:
@@ -68,16 +79,16 @@ def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:
     """The methods to run: the given ones, else the protocol's, else all."""
     names = list(methods or protocol.methods or METHODS)
     for name in names:
-        METHODS[name]
+        METHODS[protocol.method_of(name)]
         if names.count(name) > 1:
             raise LLPError(f"methods: {name} is named twice; name each method once")
     return names
 
 
-def _check_recipes(results: Results, experiment: str, recipes: Mapping[str, Any]) -> None:
+def _check_recipes(results: Results, experiment: str, recipes: Mapping[Any, Any]) -> None:
     """Refuse settings that differ from a method's records, for example after a new grid."""
     for record in results.records[experiment]:
-        wanted = recipes.get(record.method, record.recipe)
+        wanted = recipes.get((record.method, record.bag_size), record.recipe)
         differs = [key for key in wanted if wanted[key] != record.recipe.get(key)]
         if differs:
             key = differs[0]

@@ -1,46 +1,60 @@
 """A protocol: everything that the runs of a results folder have in common."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
+from llpkit._settings import Check, Settings, setting
+from llpkit._validation import flag, mapping, number, share, text, whole
+from llpkit.datasets import DATASETS
+from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
 """In the order in which ``all`` runs them: the others use the grid's choice."""
 
-RATES = ("lr", "weight_decay")
-"""Axes of a grid that are settings of a recipe; the others are options of a method."""
-
 WARM_UP = 2
 """Epochs at the start of a timed run that are not counted."""
 
 
+def _part(kind: type[Settings]) -> Check:
+    def check(place: str, value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        return kind.from_dict(mapping(place, value), lambda name: f"{place}: {name}")
+
+    return check
+
+
+def _key(default: Any, check: Check, help: str, text: bool = False) -> Any:
+    return setting(default, help, check, "", text=text)
+
+
 @dataclass(frozen=True)
-class Grid:
+class Grid(Settings):
     """The hyper-parameter search: one axis at a time, by the likelihood of held-out bags.
 
     Each axis is a ladder of ascending values. The search starts with the middle three values (all
     if there are no more) and goes one step beyond an end if the best value is there.
-
-    Args:
-        folds: How many folds a candidate is trained on.
-        epochs: Epochs of each run.
-        held_out: Share of the training bags that candidates are scored by.
-        lr: Ladder of learning rates.
-        weight_decay: Ladder of weight decays.
-        methods: Ladders by method: for its own options, or instead of those above.
-        own_epochs: Epochs by method, for those that learn more slowly.
     """
 
-    folds: int = 2
-    epochs: int = 30
-    held_out: float = 0.1
-    lr: tuple[float, ...] = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-    weight_decay: tuple[float, ...] = (0.0, 0.05)
-    methods: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
-    own_epochs: Mapping[str, int] = field(default_factory=dict)
+    folds: int = _key(2, whole, "How many folds a candidate is trained on.")
+    epochs: int = _key(30, whole, "Epochs of each run.")
+    held_out: float = _key(0.1, share, "Share of the training bags that score candidates.")
+    lr: tuple[float, ...] = _key(
+        (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), keys.rates, "Ladder of learning rates."
+    )
+    weight_decay: tuple[float, ...] = _key((0.0, 0.05), keys.rates, "Ladder of weight decays.")
+    methods: Mapping[str, Mapping[str, tuple[Any, ...]]] = _key(
+        {},
+        keys.by_method(keys.ladders),
+        "Ladders by method: for its own options, or instead of the above.",
+    )
+    own_epochs: Mapping[str, int] = _key(
+        {}, keys.by_method(whole), "Epochs by method, for those that learn more slowly."
+    )
 
     def axes(self, method: str) -> dict[str, tuple[Any, ...]]:
         """The axes of a method in the order in which they are searched.
@@ -56,98 +70,130 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Settings):
     """Accuracy against bag size: the sizes, and how to train on them."""
 
-    sizes: tuple[int, ...] = (2, 4, 8, 16, 32, 64, 128)
-    folds: int = 3
-    epochs: int = 30
-    held_out: float | None = None
+    sizes: tuple[int, ...] = _key((2, 4, 8, 16, 32, 64, 128), keys.ladder(whole), "The bag sizes.")
+    folds: int = _key(3, whole, "Number of folds.")
+    epochs: int = _key(30, whole, "Epochs of each run.")
+    held_out: float | None = _key(None, share, "Share of the training bags held out.")
+    bags_per_step: int | None = _key(
+        None, whole, "Fewest bags per step of whole-bag methods: larger bags get larger batches."
+    )
 
 
 @dataclass(frozen=True)
-class Times:
+class Times(Settings):
     """Epoch times: methods take turns, each alone on the machine."""
 
-    turns: int = 3
-    epochs: int = 10
+    turns: int = _key(3, whole, "How often each method is timed.")
+    epochs: int = _key(10, partial(whole, least=WARM_UP + 1), "Epochs of each turn.")
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(Settings):
     """What the runs of a results folder share: data, partition and recipe.
 
-    Args:
-        title: A line for the reader.
-        dataset: The name of a data set.
-        data_options: Options of the data set.
-        bag_size: Size of random bags, or the ends of a range; ``None`` for a data set that comes
-            with bags.
-        seed: Seed of the bags, the folds and, together with the fold, the training.
-        folds: How many folds the bags are divided into.
-        flat: Whether images are passed to the network as rows of numbers.
-        recipe: Settings of :class:`llpkit.training.recipe.Recipe` that all methods share.
-        methods: The methods to run, each with its own settings.
-        grid, sizes, times: The optional experiments.
+    An entry of ``methods`` holds the settings of a method that differ from the shared recipe. With
+    the key ``method`` it is a *variant*, which has a name of its own; ``folds`` limits the number
+    of its folds.
 
     >>> Protocol("Digits", "digits", methods={"mle": {"lr": 0.003}}).recipe_of("mle").lr
     0.003
+    >>> protocol = Protocol("Sizes", "digits", methods={"large": {"method": "mle", "lr": 0.01}})
+    >>> protocol.recipe_of("large").method
+    'mle'
     """
 
-    title: str
-    dataset: str
-    data_options: Mapping[str, Any] = field(default_factory=dict)
-    bag_size: int | tuple[int, int] | None = None
-    seed: int = 0
-    folds: int = 10
-    flat: bool = False
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    grid: Grid | None = None
-    sizes: Sizes | None = None
-    times: Times | None = None
+    title: str = _key("Experiments", text, "A line for the reader.", text=True)
+    dataset: str = _key("digits", keys.known(DATASETS), "The name of a data set.", text=True)
+    data_options: Mapping[str, Any] = _key({}, keys.options, "Options of the data set.")
+    bag_size: int | tuple[int, int] | None = _key(
+        None,
+        keys.bag_size,
+        "Size of random bags, or a range; none if the data have bags.",
+    )
+    seed: int = _key(
+        0, partial(whole, least=0), "Of bags, folds and, together with the fold, the training."
+    )
+    folds: int = _key(10, partial(whole, least=2, most=1000), "How many parts the bags make.")
+    official: bool = _key(
+        False, flag, "Test on the data's own test split; folds are seeds that redraw the bags."
+    )
+    concentration: float | None = _key(
+        None, partial(number, above=0), "With official, clusters bags by class: see random_bags."
+    )
+    flat: bool = _key(False, flag, "Whether images are passed to the network as rows of numbers.")
+    recipe: Mapping[str, Any] = _key({}, keys.recipe, "Settings that all methods share.")
+    methods: Mapping[str, Mapping[str, Any]] = _key(
+        {}, keys.methods, "The methods and variants to run, each with its own settings."
+    )
+    grid: Grid | None = _key(None, _part(Grid), "The hyper-parameter search, if there is one.")
+    sizes: Sizes | None = _key(None, _part(Sizes), "The experiment on bag sizes, if there is one.")
+    times: Times | None = _key(None, _part(Times), "The epoch times, if they are measured.")
 
     @property
     def experiments(self) -> list[str]:
         """The experiments of this protocol, in the order in which they run."""
-        parts = {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}
-        return [name for name in EXPERIMENTS if parts.get(name, True) is not None]
+        return [name for name in EXPERIMENTS if name == "convergence" or self._part(name)]
 
-    def folds_of(self, experiment: str) -> int:
-        """Number of folds of an experiment, unless the user names others."""
-        parts = {"grid": self.grid, "bag-size": self.sizes}
-        if experiment == "epoch-time":
-            return self.times.turns if self.times else 0
-        part = parts.get(experiment)
-        return min(self.folds, part.folds) if part is not None else self.folds
+    def _part(self, experiment: str) -> Grid | Sizes | Times | None:
+        return {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}.get(experiment)
+
+    def folds_of(self, experiment: str, name: str = "") -> int:
+        """Number of folds of an experiment, or of one of its methods, unless the user says so."""
+        part = self._part(experiment)
+        if isinstance(part, Times):
+            return part.turns
+        most = self.folds if part is None else min(self.folds, part.folds)
+        own = self.methods.get(name, {}).get("folds", most)
+        return most if experiment == "grid" else min(most, int(own))
 
     def fold_limit(self, experiment: str) -> int:
         """The number of folds that an experiment can have; of epoch times, the turns."""
         return self.folds_of(experiment) if experiment == "epoch-time" else self.folds
 
-    def settings(self, method: str, experiment: str = "convergence") -> dict[str, Any]:
-        """The protocol's settings for a method in an experiment."""
-        values = {**self.recipe, **self.methods.get(method, {})}
+    def method_of(self, name: str) -> str:
+        """The method of a variant; a method is its own."""
+        return str(self.methods.get(name, {}).get("method", name))
+
+    def variant(self, name: str) -> str:
+        """The name if it is that of a variant, else empty."""
+        return "" if self.method_of(name) == name else name
+
+    def settings_of(self, name: str, experiment: str, bag_size: int | None) -> dict[str, Any]:
+        """The protocol's settings for a method or variant in an experiment."""
+        own, method = self.methods.get(name, {}), self.method_of(name)
+        values = {**self.recipe, **{k: v for k, v in own.items() if k not in keys.OWN}}
         values |= {"method": method, "seed": self.seed}
-        part = {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}.get(experiment)
+        part = self._part(experiment)
         if part is not None:
             values |= {"epochs": part.epochs, "held_out": getattr(part, "held_out", None)}
-        # Slow methods may have more epochs in the grid.
-        if part is self.grid is not None:
-            values["epochs"] = self.grid.own_epochs.get(method, self.grid.epochs)
+        if isinstance(part, Grid):  # slow methods may have more epochs
+            values["epochs"] = part.own_epochs.get(method, part.epochs)
+        if isinstance(part, Sizes) and part.bags_per_step and METHODS[method].batches == "bags":
+            least = part.bags_per_step * (bag_size or 1)
+            values["batch_size"] = max(Recipe.from_dict(values).batch_size, least)
         return values
 
-    def recipe_of(self, method: str, experiment: str = "convergence", **chosen: Any) -> Recipe:
-        """The full recipe of a method in an experiment.
+    def recipe_of(
+        self,
+        name: str,
+        experiment: str = "convergence",
+        bag_size: int | None = None,
+        **chosen: Any,
+    ) -> Recipe:
+        """The full recipe of a method or variant in an experiment.
 
         Args:
-            method: By name.
+            name: Of the method or variant.
             experiment: Sets the epochs and the share of held-out bags.
+            bag_size: In ``bag-size``, the size of the bags.
             chosen: The grid's choice, for settings that the protocol does not set.
         """
-        own = METHODS[method]
+        own = METHODS[self.method_of(name)]
         # The protocol's settings override the grid's choice, which overrides the default rate.
-        values = {"lr": own.lr, **chosen, **self.settings(method, experiment)}
+        values = {"lr": own.lr, **chosen, **self.settings_of(name, experiment, bag_size)}
         if own.network_name is not None:
             values["network"] = own.network_name
         return Recipe.from_dict(values)
@@ -156,30 +202,36 @@ class Protocol:
         """The same protocol with few folds and epochs, to see that everything works."""
         few = min(self.folds, 3)
         epochs = min(int(self.recipe.get("epochs", 30)), 3)
+        methods = {
+            name: {k: v if k != "epochs" else epochs for k, v in own.items()}
+            for name, own in self.methods.items()
+        }
+        sizes = self.sizes and replace(self.sizes, sizes=(2, 16), folds=2, epochs=epochs)
         return replace(
             self,
             title=f"{self.title} (quick)",
             folds=few,
             recipe={**self.recipe, "epochs": epochs},
+            methods=methods,
             grid=self.grid and Grid(1, epochs, lr=self.grid.lr and (1e-3, 3e-3), weight_decay=()),
-            sizes=self.sizes and Sizes((2, 16), 2, epochs, self.sizes.held_out),
+            sizes=sizes,
             times=self.times and Times(turns=2, epochs=WARM_UP + 2),
         )
 
-    def searched(self, method: str) -> bool:
-        """Whether the grid tunes a method: not if the protocol sets its hyper-parameters."""
-        own = self.methods.get(method, {})
-        axes = [*(self.grid.axes(method) if self.grid else ()), "method_options"]
-        return self.grid is not None and not any(axis in own for axis in axes)
+    def searched(self, name: str) -> bool:
+        """Whether the grid tunes a method: if it has values to try, and the protocol sets none."""
+        own = self.methods.get(name, {})
+        axes = list(self.grid.axes(self.method_of(name))) if self.grid else []
+        return bool(axes) and not any(axis in own for axis in (*axes, "method_options"))
 
-    def chosen(self, method: str) -> list[str]:
+    def chosen(self, name: str) -> list[str]:
         """The settings of a recipe that the grid chooses for a method."""
-        if self.grid is None or not self.searched(method):
+        if self.grid is None or not self.searched(name):
             return []
-        axes = self.grid.axes(method)
-        return list(dict.fromkeys(a if a in RATES else "method_options" for a in axes))
+        axes = self.grid.axes(self.method_of(name))
+        return list(dict.fromkeys(a if a in keys.RATES else "method_options" for a in axes))
 
-    def to_dict(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """Plain values; :func:`llpkit.experiments.protocol_file.parse` reads them."""
         return dict(_plain(self))
 

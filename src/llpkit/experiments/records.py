@@ -32,6 +32,8 @@ class Data:
     test_bags: int
     train_instances: int
     test_instances: int
+    redrawn: bool = False
+    """Whether folds are seeds that redraw the bags of one training split."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Record:
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
         environment: Command, versions, hardware, device.
+        variant: Its name in the protocol, if that is not the method's.
     """
 
     experiment: str
@@ -70,11 +73,12 @@ class Record:
     calibration: Mapping[str, Sequence[float]] | None = None
     examples: Sequence[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
     @property
     def method(self) -> str:
-        """The method's name."""
-        return str(self.recipe["method"])
+        """The name of the method or, in a protocol with variants of it, of the variant."""
+        return self.variant or str(self.recipe["method"])
 
     @property
     def id(self) -> str:
@@ -83,8 +87,8 @@ class Record:
 
     @property
     def done(self) -> bool:
-        """Whether the run is final; a diverged candidate of a grid is, because it has lost."""
-        return not self.error or (self.diverged and self.experiment == "grid")
+        """Whether the run is final; one that diverged is, because it would diverge again."""
+        return not self.error or self.diverged
 
     @property
     def machine(self) -> str:

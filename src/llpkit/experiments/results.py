@@ -8,7 +8,7 @@ that is in both counts once, so that a call can be killed at any moment. Reading
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,22 +101,26 @@ class Results:
                 same("the checksum of the data", (record.bag_size,), record.data.sha256, record)
             if record.experiment != "grid":
                 for key, value in record.recipe.items():
-                    same(f"{key} of {record.method}", (record.experiment,), value, record)
+                    of = (record.experiment, record.bag_size)
+                    same(f"{key} of {record.method}", of, value, record)
             if record.experiment == "epoch-time":
                 same("the machine", (), record.machine, record)
 
 
 def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     """Refuse a record that was not made by this protocol."""
-    if record.method not in METHODS:
+    method = record.recipe["method"]
+    if method not in METHODS:
         raise LLPError(
-            f"{folder} has records of the method {record.method!r}, which is not known; if a "
-            "plugin has it, load it with llpkit --plugin"
+            f"{folder} has records of the method {method!r}, which is not known; if a plugin has "
+            "it, load it with llpkit --plugin"
         )
     at = f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold})"
+    if record.variant and record.variant not in protocol.methods:
+        raise LLPError(f"{at}, but {protocol_file.FILE} has no {record.variant}; remove it")
     if record.experiment not in protocol.experiments:
         raise LLPError(f"{at}, but {protocol_file.FILE} has no {record.experiment}; remove it")
-    wanted = protocol.recipe_of(record.method, record.experiment).to_dict()
+    wanted = protocol.recipe_of(record.method, record.experiment, record.bag_size).to_dict()
     chosen = protocol.chosen(record.method)
     for key, value in wanted.items():
         if key not in chosen and record.recipe.get(key) != value:
@@ -156,8 +160,9 @@ def view(folder: Path, protocol: Protocol) -> Results:
 
 
 def _check_same(folder: Path, there: Protocol, here: Protocol) -> None:
-    ours, theirs = (replace(each, title="").to_dict() for each in (here, there))
-    if differ := [key for key in ours | theirs if ours.get(key) != theirs.get(key)]:
+    ours, theirs = here.plain(), there.plain()
+    differ = [key for key in ours | theirs if ours.get(key) != theirs.get(key) and key != "title"]
+    if differ:
         raise LLPError(
             f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
             f"{ours.get(differ[0])} here); choose another folder"
@@ -204,8 +209,8 @@ def merge(folder: Path, others: Sequence[Path]) -> Results:
         for theirs in read:
             _check_same(folder, known.protocol, theirs.protocol)
         new: dict[str, Record] = {}
-        for record in (r for theirs in read for rs in theirs.records.values() for r in rs):
-            if record.id not in known.ids:
+        for record in (r for theirs in read for r in theirs.every):
+            if record.done and record.id not in known.ids:
                 new.setdefault(record.id, record)
         Results.of(folder, known.protocol, [*known.every, *new.values()]).check()
         begin(folder, known.protocol)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import math
+import shutil
 import time
 import traceback
 import warnings
@@ -20,9 +21,9 @@ import torch
 from llpkit import datasets, plugins
 from llpkit._device import device_of
 from llpkit._files import write_text
-from llpkit.bags import Bags
+from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
-from llpkit.errors import BaselineWarning, Diverged, LLPError
+from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
 from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.records import Data, Record, run_id, write_run
@@ -31,7 +32,10 @@ from llpkit.recipe import Recipe
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, fit
 
+UNFINISHED = "unfinished"
+"""Folder of the checkpoints of runs that a time limit has stopped."""
 _STATUS_EVERY = 0.5
+_CHECKPOINT_EVERY = 60.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Run:
     recipe: Recipe
     fold: int
     bag_size: int | None = None
+    variant: str = ""
 
     @property
     def id(self) -> str:
@@ -50,8 +55,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The method's name."""
-        return str(self.recipe.method)
+        """The same as :attr:`Record.method`."""
+        return self.variant or str(self.recipe.method)
 
     @property
     def title(self) -> str:
@@ -70,7 +75,7 @@ class Run:
     def of(cls, record: Record) -> "Run":
         """The run of a record."""
         recipe = Recipe.from_dict(record.recipe)
-        return cls(record.experiment, recipe, record.fold, record.bag_size)
+        return cls(record.experiment, recipe, record.fold, record.bag_size, record.variant)
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ class Worker:
         device, compile: As in :func:`llpkit.fit`.
         jobs: How many runs share the machine.
         data_dir: The folder of data sets.
-        deadline: A time (as from ``time.time``) after which no run is started.
+        deadline: A time (as from ``time.time``) after which no run is started and current ones
+            stop after their epoch; a later call continues them.
         status: A folder for notes on the progress of runs.
         command: What the user typed, for the record.
         plugins: Files that register methods, for :func:`llpkit.plugins.load`.
@@ -106,9 +112,12 @@ def carry_out(run: Run, worker: Worker) -> None:
     if time.time() > worker.deadline:
         return
     plugins.load(worker.plugins)
+    state = worker.folder / UNFINISHED / run.id
     with _noted(run, worker.status) as note:
         try:
-            record = train(run, worker, [note])
+            record = train(run, worker, [note], state)
+        except _Unfinished:
+            return
         except Exception as error:
             # One failed run must not stop the others; the traceback is for bugs only.
             about = {"command": worker.command}
@@ -122,12 +131,38 @@ def carry_out(run: Run, worker: Worker) -> None:
                 error=f"{type(error).__name__}: {error}",
                 diverged=isinstance(error, Diverged),
                 environment=about,
+                variant=run.variant,
             )
         write_run(worker.folder, record)
+    shutil.rmtree(state, ignore_errors=True)
+    with contextlib.suppress(OSError):  # other runs may be unfinished
+        state.parent.rmdir()
 
 
-def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Record:
-    """Train and return the record, without writing it."""
+class _Unfinished(Exception):
+    """The time limit of a call ended within a run."""
+
+
+class _Deadline(Callback):
+    """Interrupts a run at the time limit; counts the time of earlier calls."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline, self.before = deadline, 0.0
+
+    def on_start(self, session: Any) -> None:
+        self.before = sum(r["seconds"] + r["measure_seconds"] for r in session.history)
+
+    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:  # noqa: ARG002
+        session.paused = time.time() > self.deadline
+
+
+def train(
+    run: Run, worker: Worker, callbacks: Sequence[Callback] = (), state: Path | None = None
+) -> Record:
+    """Train and return the record, without writing it.
+
+    With a time limit, checkpoints go to the folder ``state``, and one found there is continued.
+    """
     started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     protocol, recipe = worker.protocol, run.recipe
     data, sha256 = load(protocol, worker.data_dir, run.bag_size)
@@ -136,16 +171,20 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
     inputs: Any = data.inputs
     if protocol.flat:
         inputs = inputs.flatten(1).float() / 255
-    train_bags, test_bags = divide(protocol, data.bags, run.fold)
+    train_bags, test_bags = divide(protocol, data, run.fold, run.bag_size)
     # A grid must not see the test fold, and a timed run must not spend time on it.
     every_epoch = run.experiment != "epoch-time"
     watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"
-    method = METHODS[run.method]
+    method = METHODS[recipe.method]
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
+    limit = _Deadline(worker.deadline)
+    kept = state if math.isfinite(worker.deadline) else None
     with warnings.catch_warnings(), _threads(worker):
-        warnings.simplefilter("ignore", BaselineWarning)  # methods are compared by their accuracy
+        # Methods are compared by their accuracy, and many bags are too large for exact values.
+        for kind in (BaselineWarning, ApproximationWarning):
+            warnings.simplefilter("ignore", kind)
         model = fit(
             None,
             train_bags,
@@ -154,9 +193,14 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
             labels=data.truth if method.needs_labels else None,
             device=worker.device,
             compile=worker.compile,
-            callbacks=[*callbacks] if blind else [watch, *callbacks],
+            callbacks=[*callbacks, limit] if blind else [watch, *callbacks, limit],
             progress=False,
+            run_dir=kept,
+            resume=kept is not None,
+            checkpoint_every=_CHECKPOINT_EVERY,
         )
+    if len(model.history) < recipe.epochs:
+        raise _Unfinished
     about = {**circumstances(worker), "started": started}
     about["parameters"] = sum(p.numel() for p in model.network.parameters())
     selected = None
@@ -174,14 +218,16 @@ def train(run: Run, worker: Worker, callbacks: Sequence[Callback] = ()) -> Recor
             len(test_bags),
             train_bags.num_instances,
             test_bags.num_instances,
+            protocol.official,
         ),
         final=at_epoch(model.history[-1]),
         selected=selected,
         history=columns(model.history),
-        seconds=round(time.perf_counter() - start, 3),
+        seconds=round(limit.before + time.perf_counter() - start, 3),
         calibration=None if blind else watch.calibration(),
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment=about,
+        variant=run.variant,
     )
 
 
@@ -211,9 +257,36 @@ def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: 
     return data, checksum(data)
 
 
-def divide(protocol: Protocol, bags: Bags, fold: int) -> tuple[Bags, Bags]:
-    """The training bags and the test bags of a fold; bags are never split."""
-    return list(bags.kfold(protocol.folds, protocol.seed))[fold % protocol.folds]
+def divide(
+    protocol: Protocol, data: DataSet, fold: int, bag_size: int | None = None
+) -> tuple[Bags, Bags]:
+    """The training bags and the test bags of a fold; bags are never split.
+
+    With the official split a fold is a seed, which draws the bags of both splits.
+    """
+    if not protocol.official:
+        return list(data.bags.kfold(protocol.folds, protocol.seed))[fold % protocol.folds]
+    if data.test is None or data.truth is None or not 0 < int(data.test.sum()) < len(data.test):
+        raise LLPError(
+            f"{data.name} has no test split of its own here; use data_options with both splits, or "
+            "remove official"
+        )
+    size = protocol.bag_size if bag_size is None else bag_size
+    found = []
+    for part, test in enumerate((False, True)):
+        rows = (data.test == test).nonzero()[:, 0]
+        seed = np.random.SeedSequence([protocol.seed, fold, part]).generate_state(1)[0]
+        drawn = random_bags(
+            data.truth[rows],
+            size,  # type: ignore[arg-type]
+            generator=int(seed),
+            num_classes=data.bags.num_classes,
+            concentration=protocol.concentration,
+        )
+        found.append(
+            Bags(drawn.offsets, drawn.evidence, rows=rows[drawn.rows], num_rows=len(data.truth))
+        )
+    return found[0], found[1]
 
 
 @contextmanager

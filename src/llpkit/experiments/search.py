@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from llpkit.errors import LLPError
-from llpkit.experiments.protocol import RATES, Protocol
+from llpkit.experiments.protocol import Protocol
+from llpkit.experiments.protocol_keys import RATES
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import Run
@@ -81,11 +82,11 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
     if protocol.grid is None:
         raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
     # Later axes have their defaults until they are searched.
-    best: dict[str, Any] = {"lr": METHODS[method].lr, "weight_decay": 0.0}
+    best: dict[str, Any] = {"lr": METHODS[protocol.method_of(method)].lr, "weight_decay": 0.0}
     runs: dict[str, Run] = {}
     tried: dict[str, Candidate] = {}
     edges = []
-    for axis, ladder in protocol.grid.axes(method).items():
+    for axis, ladder in protocol.grid.axes(protocol.method_of(method)).items():
         # Extend the start at the end where the best value is, once at each end.
         start = _middle(ladder)
         values = start
@@ -135,7 +136,8 @@ def _longer(
 
 def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[Run]:
     recipe = protocol.recipe_of(method, "grid", **settings(values))
-    return [Run("grid", recipe, fold) for fold in range(protocol.folds_of("grid"))]
+    folds = range(protocol.folds_of("grid"))
+    return [Run("grid", recipe, fold, variant=protocol.variant(method)) for fold in folds]
 
 
 def settings(values: Mapping[str, Any]) -> dict[str, Any]:

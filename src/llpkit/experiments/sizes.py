@@ -8,21 +8,22 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, linear_regression, median, stdev
+from statistics import fmean, linear_regression, median
 
+from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
+    BOUND,
     FEWEST,
-    LEVEL,
     REFERENCE,
-    Interval,
     Runs,
-    Spread,
+    around,
     by_fold,
     interval,
     overlap,
     paired,
     spread,
+    unpaired,
 )
 
 
@@ -69,10 +70,18 @@ class Slope:
 
 
 def size_accuracies(runs: Runs) -> list[SizeAccuracy]:
-    """A row for every method and size."""
+    """A row for every method and size.
+
+    Training on the labels of an official split does not depend on bags: it has the same row at
+    every size.
+    """
     found = []
+    sizes = sorted({record.bag_size or 0 for records in runs.values() for record in records})
     for name, every in runs.items():
-        for size, records in by_size(every).items():
+        own = by_size(every)
+        if name == BOUND and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
+            own = {size: list(every) for size in sizes}
+        for size, records in own.items():
             last = spread(by_fold(records).values())
             assert last is not None
             row = SizeAccuracy(name, size, last, None, None, None)
@@ -147,7 +156,7 @@ def _slope(sizes: dict[int, list[Record]], selected: bool) -> tuple[Interval, in
         (len(its) * (x[size] - middle) / width) ** 2 * (1 / len(its) + overlap(its))
         for size, its in sizes.items()
     )
-    return _around(fitted.slope, variance, degrees), len(points)
+    return around(fitted.slope, variance, degrees), len(points)
 
 
 def doublings(runs: Runs, selected: bool = False) -> list[Slope]:
@@ -156,38 +165,12 @@ def doublings(runs: Runs, selected: bool = False) -> list[Slope]:
     for name, records in runs.items():
         sizes = by_size(records)
         for step in itertools.pairwise(sizes):
-            change, number = _step([sizes[size] for size in step], step, selected)
-            found.append(Slope(name, list(step), number, change))
+            first, second = (sizes[size] for size in step)
+            # Sizes need not double from step to step, so changes are per doubling.
+            doubled = math.log2(step[1] / step[0])
+            change = unpaired(second, first, selected).divided(doubled)
+            found.append(Slope(name, list(step), len(first) + len(second), change))
     return found
-
-
-def _step(
-    parts: Sequence[Sequence[Record]], step: tuple[int, int], selected: bool
-) -> tuple[Interval, int]:
-    means, variances, number = [], [], 0
-    for its in parts:
-        values = list(by_fold(its, selected).values())
-        number += len(values)
-        means.append(fmean(values))
-        if len(values) >= FEWEST:
-            variance = stdev(values) ** 2 * (1 / len(values) + overlap(its))
-            variances.append((variance, len(values) - 1))
-    # Sizes need not double from step to step, so changes are per doubling.
-    doubled = math.log2(step[1] / step[0])
-    mean = (means[1] - means[0]) / doubled
-    if len(variances) < 2:
-        return Interval(mean), number
-    # Welch and Satterthwaite's degrees of freedom.
-    total = sum(variance for variance, _ in variances)
-    spent = sum(variance**2 / degrees for variance, degrees in variances)
-    return _around(mean, total / doubled**2, total**2 / spent if spent else 1.0), number
-
-
-def _around(mean: float, variance: float, degrees: float) -> Interval:
-    from scipy.stats import t
-
-    half = float(t.ppf(0.5 + LEVEL / 2, degrees)) * math.sqrt(variance)
-    return Interval(mean, mean - half, mean + half)
 
 
 def by_size(records: Sequence[Record]) -> dict[int, list[Record]]:

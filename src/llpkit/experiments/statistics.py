@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import correlation, fmean, stdev
 
+from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
 
 Runs = Mapping[str, Sequence[Record]]
@@ -14,19 +14,6 @@ REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
 """The method that others are compared with; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
 """Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation of ``number`` values; a single one has no deviation."""
-
-    mean: float
-    sd: float | None
-    number: int
-
-    def __format__(self, spec: str) -> str:
-        around = "" if self.sd is None else f" ± {self.sd:{spec}}"
-        return f"{self.mean:{spec}}{around}"
 
 
 def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
@@ -39,15 +26,6 @@ def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
     if not known:
         return None
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over folds and, with at least three folds, its 95 % interval."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record], list[Record]]:
@@ -70,23 +48,51 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
     r"""The mean over folds and its t interval, corrected for overlapping training sets.
 
     The variance of the mean of :math:`k` folds is :math:`(1/k + n_{test}/n_{train}) s^2` (Nadeau &
-    Bengio, *Inference for the generalization error*, 2003), with the sizes from the records.
+    Bengio, *Inference for the generalization error*, 2003), with the sizes from the records. Folds
+    of several partitions may be given together, as in repeated cross-validation.
     """
-    from scipy.stats import t
-
     mean, k = fmean(values), len(values)
     if k < FEWEST:
         return Interval(mean)
-    half = float(t.ppf(0.5 + LEVEL / 2, k - 1)) * math.sqrt(1 / k + overlap(records))
-    half *= stdev(values)
+    return around(mean, _variance(values, records), k - 1)
+
+
+def unpaired(one: Sequence[Record], other: Sequence[Record], selected: bool = False) -> Interval:
+    """The mean accuracy of one minus another, in points, with Welch's interval."""
+    parts = [(list(by_fold(its, selected).values()), its) for its in (one, other)]
+    apart = fmean(parts[0][0]) - fmean(parts[1][0])
+    if min(len(values) for values, _ in parts) < FEWEST:
+        return Interval(apart)
+    variances = [(_variance(values, its), len(values) - 1) for values, its in parts]
+    # Welch and Satterthwaite's degrees of freedom.
+    total = sum(variance for variance, _ in variances)
+    spent = sum(variance**2 / degrees for variance, degrees in variances)
+    return around(apart, total, total**2 / spent if spent else 1.0)
+
+
+def _variance(values: Sequence[float], records: Sequence[Record]) -> float:
+    """The variance of a mean over folds whose training sets overlap."""
+    return stdev(values) ** 2 * (1 / len(values) + overlap(records))
+
+
+def around(mean: float, variance: float, degrees: float) -> Interval:
+    """The t interval around a mean with this variance."""
+    from scipy.stats import t
+
+    half = float(t.ppf(0.5 + LEVEL / 2, degrees)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)
 
 
 def overlap(records: Sequence[Record]) -> float:
-    """Ratio of test to training instances in a fold; held-out bags count as neither."""
+    """Ratio of test to training instances in a fold; held-out bags count as neither.
+
+    Zero for seeds that redraw bags: their spread is that of the draw, all on the same instances.
+    """
     shares = []
     for data, kept in ((r.data, held_out_bags(r)) for r in records):
         assert data is not None
+        if data.redrawn:
+            return 0.0
         trained = (1 - kept / data.train_bags) * data.train_instances
         shares.append(data.test_instances / trained)
     return fmean(shares)

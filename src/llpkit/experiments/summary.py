@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+import torch
+
+from llpkit._spread import Interval, Spread
+from llpkit.evaluation import Calibration
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
     BOUND,
     REFERENCE,
-    Interval,
     Runs,
-    Spread,
     by_fold,
     interval,
     paired,
@@ -208,23 +210,6 @@ def curves(runs: Runs, key: str = "test_accuracy") -> list[Curve]:
     return found
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Predicted probability against observed share, in bins of the test instances of all folds."""
-
-    mean_predicted: Sequence[float]
-    fraction_positive: Sequence[float]
-    number: Sequence[int]
-
-    @property
-    def error(self) -> float:
-        """The mean absolute gap, weighted by the number of instances."""
-        gaps = (
-            abs(p - f) for p, f in zip(self.mean_predicted, self.fraction_positive, strict=True)
-        )
-        return sum(g * n for g, n in zip(gaps, self.number, strict=True)) / sum(self.number)
-
-
 def calibration(records: Sequence[Record]) -> Calibration:
     """The reliability of all folds together, in ten bins."""
     # Records have 20 bins, pairs of which make up one of the ten.
@@ -241,5 +226,4 @@ def calibration(records: Sequence[Record]) -> Calibration:
         )
         for _, its in sorted(bins.items())
     ]
-    predicted, observed, numbers = zip(*rows, strict=True) if rows else ((), (), ())
-    return Calibration(list(predicted), list(observed), list(numbers))
+    return Calibration(*torch.tensor(rows, dtype=torch.float64).reshape(-1, 3).T)

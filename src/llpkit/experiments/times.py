@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._spread import Interval, Spread
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
@@ -14,7 +15,6 @@ from llpkit.experiments.statistics import (
     LEVEL,
     REFERENCE,
     Runs,
-    Spread,
     paired,
     spread,
 )
@@ -85,17 +85,11 @@ class TimeToAccuracy:
 
     method: str
     target: float
-    epochs: int | None
-    epochs_low: int | None
-    epochs_high: int | None
+    epochs: Interval
     median_epochs: float
     reference_epochs: int | None = None
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    own_ratio: float | None = None
-    own_ratio_low: float | None = None
-    own_ratio_high: float | None = None
+    ratio: Interval | None = None
+    own_ratio: Interval | None = None
     seconds: float | None = None
     reference_seconds: float | None = None
 
@@ -118,6 +112,16 @@ def times_to_accuracy(
     return found
 
 
+def seconds_to_accuracy(records: Sequence[Record]) -> tuple[int, float]:
+    """Epochs and seconds until the mean curve is one point below its own last accuracy.
+
+    The seconds are those of the runs themselves, so they compare only on one machine.
+    """
+    epochs = int(_to_own(_curves(records).mean(0, keepdims=True))[1][0])
+    taken = [sum(record.history["seconds"][:epochs]) for record in records]
+    return epochs, float(np.mean(taken))
+
+
 def _curves(records: Sequence[Record]) -> Any:
     return np.array([r.history["test_accuracy"] for r in records], dtype=float)  # (folds, epochs)
 
@@ -128,38 +132,34 @@ def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
     draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))  # folds of each draw
     target, epochs = _to_own(own.mean(0, keepdims=True))
     targets, drawn = _to_own(own[draws].mean(1))  # (draws,) each
-    low, high = _ends(drawn, folds)
     median = float(np.median(_to_own(own)[1]))
-    row = TimeToAccuracy(
-        name, float(target[0]), _whole(epochs[0]), _whole(low), _whole(high), median
-    )
+    # A curve always reaches one point below its own end.
+    reached = Interval(int(epochs[0]), *map(_whole, _ends(drawn, folds)))
+    row = TimeToAccuracy(name, float(target[0]), reached, median)
     if reference is None:
         return row
     ours, redrawn = reference.mean(0, keepdims=True), reference[draws].mean(1)
     same = _whole(_first(ours, target)[0])
-    low, high = _ends(drawn / _first(redrawn, targets), folds)
-    own_low, own_high = _ends(drawn / _to_own(redrawn)[1], folds)
+    ratios = _ends(drawn / _first(redrawn, targets), folds)
+    own_ratios = _ends(drawn / _to_own(redrawn)[1], folds)
+    own_ratio = float(epochs[0] / _to_own(ours)[1][0])
     return replace(
         row,
         reference_epochs=same,
-        ratio=None if same is None or row.epochs is None else row.epochs / same,
-        ratio_low=_number(low),
-        ratio_high=_number(high),
-        own_ratio=float(epochs[0] / _to_own(ours)[1][0]),
-        own_ratio_low=_number(own_low),
-        own_ratio_high=_number(own_high),
+        ratio=None if same is None else Interval(epochs[0] / same, *map(_number, ratios)),
+        own_ratio=Interval(own_ratio, *map(_number, own_ratios)),
     )
 
 
 def _with_seconds(
     row: TimeToAccuracy, seconds: Mapping[str, float], reference: str
 ) -> TimeToAccuracy:
-    def taken(epochs: int | None, method: str) -> float | None:
+    def taken(epochs: float | None, method: str) -> float | None:
         return None if epochs is None or method not in seconds else epochs * seconds[method]
 
     return replace(
         row,
-        seconds=taken(row.epochs, row.method),
+        seconds=taken(row.epochs.mean, row.method),
         reference_seconds=taken(row.reference_epochs, reference),
     )
 

@@ -262,7 +262,7 @@ def _solve(
     if chosen is None or (two and evidence.is_exact):
         z, solver = exact_solver(logits, ends, evidence, backend, max_states, validate)
     else:
-        z, solver = approximate_solver(logits, ends, evidence, chosen, validate)
+        z, solver = approximate_solver(logits, ends, evidence, chosen, backend, validate)
     if validate:
         solver.refuse_impossible(z.detach())
     log_p, phi = solve(z, solver)

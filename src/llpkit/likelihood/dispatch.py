@@ -85,10 +85,8 @@ def exact_solver(
     sound = validate or bool(z.isfinite().all())
     if z.shape[1] == 2 and sound:
         return _log_odds(z), BinarySolver(ends, classes.as_binary(evidence, ends), kernel)
-    if backend == "numba" and not evidence.is_exact:
-        raise LLPError('backend = "numba" takes exact counts of K classes; use backend = "torch"')
     classes.check_budget(evidence, ends.diff(), max_states, evidence.is_exact)
-    return z, ClassSolver(ends, evidence, kernel == "numba" and evidence.is_exact)
+    return z, ClassSolver(ends, evidence, kernel == "numba")
 
 
 def _log_odds(z: Tensor) -> Tensor:
@@ -98,14 +96,19 @@ def _log_odds(z: Tensor) -> Tensor:
 
 
 def approximate_solver(
-    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, validate: bool
+    logits: Tensor, ends: Tensor, evidence: Evidence, name: str, backend: str, validate: bool
 ) -> tuple[Tensor, "ApproximateSolver"]:
     """Like :func:`exact_solver`, for an approximation by name and checked arguments."""
     if logits.dim() == 1:
         raise LLPError(f'approximation = "{name}" is for K classes; binary counts are always exact')
     if not evidence.is_exact:
         raise LLPError(f'approximation = "{name}" takes exact counts; leave it out here')
-    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, validate)
+    kernel = "torch"
+    if name == "saddlepoint":
+        if _use_triton_saddlepoint(backend, logits):
+            return logits.float(), ApproximateSolver(ends, evidence, name, "triton", validate)
+        kernel = "numba" if _use_numba(backend, logits.device) else "torch"
+    return logits.to(torch.float64), ApproximateSolver(ends, evidence, name, kernel, validate)
 
 
 def checked(
@@ -142,12 +145,7 @@ def _use_numba(backend: str, device: torch.device) -> bool:
 def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
     """Whether to use the Triton kernels; on the CPU they run only in Triton's interpreter."""
     if backend == "triton":
-        fits = logits.is_cuda or (installed("triton") and triton_interpreted())
-        if not (fits and installed("triton")):
-            raise LLPError(
-                f'backend = "triton" needs CUDA tensors (these are on {logits.device}) and the '
-                f'package triton (installed: {installed("triton")}); use backend = "auto"'
-            )
+        _need_triton(logits)
         if logits.dim() != 1 or not evidence.is_exact:
             raise LLPError(
                 'backend = "triton" takes exact counts of binary labels; use backend = "torch"'
@@ -163,27 +161,69 @@ def _use_triton(backend: str, logits: Tensor, evidence: Evidence) -> bool:
     )
 
 
+def _use_triton_saddlepoint(backend: str, logits: Tensor) -> bool:
+    """Whether to use the Triton kernel of the saddlepoint approximation, which has float32."""
+    if backend == "triton":
+        _need_triton(logits)
+        return True
+    return (
+        backend == "auto"
+        and logits.is_cuda
+        and logits.dtype != torch.float64
+        and installed("triton")
+        and saddlepoint_launches(logits.device)
+    )
+
+
+def _need_triton(logits: Tensor) -> None:
+    fits = logits.is_cuda or (installed("triton") and triton_interpreted())
+    if not (fits and installed("triton")):
+        raise LLPError(
+            f'backend = "triton" needs CUDA tensors (these are on {logits.device}) and the '
+            f'package triton (installed: {installed("triton")}); use backend = "auto"'
+        )
+
+
 @cache
 def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether every kernel can be launched: an installed Triton may lack a compiler or headers."""
     from llpkit.likelihood.kernels import triton_binary
 
     try:
-        offsets = torch.tensor([0, 1, 14, 47], device=device)  # a bag of each kernel
-        z = torch.zeros(47, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        offsets = torch.tensor([0, 1, 14, 47, 247], device=device)  # a bag of each kernel
+        z = torch.zeros(247, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
         z = z.to(device)
-        counts = torch.ones(3, dtype=torch.int64, device=device)
+        counts = torch.ones(4, dtype=torch.int64, device=device)
         log_p, phi = triton_binary.evaluate(z, offsets, counts)
         triton_binary.pull_back(log_p, z, phi, offsets)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        warnings.warn(
-            f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
-            'is used instead, which is slower. Pass backend = "torch" to skip the attempt',
-            stacklevel=2,
-        )
+        _warn_of_triton(error)
         return False
     return True
+
+
+@cache
+def saddlepoint_launches(device: torch.device) -> bool:
+    """Like :func:`triton_launches`, for K classes."""
+    from llpkit.likelihood.kernels import triton_saddlepoint
+
+    try:
+        counts = torch.tensor([[1, 1, 1]], device=device)
+        offsets = torch.tensor([0, 3], device=device)
+        triton_saddlepoint.evaluate(torch.zeros(3, 3, device=device), offsets, counts)
+    except Exception as error:
+        _warn_of_triton(error)
+        return False
+    return True
+
+
+def _warn_of_triton(error: Exception) -> None:
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    warnings.warn(
+        f"Triton is installed but a kernel could not be launched ({first}); the torch backend "
+        'is used instead, which is slower. Pass backend = "torch" to skip the attempt',
+        stacklevel=3,
+    )
 
 
 def triton_interpreted() -> bool:
@@ -254,9 +294,12 @@ class ClassSolver(ExactSolver):
         log_p = classes.log_prior(z)
         if not self.compiled or direction is not None:
             return classes.evaluate(log_p, self.offsets, self.evidence, direction)
-        from llpkit.likelihood.kernels import numba_classes
+        from llpkit.likelihood.kernels import numba_classes, numba_evidence
 
-        log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        if self.evidence.is_exact:
+            log_prob, phi = numba_classes.evaluate(log_p, self.offsets, self.evidence.counts)
+        else:
+            log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
         left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
         if len(left):
@@ -288,9 +331,13 @@ class ClassSolver(ExactSolver):
 class ApproximateSolver(Solver):
     """K classes and exact counts: an approximation by name."""
 
-    def __init__(self, offsets: Tensor, evidence: Evidence, name: str, strict: bool) -> None:
+    def __init__(
+        self, offsets: Tensor, evidence: Evidence, name: str, kernel: str, strict: bool
+    ) -> None:
         self.offsets = offsets
         self.counts = evidence.counts
+        self.kernel = kernel
+        self.takes_nan = kernel == "triton"
         self.function = {
             "saddlepoint": saddlepoint.saddlepoint,
             "sinkhorn": approximations.sinkhorn,
@@ -300,11 +347,38 @@ class ApproximateSolver(Solver):
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        log_p = classes.log_prior(z)
-        found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
+        found: tuple[Tensor, Tensor, Tensor | None]
+        if self.kernel != "torch" and direction is None:
+            found = *self._compiled(z), None
+        else:
+            log_p = classes.log_prior(z.double())
+            found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
         if self.strict:
             _refuse_absurd(found[0])
         return found
+
+    def _compiled(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability and posterior by a kernel; bags that it cannot solve, in torch."""
+        if self.kernel == "triton":
+            from llpkit.likelihood.kernels import triton_saddlepoint
+
+            log_prob, phi, off = triton_saddlepoint.evaluate(z, self.offsets, self.counts)
+            if not self.strict:  # looking for unsolved bags would wait for the device
+                return log_prob, phi
+            left = (off > 1e-3 * self.offsets.diff()).nonzero()[:, 0]
+        else:
+            from llpkit.likelihood.kernels import numba_saddlepoint
+
+            log_p = classes.log_prior(z)
+            log_prob, phi = numba_saddlepoint.evaluate(log_p, self.offsets, self.counts)
+            left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(left):
+            sizes = self.offsets.diff()[left]
+            rows = ranges(self.offsets[left], sizes)
+            log_p = classes.log_prior(z[rows].double())
+            part = self.function(log_p, self.counts[left], to_offsets(sizes), strict=self.strict)
+            log_prob[left], phi[rows] = part[0].to(phi.dtype), part[1].to(phi.dtype)
+        return log_prob, phi
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()

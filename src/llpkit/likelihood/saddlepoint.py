@@ -47,6 +47,8 @@ LEAST, MOST = 1e-9, 1e9
 SURE = 0.7
 """A count with ``2 pi`` times its variance below this is practically certain."""
 RIDGE = 1e-9
+NOISE = 1e-12
+"""Probabilities of margins below this are rounding."""
 
 
 def saddlepoint(
@@ -141,8 +143,7 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
         others = product[bag] / factor
         here += others.real
         less += (others * torch.polar(torch.ones_like(omega), omega)[bag]).real
-    noise = 1e-12  # sums below it are rounding
-    ratio = (less.clamp(min=noise) / here.clamp(min=noise)).clamp(LEAST, MOST)
+    ratio = (less.clamp(min=NOISE) / here.clamp(min=NOISE)).clamp(LEAST, MOST)
     m = torch.where(inner[bag], ratio, 1.0)
     return m, torch.where(inner, total.clamp(min=1e-300).log(), 0.0)
 
@@ -170,5 +171,5 @@ def correction(covariance: Tensor, share: Tensor, log_margin: Tensor, y: Tensor)
 
 
 def _log_width(variance: Tensor) -> Tensor:
-    """``log sqrt(2 pi v)``; levels off where the count is practically certain."""
-    return ((2 * math.pi * variance.clamp(min=0)) ** 4 + SURE**4).log() / 8
+    """``log sqrt(2 pi v)`` up to a constant that cancels; zero where the count is certain."""
+    return ((2 * math.pi / SURE * variance.clamp(min=0)) ** 4).log1p() / 8

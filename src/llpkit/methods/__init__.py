@@ -5,13 +5,30 @@ from typing import Any
 
 from llpkit._registry import Registry, did_you_mean
 from llpkit.errors import LLPError
+from llpkit.methods.ahil import AHIL
 from llpkit.methods.amle import AMLE, AMLEPaper
-from llpkit.methods.base import BagMethod, Batch, LargeBag, Learner, Method, Task, as_logits
+from llpkit.methods.base import (
+    BagMethod,
+    Batch,
+    LargeBag,
+    Learner,
+    Method,
+    Task,
+    as_logits,
+    at_least_single,
+    logit_dtype,
+)
 from llpkit.methods.direct import Direct
 from llpkit.methods.dllp import DLLP
+from llpkit.methods.dsq import DSQ
 from llpkit.methods.llp_gan import LLPGAN
+from llpkit.methods.llp_vat import LLPVAT
+from llpkit.methods.mixbag import MixBag
 from llpkit.methods.mle import MLE, MLEPass
+from llpkit.methods.one_vs_rest import OneVsRest
+from llpkit.methods.rot import ROT
 from llpkit.methods.supervised import Supervised
+from llpkit.methods.teacher import Teacher
 
 METHODS: Registry[type[Method]] = Registry("method")
 
@@ -31,7 +48,18 @@ def _key(method: type[Method]) -> str:
     return key
 
 
-for _method in (Supervised, MLE, MLEPass, Direct, AMLE, AMLEPaper, DLLP, LLPGAN):
+_OURS: tuple[type[Method], ...] = (
+    Supervised,
+    MLE,
+    MLEPass,
+    Teacher,
+    Direct,
+    OneVsRest,
+    AMLE,
+    AMLEPaper,
+)
+_OTHERS: tuple[type[Method], ...] = (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN)
+for _method in (*_OURS, *_OTHERS):
     register(_method)
 
 
@@ -56,7 +84,7 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
             "llpkit.methods.Method"
         )
     options = options or {}
-    known = inspect.signature(method).parameters
+    known = dict(list(inspect.signature(method.__init__).parameters.items())[1:])
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
         for option in options:
             if option not in known:
@@ -77,6 +105,8 @@ __all__ = [
     "Method",
     "Task",
     "as_logits",
+    "at_least_single",
+    "logit_dtype",
     "make",
     "register",
 ]

@@ -1,9 +1,11 @@
 """The protocol of methods: their batches, their loss, and what they do after an epoch."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood.checks import Approximation
+from llpkit.ragged import bag_index
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Task:
     batch_size: int
     device: torch.device
     lr: float
+    epochs: int = 1
+    """Epochs of the run, so that a method can follow its progress in :meth:`Method.begin_epoch`."""
 
 
 class Batch(NamedTuple):
@@ -41,8 +46,9 @@ class Batch(NamedTuple):
     evidence: Evidence | None = None
     """For whole bags: what is known about their counts."""
     weights: Tensor | None = None
-    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one, and
-    padding has weight zero. ``None`` means uniform weights."""
+    """Weights of the instances, or of the bags where batches hold whole bags. They sum to one (with
+    several processes, their mean over the processes does), and padding has weight zero. ``None``
+    means uniform weights."""
     strong: Tensor | None = None
     """The same instances under the strong augmentation, for methods with two views."""
 
@@ -77,9 +83,10 @@ class Learner(NamedTuple):
 class Method:
     """A way to train a network from counts. Subclass it, or :class:`BagMethod`, in one file.
 
-    The loop calls :meth:`prepare` once, :meth:`step` for every batch, and :meth:`end_epoch` after
-    every epoch with the logits collected during it. :attr:`model` is the network that predicts: it
-    is measured, selected by held-out bags, returned and saved.
+    The loop calls :meth:`prepare` once, :meth:`begin_epoch` before every epoch, :meth:`step` for
+    every batch, and :meth:`end_epoch` after every epoch with the logits collected during it.
+    :attr:`model` is the network that predicts: it is measured, selected by held-out bags, returned
+    and saved.
     """
 
     key: ClassVar[str]
@@ -99,19 +106,49 @@ class Method:
     """The only network that the method works with, if there is one."""
     wants_pass: bool = False
     """Whether :meth:`end_epoch` needs logits from a separate pass over the training data."""
+    wants_first_pass: bool = False
+    """Whether :meth:`end_epoch` is also called before the first epoch, with the logits of the
+    untrained network."""
     replayable: bool = False
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
 
+    shardable: bool = False
+    """Whether several processes can train, each on its own bags. If so, the loss must be the sum of
+    the instances' (or bags') losses times ``batch.weights``, as :class:`BagMethod` does, and
+    nothing else may depend on the other instances of a batch. Not inherited either."""
+    per_instance: ClassVar[tuple[str, ...]] = ()
+    """Entries of :meth:`state_dict` with one row per instance, in engine order. Several processes
+    each have those of their own bags."""
+
     chosen_approximation: Approximation = None
     """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
     A method with the option ``approximation`` sets it in :meth:`prepare`."""
+
+    options: Mapping[str, Any] = MappingProxyType({})
+    """The arguments of the constructor, defaults included."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        with suppress(TypeError):  # the constructor will raise it
+            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
+            bound.apply_defaults()
+            made.options = dict(list(bound.arguments.items())[1:])  # without self
+        return made
+
+    def __init__(self) -> None:
+        """A method without options; others define their own constructor."""
 
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
+
+    outputs: Callable[[nn.Module], Tensor] | None = None
+    """Set by the loop: runs any network in evaluation mode over all training instances, without
+    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
+    :meth:`begin_epoch` and :meth:`end_epoch`."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
@@ -122,6 +159,13 @@ class Method:
                 f'method "{self.key}" takes exact counts, but these are ranges or noisy; use '
                 '"mle" or "direct"'
             )
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before epoch 1, 2, …, ``task.epochs``, also after a resume.
+
+        A recorded step does not notice a changed number, so each change costs a new recording.
+        What changes in every epoch belongs in a tensor on the device, filled in place.
+        """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The mean loss of a batch, a scalar."""
@@ -202,7 +246,7 @@ class BagMethod(Method):
                 parts.append(as_logits(learner.network(piece), num_classes))
             for name, buffer in learner.network.named_buffers():
                 buffer.copy_(kept[name])
-        logits = torch.cat(parts).float().requires_grad_()  # (n,) or (n, K)
+        logits = at_least_single(torch.cat(parts)).requires_grad_()  # (n,) or (n, K)
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
 
@@ -225,6 +269,27 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.mean()
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
+
+
+def logit_dtype(network: nn.Module) -> torch.dtype:
+    """The precision in which logits and targets of all instances are kept: single or double."""
+    weights = next(network.parameters(), None)
+    double = weights is not None and weights.dtype == torch.float64
+    return torch.float64 if double else torch.float32
+
+
+def at_least_single(values: Tensor) -> Tensor:
+    """Half precision as single; double stays."""
+    return values if values.dtype == torch.float64 else values.float()
+
+
+def instance_weights(batch: Batch) -> Tensor | None:
+    """Equal weights for all instances but padding, for batches of whole bags; they sum to one."""
+    if batch.weights is None:
+        return None
+    assert batch.offsets is not None
+    real = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()  # (n,)
+    return real / real.sum()
 
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:

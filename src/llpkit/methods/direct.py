@@ -21,6 +21,7 @@ class Direct(BagMethod):
     key = "direct"
     summary = "gradient of the exact bag likelihood"
     replayable = True
+    shardable = True
 
     def __init__(self, approximation: Approximation = "auto") -> None:
         check_approximation(approximation)

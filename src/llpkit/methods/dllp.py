@@ -4,7 +4,7 @@ from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.losses import proportion_loss
-from llpkit.methods.base import BagMethod
+from llpkit.methods.base import BagMethod, at_least_single
 
 
 class DLLP(BagMethod):
@@ -14,6 +14,7 @@ class DLLP(BagMethod):
     summary = "cross-entropy of the bag's mean prediction with its proportion"
     needs_exact_counts = True
     replayable = True
+    shardable = True
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
-        return proportion_loss(logits.float(), evidence.counts, offsets)
+        return proportion_loss(at_least_single(logits), evidence.counts, offsets)

@@ -22,9 +22,16 @@ from torch import Tensor, nn
 
 from llpkit.errors import LLPError
 from llpkit.losses import proportion_loss
-from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, weighted_mean
+from llpkit.methods.base import (
+    Batch,
+    Learner,
+    Method,
+    Task,
+    as_logits,
+    instance_weights,
+    weighted_mean,
+)
 from llpkit.networks import generator_for
-from llpkit.ragged import bag_index
 
 
 class LLPGAN(Method):
@@ -84,7 +91,7 @@ class LLPGAN(Method):
         logits = as_logits(real, num_classes)
         errors = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
         known = weighted_mean(errors, batch.weights)
-        weights = _of_instances(batch)
+        weights = instance_weights(batch)
         adversarial = (
             weighted_mean(F.softplus(l_real) - l_real, weights) + F.softplus(l_fake).mean()
         )
@@ -114,12 +121,3 @@ class LLPGAN(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
-
-
-def _of_instances(batch: Batch) -> Tensor | None:
-    """Equal weights for all instances but padding, which has weight zero."""
-    if batch.weights is None:
-        return None
-    assert batch.offsets is not None
-    counted = (batch.weights > 0)[bag_index(batch.offsets, len(batch.inputs))].float()
-    return counted / counted.sum()

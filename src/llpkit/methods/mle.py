@@ -12,11 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from llpkit._validation import number
+from llpkit._validation import number, one_of
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Method, Task, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, logit_dtype, weighted_mean
 from llpkit.methods.tractability import check_tractable
+
+FIRST_TARGETS = ("counts", "network")
 
 
 class MLE(Method):
@@ -32,13 +34,21 @@ class MLE(Method):
         approximation: For many classes. ``"auto"`` gives exact posteriors where these are cheap,
             else those of ``"saddlepoint"``; ``None`` always exact ones. See
             :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` is what was chosen.
+        first: Targets of the first epoch: ``"counts"``, the posterior if all instances of a bag
+            were alike (y / n for an exact count), or ``"network"``, that of the untrained network,
+            as in the code of the paper's authors.
     """
 
     key = "mle"
     summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
     replayable = True
+    shardable = True
+    per_instance = ("targets",)
 
-    def __init__(self, step: float = 1.0, approximation: Approximation = "auto") -> None:
+    def __init__(
+        self, step: float = 1.0, approximation: Approximation = "auto", first: str = "counts"
+    ) -> None:
+        self.wants_first_pass = one_of("first", first, FIRST_TARGETS) == "network"
         self.stride = number("step", step, most=2, above=0)
         check_approximation(approximation)
         self.approximation = approximation
@@ -47,8 +57,9 @@ class MLE(Method):
         super().prepare(task, network)
         self.chosen_approximation = check_tractable(self.approximation, task)
         self.bags = task.bags
-        # Before training all logits are zero, so the posterior given an exact count is y / n.
-        nothing = torch.zeros(task.bags.num_instances, task.num_classes or 1, device=task.device)
+        # With logits of zero, the posterior given an exact count is y / n.
+        shape = task.bags.num_instances, task.num_classes or 1
+        nothing = torch.zeros(shape, dtype=logit_dtype(network), device=task.device)
         self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -94,4 +105,5 @@ class MLEPass(MLE):
     key = "mle-pass"
     summary = "EM as in the paper, with a separate forward pass for the E-step"
     replayable = True
+    shardable = True
     wants_pass = True

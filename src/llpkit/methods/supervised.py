@@ -13,6 +13,7 @@ class Supervised(Method):
     summary = "cross-entropy on true labels: the upper bound"
     needs_labels = True
     replayable = True
+    shardable = True
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)

@@ -5,6 +5,7 @@ A :class:`Page` holds blocks: sections, paragraphs, facts, tables, figures, wall
 network request and runs no script. Nothing here trains or reads anything.
 """
 
+from llpkit._spread import Interval, Spread
 from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
 from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import Calibration, reliability
@@ -12,9 +13,11 @@ from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curve
 from llpkit.report.figure import Figure, present
 from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
 from llpkit.report.page import Page, Section, write_page
+from llpkit.report.planning import plan_curves
 from llpkit.report.series import Series
 from llpkit.report.style import BOUND, Style, styles
-from llpkit.report.table import Cell, Column, Interval, Spread, Table, csv_text, decimals
+from llpkit.report.table import Cell, Column, Table, csv_text, decimals
+from llpkit.report.transform import transform_histogram
 from llpkit.report.wall import Opening, Wall
 
 __all__ = [
@@ -50,12 +53,14 @@ __all__ = [
     "importance_bars",
     "intervals",
     "known_text",
+    "plan_curves",
     "present",
     "reliability",
     "run_curves",
     "size_curves",
     "styles",
     "time_curves",
+    "transform_histogram",
     "wall_bags",
     "write_page",
 ]

@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
+from llpkit._spread import Interval
 from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, shortened
 from llpkit.report.style import BOUND, INK, MUTED, RC, Style
-from llpkit.report.table import Interval, decimals
+from llpkit.report.table import decimals
 
 COLUMNS = 15  # most columns whose importance is drawn
 _BOTTOM = 20.0
@@ -75,7 +76,7 @@ def intervals(
     if not rows:
         return None
     methods = [method for method, _ in rows]
-    texts = [interval.text("+.1f") for _, interval in rows]
+    texts = [f"{interval:+.1f}" for _, interval in rows]
     right = 12 + 0.6 * LABEL * max(map(len, texts))
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
         drawing, axes = _rows(title, methods, 27.0, right)

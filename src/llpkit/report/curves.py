@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from llpkit.report.figure import Figure
 from llpkit.report.lines import EPOCHS, SECONDS, SIZES, Line, draw_lines
 from llpkit.report.series import Series, by_method
-from llpkit.report.style import TRAINING, Style
+from llpkit.report.style import CONSTANT, TRAINING, Style
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,18 @@ def run_curves(run: Series, style: Style) -> list[Figure | None]:
         lines = [mean_line(label, style, [run], key) for label, key, style in keys]
         return draw_lines(name, title, lines, EPOCHS, percent=percent, kept=run.selected_epoch)
 
-    def beside(name: str, title: str, key: str) -> Figure | None:
+    def beside(name: str, title: str, key: str, baseline: bool = False) -> Figure | None:
         training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
-        return panel(name, title, training, held_out)
+        # The baseline of the bags that decide: the held-out ones, if there are any.
+        unseen = any(f"held_out_{key}" in row for row in run.history)
+        prefix = "held_out_baseline_" if unseen else "baseline_"
+        more = [("constant rate", prefix + key, CONSTANT)] if baseline else []
+        return panel(name, title, training, held_out, *more)
 
     tested, lost = (run.method, "test_accuracy", style), (run.method, "loss", style)
     return [
         panel("accuracy", "Accuracy on test instances", tested, percent=True),
-        beside("log-likelihood", "Log-likelihood, mean of bags", "log_likelihood"),
+        beside("log-likelihood", "Log-likelihood, mean of bags", "log_likelihood", baseline=True),
         beside("proportion-error", "Proportion error", "proportion_error"),
         panel("loss", "Training loss", lost),
     ]

@@ -56,6 +56,7 @@ class Style:
 _KNOWN = {
     BOUND: Style("supervised", "#616a75", "#b4bcc6", 1.8, (5, 2.2), "s"),
     "mle": Style("mle", "#0a5cad", "#62b3ff", 2.8, (), "o"),
+    "teacher": Style("teacher", "#b00020", "#ff8090", 2.6, (), "H"),
     "mle-pass": Style("mle-pass", "#5a48b8", "#ad9fff", 1.7, (), "X"),
     "direct": Style("direct", "#007a5c", "#35cc9f", 1.7, (), "D"),
     "amle": Style("amle", "#956300", "#e9b23c", 1.7, (7, 1.6, 1.6, 1.6), "^"),
@@ -68,6 +69,7 @@ _OTHERS = (
     Style("other-2", "#943030", "#ff9c9c", 1.7, (8, 2, 2, 2), "*"),
     Style("other-3", "#3f6212", "#a3d65c", 1.7, (), "d"),
 )
+CONSTANT = Style("ink", INK, DARK["ink"], 1.1, (1, 2.2), "_")  # a line to compare with
 TRAINING = Style("muted", MUTED, DARK["muted"], 1.5, (3.2, 1.5))
 
 

@@ -7,39 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from llpkit._spread import Interval, Spread, true_minus
+
 PHONE = 345  # width of a table on a phone, in pixels
 LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # upper bounds in pixels, as fonts differ
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A mean and its standard deviation, which a single value does not have."""
-
-    mean: float
-    sd: float | None = None
-
-    def text(self, spec: str) -> str:
-        """For example ``95.3 ± 0.5``."""
-        around = "" if self.sd is None else f" ± {self.sd:{spec}}"
-        return _minus(f"{self.mean:{spec}}{around}")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean and the ends of its interval, if it has one."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-
-    def text(self, spec: str) -> str:
-        """For example ``+1.0 (−0.5 to +2.5)``; no number rounds to −0."""
-        numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
-        # The format option "z" turns a rounded -0.0 into 0.0.
-        zero = "z" if spec.endswith("f") else ""
-        signs, digits = (spec[:1], spec[1:]) if spec.startswith("+") else ("", spec)
-        texts = ["never" if x is None else f"{x:{signs}{zero}{digits}}" for x in numbers]
-        return _minus(texts[0] if len(texts) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})")
 
 
 Cell = str | int | float | Spread | Interval | None
@@ -74,8 +45,8 @@ class Column:
         if isinstance(cell, str):
             return cell
         if isinstance(cell, Spread | Interval):
-            return cell.text(self.spec) + self.unit
-        return _minus(f"{cell:{self.spec}}") + self.unit
+            return f"{cell:{self.spec}}{self.unit}"
+        return true_minus(f"{cell:{self.spec}}") + self.unit
 
 
 @dataclass(frozen=True)
@@ -204,7 +175,3 @@ def _printed(column: Column, cell: Cell) -> float | None:
     if number is None or isinstance(number, str):
         return None
     return float(f"{number:{column.spec}}".rstrip("%"))
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")

@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,17 +17,11 @@ from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.likelihood.budget import best_log_prob
-from llpkit.ragged import segment_sum
-from llpkit.runs.measures import probability_of
-from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess
 from llpkit.training.model import DESCRIPTION
 
 ESTIMATOR = "estimator.skops"
-_ROWS = 20_000
-"""Most rows that importances are measured on; more would only take longer."""
-_REPEATS = 5
 
 
 class FittedEstimator(Fitted):
@@ -191,85 +185,3 @@ class _Loaded(FittedEstimator):
                 f"{'x'.join(map(str, wanted))}, or some that are not finite; fit it again"
             )
         return z
-
-
-class Importance(NamedTuple):
-    """Importance of a column: the drop of the mean bag log-likelihood when it is shuffled."""
-
-    column: str
-    mean: float
-    sd: float
-
-
-def importances(
-    model: FittedEstimator, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
-) -> list[Importance]:
-    """Permutation importances of the table's columns, largest first.
-
-    All features of a column are shuffled together over all rows, several times. No instance labels
-    are needed.
-    """
-    random = np.random.default_rng(seed)
-    order = random.permutation(len(bags))
-    some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
-    some[0] = True  # one bag at least, even if it is larger than that
-    bags = bags[np.sort(order[some])]
-    rows = inputs[bags.rows].numpy()
-    whole = evaluation.mean_log_likelihood(model.logits(rows), bags)
-    found, start = [], 0
-    for name, width in _columns(encoder, rows.shape[1]):
-        falls = []
-        for _ in range(_REPEATS):
-            shuffled = rows.copy()
-            column = slice(start, start + width)
-            shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
-            falls.append(whole - evaluation.mean_log_likelihood(model.logits(shuffled), bags))
-        found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
-        start += width
-    return sorted(found, key=lambda entry: -entry.mean)
-
-
-def _columns(encoder: FeatureEncoder | None, width: int) -> list[tuple[str, int]]:
-    if encoder is None:
-        return [(f"x{i}", 1) for i in range(width)]
-    return [(column.name, len(column.feature_names)) for column in encoder.columns]
-
-
-class BagCheck(NamedTuple):
-    """How well the model explains each of ``B`` bags."""
-
-    expected: Tensor  # (B,) or (B, K)
-    distance: Tensor  # (B,) of the known count from the expected one, in standard deviations
-    log_likelihood: Tensor  # (B,)
-
-
-def check_bags(logits: Tensor, bags: Bags) -> BagCheck:
-    """Expected counts and their distance from the known ones; logits in order of ``bags.rows``."""
-    p = probability_of(logits)
-    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))  # (B,) or (B, K)
-    # Zero inside the known range, else the distance to its nearer end.
-    gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
-    distance = gap / variance.clamp(min=1e-12).sqrt()  # (B,) or (B, K)
-    if distance.dim() == 2:
-        distance = distance.max(1).values
-    return BagCheck(total, distance, best_log_prob(logits, bags.evidence, bags.offsets))
-
-
-def bag_calibration(check: BagCheck, bags: Bags, bins: int = 10) -> evaluation.Calibration:
-    """Predicted against known proportions of bags, in bins of equal width, weighted by size.
-
-    If a count is known as a range, the value in it nearest to the prediction is used.
-    """
-    high = bags.evidence.high
-    known = torch.minimum(torch.maximum(check.expected, bags.evidence.low), high)
-    size = (bags.sizes if check.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
-    size = size.expand_as(known).double()
-    # One entry per bag and class; bins are weighted by bag size.
-    index = (check.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
-    sums = [
-        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
-        for x in (check.expected, known, size)
-    ]
-    used = sums[2] > 0
-    predicted, observed, number = (x[used] for x in sums)
-    return evaluation.Calibration(predicted / number, observed / number, number.long())

@@ -30,10 +30,10 @@ def write_report(
         from llpkit.runs.estimator_page import estimator_page
 
         page, tables = estimator_page(config, data, parts, model, record)
-        for name, text in tables.items():
-            write_text(work / name, text)
     else:
         from llpkit.runs.network_page import network_page
 
-        page = network_page(config, data, parts, model, record)
+        page, tables = network_page(config, data, parts, model, record)
+    for name, text in tables.items():
+        write_text(work / name, text)
     write_page(page, work / REPORT, figures_dir=work / FIGURES)

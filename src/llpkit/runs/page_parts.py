@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from llpkit.auto import PICKED
 from llpkit.bags import Bags
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
@@ -30,11 +31,13 @@ def title(config: Config, name: str) -> str:
     return f"{name} on {config.data.dataset or Path(config.data.table or '').name}"
 
 
-def facts(data: DataSet, parts: Mapping[str, Bags], **more: object) -> Facts:
-    """The data, the bags of every part, and anything else."""
+def facts(data: DataSet, parts: Mapping[str, Bags], model: Fitted, **more: object) -> Facts:
+    """The data, the bags of every part, why the method was picked, and anything else."""
     pairs: dict[str, object] = {"data": data.describe().splitlines()[0]}
     for name, bags in parts.items():
         pairs[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
+    if PICKED in model.details:
+        more["picked"] = model.details[PICKED]
     return Facts(pairs | more)
 
 

@@ -124,7 +124,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         logits, bags, notes = run.model.logits(loaded.inputs), loaded.bags, list(loaded.notes)
         good = torch.arange(len(logits))
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, good, notes = _table_inputs(run, data, table)
         part = run.model.logits(inputs)
         # Rows without a readable image keep zeros here and are masked in the output.
@@ -174,6 +174,13 @@ def _table_inputs(run: Run, data: Data, table: Table) -> tuple[Inputs, Tensor, l
     return files.select(good), good, [f"no prediction: {reason}" for reason in bad.values()]
 
 
+def _table(data: Data) -> Table:
+    assert data.table is not None
+    if data.image is None:
+        return Table.read(data.table)
+    return datasets.table_without_images(data.table, data.image)
+
+
 def _images(run: Run, data: Data, table: Table) -> ImageFiles:
     assert data.image is not None  # a run on a table has an encoder or an image column
     channels, height, width = run.model.input_shape
@@ -195,6 +202,7 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
 
 def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table with counts, or ``None`` and the reason."""
+    known_label = data.known_label if data.known_label in table.names else None
     counts = CountColumns(
         data.count,
         data.count_low,
@@ -202,7 +210,12 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         data.proportion,
         data.decimals,
         data.counts_table,
+        data.count_noise,
+        known_label,
+        data.class_names or run.class_names,
     )
+    if not counts.names:  # the run learned from known labels alone, and here there are none
+        return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
     assert data.bag is not None  # checked with the configuration
     wanted = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in wanted if name not in table.names]
@@ -268,7 +281,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         loaded = load_data(data, run.config.recipe.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
-        table = Table.read(data.table)
+        table = _table(data)
         inputs, truth = run.encoder.apply(table), None
         notes = run.encoder.notes(table)
         bags, missing = table_bags(run, data, table)

@@ -10,7 +10,7 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,16 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, check, read, to_yaml
 from llpkit.datasets import DataSet
-from llpkit.errors import ApproximationWarning, BaselineWarning, LLPError, TooManyStates
+from llpkit.errors import (
+    ApproximationWarning,
+    BaselineWarning,
+    IdentifiabilityWarning,
+    LLPError,
+    TooManyStates,
+)
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import METHODS
+from llpkit.runs.choice import settled
 from llpkit.runs.data import checksum, divide, load_data, take
 from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
@@ -69,6 +76,7 @@ def fit(
     force: bool = False,
     command: str = "",
     callbacks: Sequence[Callback] = (),
+    announce: Callable[[str], None] | None = None,
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
@@ -82,6 +90,7 @@ def fit(
         force: Replace a finished run once this one is finished, and drop an unfinished one.
         command: What the user typed, for the record.
         callbacks: See :class:`llpkit.training.Callback`.
+        announce: Called with the method and the reason for it, if the configuration names none.
 
     Raises:
         Stopped: On an interrupt.
@@ -89,15 +98,23 @@ def fit(
     config = absolute(config)
     tables = (config.data.table, config.data.counts_table)
     check_apart(out, [Path(table) for table in tables if table is not None])
-    with locked(out):
+    data: DataSet | None = None
+    picked: Values = {}
+    with train.together(config.execution) as processes, _Start(processes) as go, locked(out):
         place = RunFolder(out)
         finished = place.finished
         try:
+            if config.is_open:  # settled before it is compared with the settings of a stopped run
+                data = load_data(config.data, config.recipe.seed)
+                config, pick = settled(config, data)
+                picked = pick.about()
+                if announce is not None:
+                    announce(str(pick))
             # A published run counts only if it is the one asked for; else training starts anew.
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks)
+            done = _fit(config, place, resume, force, command, callbacks, data, picked, go)
             finished = True
             place.publish()
             return done
@@ -108,6 +125,46 @@ def fit(
         finally:
             if not place.kept:  # nothing to resume from: clean up
                 place.recover(force=False)
+
+
+def leads(config: Config) -> bool:
+    """Whether this process writes the run; the others of torchrun or Slurm :func:`follow` it."""
+    return train.placement(config.execution).first
+
+
+def follow(config: Config, out: Path) -> None:
+    """Train as one of several processes, when and if the first one does; writes nothing."""
+    config = absolute(config)
+    with train.together(config.execution) as processes:
+        # On machines without torchrun, the first process cannot be asked before training.
+        if not processes.alone and not processes.tell(None):
+            return
+        data = load_data(config.data, config.recipe.seed)
+        if config.is_open:
+            config, _ = settled(config, data)
+        if config.choice.estimator is not None:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first process notes them
+            _train(config, data, divide(data.bags, config), RunFolder(out).work, ())
+
+
+class _Start:
+    """Tells the processes that follow to train, or at the end of the block not to."""
+
+    def __init__(self, processes: train.Processes) -> None:
+        self.processes, self.told = processes, False
+
+    def __call__(self) -> None:
+        self.told = True
+        self.processes.tell(True)
+
+    def __enter__(self) -> "_Start":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.told:
+            self.processes.tell(False)
 
 
 def _found(config: Config, place: RunFolder) -> Finished | None:
@@ -136,6 +193,9 @@ def _fit(
     force: bool,
     command: str,
     callbacks: Sequence[Callback],
+    data: DataSet | None,
+    picked: Values,
+    go: "_Start",
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -146,8 +206,8 @@ def _fit(
         write_text(work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
-    data = load_data(config.data, config.recipe.seed)
-    record = record_of(config, data, command)
+    data = data or load_data(config.data, config.recipe.seed)
+    record = {**record_of(config, data, command), **picked}
     if resumed:
         _same_data(work / ENVIRONMENT, record)
     else:
@@ -156,9 +216,11 @@ def _fit(
     parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
-            # The notes of the run cover both, once for all parts of the data.
-            warnings.simplefilter("ignore", ApproximationWarning)
-            warnings.simplefilter("ignore", BaselineWarning)
+            # The notes of the run cover them, once for all parts of the data.
+            for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
+                warnings.simplefilter("ignore", kind)
+            if config.choice.estimator is None:
+                go()
             model = _train(config, data, parts, work, callbacks)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
@@ -168,6 +230,7 @@ def _fit(
         raise error.choosing(option) from error
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
+    model.details |= picked
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),

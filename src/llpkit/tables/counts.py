@@ -1,6 +1,7 @@
 """Counts of bags in the columns of a table."""
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,8 @@ from llpkit._support import check_support, proportion_evidence
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evidence import Evidence
+from llpkit.evidence import NO_BOUND, Evidence
+from llpkit.tables.noise import CountNoise
 from llpkit.tables.table import Table
 
 Array = NDArray[Any]
@@ -30,6 +32,11 @@ class CountColumns:
     the ``decimals`` that it was rounded to, if any). ``table`` names a second table, with one row
     per bag, that has these columns and the bag column; without it they are in the table itself, the
     same in all rows of a bag.
+
+    ``noise`` says how the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
+    ``known_label`` is a column of labels that are known for some rows, by the names of the classes
+    or their numbers. With it, an empty count means that the bag has none, there need be no counts
+    at all, and a row of known label needs no bag.
     """
 
     count: Columns = None
@@ -38,24 +45,56 @@ class CountColumns:
     proportion: Columns = None
     decimals: int | None = None
     table: str | os.PathLike[str] | None = None
+    noise: str | None = None
+    known_label: str | None = None
+    class_names: Sequence[str] | None = None
 
     @property
     def names(self) -> list[str]:
         """The names of all these columns."""
-        given = (self.count, self.low, self.high, self.proportion)
+        given = (self.count, self.low, self.high, self.proportion, self.known_label)
         return [name for columns in given for name in listed(columns)]
 
     @property
     def classes(self) -> list[str] | None:
         """The columns of the classes; ``None`` for binary counts."""
         columns = next((c for c in (self.count, self.proportion, self.low, self.high) if c), None)
+        if columns is None and self.class_names is not None and len(self.class_names) > 2:
+            return list(self.class_names)
         return listed(columns) if len(listed(columns)) > 1 else None
 
     def bags(self, table: Table, bag: str) -> Bags:
         """The bags of a table, ids as text, in the order in which they appear."""
+        self._check()
+        labels = None
+        if self.known_label is not None:
+            names = self.class_names or self.classes or ("negative", "positive")
+            labels = table.labels(self.known_label, names, partly=True)
+        codes, ids = table.groups(bag, None if labels is None else labels >= 0)
+        counted = _Counted.of(table, bag, codes, ids, self.table, partly=labels is not None)
+        offsets = np.append(0, np.cumsum(counted.sizes))
+        rows = np.argsort(codes, kind="stable")
+        bags = Bags(offsets, self._evidence(counted), rows=rows, ids=ids, num_rows=len(table))
+        return bags if labels is None else bags.with_labels(labels)
+
+    def notes(self, bags: Bags) -> list[str]:
+        """What known labels and missing counts amount to in these bags."""
+        if self.known_label is None:
+            return []
+        alone, known = bags.sizes == 1, bags.evidence.low == bags.evidence.high
+        silent = bags.evidence.high >= NO_BOUND
+        if bags.num_classes is not None:
+            known, silent = known.all(1), silent.all(1)
+        return [
+            f"rows of known label, each a bag of its own: {int((alone & known).sum()):,}; bags "
+            f"without a count: {int(silent.sum()):,} of {len(bags):,}"
+        ]
+
+    def _check(self) -> None:
         kinds = [self.count is not None, self.proportion is not None]
         kinds.append(self.low is not None or self.high is not None)
-        if sum(kinds) != 1:
+        # Known labels alone are enough to learn from.
+        if sum(kinds) != 1 and not (sum(kinds) == 0 and self.known_label is not None):
             raise LLPError(
                 f"{sum(kinds)} kinds of counts were given; name the columns of one of "
                 f"{option('count')}, {option('proportion')}, or {option('count_low')} and "
@@ -63,17 +102,22 @@ class CountColumns:
             )
         if self.decimals is not None and self.proportion is None:
             raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
-        codes, ids = table.groups(bag)
-        counted = _Counted.of(table, bag, codes, ids, self.table)
+        if self.noise is not None and self.count is None:
+            raise LLPError(f"{option('count_noise')} belongs to {option('count')}; leave it out")
+
+    def _evidence(self, counted: "_Counted") -> Evidence:
         if self.count is not None:
-            evidence = counted.exact(self.count)
-        elif self.proportion is not None:
-            evidence = counted.proportions(self.proportion, self.decimals)
-        else:
-            evidence = counted.bounds(self.low, self.high)
-        offsets = np.append(0, np.cumsum(counted.sizes))
-        rows = np.argsort(codes, kind="stable")
-        return Bags(offsets, evidence, rows=rows, ids=ids, num_rows=len(table))
+            noise = None
+            if self.noise is not None:
+                noise = CountNoise.parse(self.noise, option("count_noise"))
+            return counted.counts(self.count, noise)
+        if self.proportion is not None:
+            return counted.proportions(self.proportion, self.decimals)
+        if self.low is not None or self.high is not None:
+            return counted.bounds(self.low, self.high)
+        return Evidence.unknown(
+            len(counted.ids), None if self.classes is None else len(self.classes)
+        )
 
 
 def listed(columns: Columns) -> list[str]:
@@ -125,6 +169,14 @@ class _Cells(CountNaming):
     def entry(self, value: object, *index: int) -> str:
         return f"{self.cell(*index)} = {_shown(value)}"
 
+    def in_cells(self, message: str) -> str:
+        """A message about ``observed[b]`` or ``observed[b, k]`` as one about a cell."""
+
+        def cell(found: re.Match[str]) -> str:
+            return self.cell(*map(int, re.findall(r"\d+", found[0])))
+
+        return re.sub(r"observed(\[[\d, ]+\])+", cell, message)
+
 
 @dataclass(frozen=True)
 class _Counted:
@@ -132,9 +184,10 @@ class _Counted:
 
     table: Table
     codes: Array | None  # the bag of every row of that table; None if every bag has one row
-    rows: Array  # (B,) the first row of every bag in that table
+    rows: Array  # (B,) the first row of every bag in that table; -1 if it has none
     sizes: Array  # (B,)
     ids: list[str]
+    partly: bool = False  # whether a bag may have no count
 
     @classmethod
     def of(
@@ -144,11 +197,12 @@ class _Counted:
         codes: Array,
         ids: list[str],
         other: str | os.PathLike[str] | None,
+        partly: bool,
     ) -> "_Counted":
         sizes = np.bincount(codes, minlength=len(ids))
         if other is None:
             first = np.unique(codes, return_index=True)[1]
-            return cls(table, codes, first, sizes, ids)
+            return cls(table, codes, first, sizes, ids, partly)
         counts = Table.read(other)
         bag_of_row, known = counts.groups(bag)
         if len(known) < len(bag_of_row):
@@ -161,19 +215,20 @@ class _Counted:
             )
         row_of = {name: row for row, name in enumerate(known)}
         for name in ids:
-            if name not in row_of:
+            if name not in row_of and not partly:
                 raise LLPError(
                     f"{counts.path} has no row for bag {name!r} of {table.path}; add it, or drop "
                     "the bag's rows"
                 )
-        if len(known) > len(ids):
-            own = set(ids)
-            stray = next(row for row, name in enumerate(known) if name not in own)
+        own = set(ids)
+        stray = next((row for row, name in enumerate(known) if name not in own), None)
+        if stray is not None:
             raise LLPError(
                 f"{counts.cell(stray, bag)} = {known[stray]!r} but no row of {table.path} is in "
                 "that bag; remove it"
             )
-        return cls(counts, None, np.array([row_of[name] for name in ids]), sizes, ids)
+        rows = np.array([row_of.get(name, -1) for name in ids])
+        return cls(counts, None, rows, sizes, ids, partly)
 
     def naming(self, columns: Columns, name: str = "counts") -> _Cells:
         """How errors name the cells of these columns."""
@@ -182,14 +237,17 @@ class _Counted:
             raise LLPError(f"columns = {names}; name one column, or one for each class")
         return _Cells(self.ids, name, table=self.table, columns=names, rows=self.rows)
 
-    def values(self, naming: _Cells, remedy: str) -> Array:
-        """Numbers ``(B,)`` or ``(B, K)``, NaN where missing, the same in all rows of a bag."""
-        stacked = [self._value(name, remedy) for name in naming.columns]
+    def values(self, naming: _Cells, remedy: str, missing: str | None = None) -> Array:
+        """Numbers ``(B,)`` or ``(B, K)``, NaN where missing, the same in all rows of a bag.
+
+        ``missing`` is a regular expression for texts that stand for a missing number.
+        """
+        stacked = [self._value(name, remedy, missing) for name in naming.columns]
         return stacked[0] if len(stacked) == 1 else np.stack(stacked, 1)
 
-    def _value(self, name: str, remedy: str) -> Array:
-        values = self.table.numbers(name, remedy)
-        first = values[self.rows]
+    def _value(self, name: str, remedy: str, missing: str | None) -> Array:
+        values = self.table.numbers(name, remedy, missing=missing)
+        first = np.where(self.rows >= 0, values[self.rows], np.nan)
         if self.codes is not None:
             # The value in the first row of each row's bag.
             expected = first[self.codes]
@@ -204,23 +262,51 @@ class _Counted:
                 )
         return first
 
-    def exact(self, columns: Columns) -> Evidence:
-        """Evidence from exact counts, none of them missing."""
+    def counts(self, columns: Columns, noise: CountNoise | None) -> Evidence:
+        """Evidence from counts, exact or as they were published; none without a count."""
         naming = self.naming(columns)
-        values = self.values(naming, "a count is a whole number")
-        refuse(
-            np.isnan(values),
-            lambda *i: (
-                f"{naming.cell(*i)} is empty; give the count. If some are not known, use "
-                f"{option('count_low', columns)} {option('count_high', columns)} instead of "
-                f"{option('count')}: an empty cell then means no bound"
-            ),
+        hidden = None if noise is None else noise.hidden
+        words = "a count is a whole number" if noise is None else "a count is a number"
+        values = self.values(naming, words, hidden)
+        missing = np.isnan(values)
+        if hidden is not None:
+            missing = np.zeros_like(missing)  # an empty cell is a suppressed count
+        if not self.partly:
+            refuse(
+                missing,
+                lambda *i: (
+                    f"{naming.cell(*i)} is empty; give the count. If some are not known, use "
+                    f"{option('count_low', columns)} {option('count_high', columns)} instead of "
+                    f"{option('count')}: an empty cell then means no bound"
+                ),
+            )
+        known = ~(missing if missing.ndim == 1 else missing.any(1))  # (B,)
+        some = np.flatnonzero(known)
+        part = _Counted(
+            self.table, self.codes, self.rows[some], self.sizes[some], [self.ids[b] for b in some]
         )
-        y = whole_counts(values, naming)
-        evidence = Evidence.exact(y)
+        evidence = part.published(columns, values[some], noise)
+        if known.all():
+            return evidence
+        # Bags without a count go to the end, and then back to their places.
+        nothing = Evidence.unknown(int((~known).sum()), evidence.num_classes)
+        order = np.argsort(np.concatenate([some, np.flatnonzero(~known)]))
+        return Evidence.concat([evidence, nothing])[order]
+
+    def published(self, columns: Columns, values: Array, noise: CountNoise | None) -> Evidence:
+        """Evidence from values that are not missing, exact or as ``noise`` describes them."""
+        naming = self.naming(columns)
+        if noise is None:
+            y = whole_counts(values, naming)
+            evidence = Evidence.exact(y)
+            if y.ndim == 1 and self.table.has_decimals(naming.columns[0]):
+                check_not_shares(y, naming, self.sizes)
+        else:
+            try:
+                evidence = noise.evidence(values, self.sizes)
+            except LLPError as error:
+                raise LLPError(naming.in_cells(str(error))) from error
         check_support(evidence, self.sizes, naming)
-        if y.ndim == 1 and self.table.has_decimals(naming.columns[0]):
-            check_not_shares(y, naming, self.sizes)
         return evidence
 
     def bounds(self, low: Columns, high: Columns) -> Evidence:

@@ -137,12 +137,16 @@ class Table:
         name: str,
         remedy: str = "correct it or leave it empty",
         decimal_commas: bool = False,
+        missing: str | None = None,
     ) -> Array:
         """The column as float64 ``(R,)``, NaN where missing; any other text is an error.
 
-        Commas are decimal if that is known or follows from the values.
+        Commas are decimal if that is known or follows from the values. ``missing`` is a regular
+        expression for texts that stand for a missing value here.
         """
         values, bad, _ = self.parse(name, decimal_commas)
+        if bad is not None and missing is not None:
+            values, bad = self._parse_without(name, missing)
         if bad is not None:
             remedy = PLAIN_NUMBERS if is_with_commas(bad.written) else remedy
             raise LLPError(
@@ -161,6 +165,15 @@ class Table:
             self._parsed[key] = found
         return self._parsed[key]
 
+    def _parse_without(self, name: str, missing: str) -> tuple[Array, Any]:
+        """The column as float64 and the first bad value, texts that match being missing."""
+        import pyarrow.compute as pc
+
+        text = self.words(name)
+        gone = pc.match_substring_regex(text, missing).fill_null(False)
+        text = pc.if_else(gone, None, text)
+        return parse(text, lambda: text, False, self.delimiter in (";", "\t"))[:2]
+
     def has_decimals(self, name: str) -> bool:
         """Whether a column of numbers holds floats, or text with a decimal point or comma."""
         import pyarrow as pa
@@ -175,11 +188,18 @@ class Table:
         """Which rows hold a number with commas, bool ``(R,)``."""
         return with_commas(self.words(name))
 
-    def groups(self, name: str) -> tuple[Array, list[str]]:
-        """The bag number of every row, and the ids of the bags in order of first appearance."""
+    def groups(self, name: str, alone: Array | None = None) -> tuple[Array, list[str]]:
+        """The bag number of every row, and the ids of the bags in order of first appearance.
+
+        The rows in ``alone``, a mask ``(R,)``, may have no bag, and are then bags of one.
+        """
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         text = self.text(name)
+        if alone is not None and text.null_count:
+            own = [f"row {row + 1}" if one else None for row, one in enumerate(alone)]
+            text = pc.coalesce(text, pa.array(own, pa.large_string()))
         if text.null_count:
             row = pc.index(text.is_null(), True).as_py()
             raise LLPError(
@@ -194,8 +214,11 @@ class Table:
         encoded = text.dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
-    def labels(self, name: str, class_names: Sequence[str]) -> Array:
-        """True labels, int64 ``(R,)``: class names, or the numbers ``0 … K - 1``."""
+    def labels(self, name: str, class_names: Sequence[str], partly: bool = False) -> Array:
+        """True labels, int64 ``(R,)``: class names, or the numbers ``0 … K - 1``.
+
+        If they are only ``partly`` known, a missing one is -1.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -204,10 +227,13 @@ class Table:
             codes |= {"false": 0, "true": 1}
         # Class names take precedence over numbers: classes may be called 1 and 2.
         codes |= {label.strip(): k for k, label in enumerate(class_names)}
-        text = self.text(name)
+        text = self.words(name) if partly else self.text(name)
         found = pc.index_in(text, value_set=pa.array(list(codes), pa.large_string()))
-        if found.null_count:
-            row = pc.index(found.is_null(), True).as_py()
+        bad = found.is_null()
+        if partly:
+            bad = pc.and_(bad, text.is_valid())
+        if pc.any(bad).as_py():
+            row = pc.index(bad, True).as_py()
             own = sorted(pc.unique(text.drop_null()).to_pylist())
             names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
             raise LLPError(
@@ -215,7 +241,9 @@ class Table:
                 f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "
                 f"classes in their order: {option('class_names', names)}"
             )
-        labels: Array = np.array(list(codes.values()), np.int64)[found.to_numpy()]
+        # Missing ones, if they are allowed, take the last entry.
+        values = np.array([*codes.values(), -1], np.int64)
+        labels: Array = values[found.fill_null(len(codes)).to_numpy()]
         return labels
 
     def write(self, path: str | os.PathLike[str], columns: Mapping[str, Array]) -> None:

@@ -5,8 +5,10 @@ from llpkit.training.batches import bag_batches, instance_batches
 from llpkit.training.callbacks import Callback, Progress, TestMetrics
 from llpkit.training.fitting import fit
 from llpkit.training.inputs import Feed, Preprocess
+from llpkit.training.launch import together
 from llpkit.training.loop import Session
 from llpkit.training.model import Fitted, load
+from llpkit.training.processes import Processes, placement, writes
 
 __all__ = [
     "Callback",
@@ -14,6 +16,7 @@ __all__ = [
     "Feed",
     "Fitted",
     "Preprocess",
+    "Processes",
     "Progress",
     "Recipe",
     "Session",
@@ -22,4 +25,7 @@ __all__ = [
     "fit",
     "instance_batches",
     "load",
+    "placement",
+    "together",
+    "writes",
 ]

@@ -8,6 +8,9 @@ With ``pad``, all steps have one shape, so that the CUDA graph of one step can b
 Batches are padded with other training instances, drawn at random, so that batch norm sees only real
 inputs; their weight in the loss is zero. In batches of whole bags, each padding instance forms its
 own bag, and empty bags make up the rest.
+
+Inputs that are read in blocks, such as the row groups of a Parquet file, are shuffled within a
+window of blocks at a time, see :class:`Blocks`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
+from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.methods import Batch
 from llpkit.ragged import ranges, to_offsets
@@ -59,6 +63,46 @@ class Step(NamedTuple):
         return Batch(inputs, self.positions, self.offsets, known, self.weights, strong)
 
 
+class Blocks(NamedTuple):
+    """Which parts of the inputs are read together, and how many are in memory at a time.
+
+    Every ``lanes``-th block is in one lane, and a window has one block of each lane, drawn anew in
+    every epoch. Several processes own whole lanes, so that each has its part of every window.
+    """
+
+    of_bag: Tensor
+    """int64 ``(B,)``: the block of each bag, that of its first row."""
+    lanes: int
+
+    def windows(self, generator: torch.Generator | None) -> Tensor:
+        """The window of every bag in an epoch, int64 ``(B,)``."""
+        number = int(self.of_bag.max()) + 1
+        window = torch.empty(number, dtype=torch.int64)
+        for lane in range(self.lanes):
+            own = torch.arange(lane, number, self.lanes)
+            window[own] = torch.randperm(len(own), generator=generator)
+        return window[self.of_bag]
+
+    def owners(self, processes: int) -> Tensor:
+        """The process of every bag, int64 ``(B,)``."""
+        if processes > self.lanes:
+            raise LLPError(
+                f"there are {processes} processes, but the images are read in windows of "
+                f"{self.lanes} row groups; use fewer processes, or write smaller row groups"
+            )
+        return self.of_bag % self.lanes % processes
+
+
+def shuffled(number: int, generator: torch.Generator | None, window: Tensor | None) -> Tensor:
+    """A random order; with the window of every entry, one window after another.
+
+    >>> shuffled(4, None, torch.tensor([1, 0, 0, 1]))[:2].sort()[0]
+    tensor([1, 2])
+    """
+    order = torch.randperm(number, generator=generator)
+    return order if window is None else order[window[order].argsort(stable=True)]
+
+
 def send(value: Tensor, device: torch.device) -> Tensor:
     """Copy to the training device without blocking the host."""
     if device.type == "cuda":
@@ -72,17 +116,19 @@ def plan_instances(
     pad: bool = False,
     device: torch.device = _CPU,
     generator: torch.Generator | None = None,
+    window: Tensor | None = None,
 ) -> list[Step]:
-    """Instances in random order.
+    """Instances in random order; ``window`` is that of every instance, see :func:`shuffled`.
 
     >>> [step.weights.sum().item() for step in plan_instances(5, 3, pad=True)]
     [1.0, 1.0]
     """
     if not pad:
-        batches = [send(b, device) for b in instance_batches(num_instances, size, generator)]
+        cut = instance_batches(num_instances, size, generator, window)
+        batches = [send(b, device) for b in cut]
         return [Step(b, b, len(b) / num_instances) for b in batches]
     size = min(size, num_instances)
-    order, steps = torch.randperm(num_instances, generator=generator), -(-num_instances // size)
+    order, steps = shuffled(num_instances, generator, window), -(-num_instances // size)
     padding = torch.randint(num_instances, (steps * size - num_instances,), generator=generator)
     into = torch.cat([order, torch.full_like(padding, num_instances)]).view(steps, size)
     real = into < num_instances  # (steps, size)
@@ -98,6 +144,8 @@ def plan_bags(
     split: bool = True,
     device: torch.device = _CPU,
     generator: torch.Generator | None = None,
+    max_bags: int | None = None,
+    window: Tensor | None = None,
 ) -> list[Step]:
     """Whole bags in random order.
 
@@ -109,9 +157,11 @@ def plan_bags(
             it in pieces.
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
+        max_bags: Most bags per step; ``None`` for as many as fit.
+        window: That of every bag, see :func:`shuffled`.
     """
     size = min(size, bags.num_instances)
-    batches = bag_batches(bags.sizes, size, not pad, generator)
+    batches = bag_batches(bags.sizes, size, not pad, generator, max_bags, window)
     # A last batch may have one instance more than fits, see bag_batches.
     most = size if pad else size + 1
     lengths = bags.sizes.tolist()
@@ -179,7 +229,10 @@ def _padded(
 
 
 def instance_batches(
-    num_instances: int, batch_size: int, generator: torch.Generator | None = None
+    num_instances: int,
+    batch_size: int,
+    generator: torch.Generator | None = None,
+    window: Tensor | None = None,
 ) -> list[Tensor]:
     """Positions in random order, cut into batches.
 
@@ -188,32 +241,40 @@ def instance_batches(
     >>> [len(batch) for batch in instance_batches(9, 4)]
     [4, 5]
     """
-    batches = list(torch.randperm(num_instances, generator=generator).split(batch_size))
+    batches = list(shuffled(num_instances, generator, window).split(batch_size))
     if len(batches) > 1 and len(batches[-1]) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
 
 
 def bag_batches(
-    sizes: Tensor, batch_size: int, join: bool = True, generator: torch.Generator | None = None
+    sizes: Tensor,
+    batch_size: int,
+    join: bool = True,
+    generator: torch.Generator | None = None,
+    max_bags: int | None = None,
+    window: Tensor | None = None,
 ) -> list[Tensor]:
     """Bags in random order, packed so that a batch has about ``batch_size`` instances.
 
-    A batch is closed when the next bag would overfill it. A bag larger than a batch gets its own
-    batch; empty bags are left out. With ``join``, a last batch of one instance joins the previous.
+    A batch is closed when the next bag would overfill it, or when it has ``max_bags``. A bag larger
+    than a batch gets its own batch; empty bags are left out. With ``join``, a last batch of one
+    instance joins the previous.
 
     >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4)]
     [2, 2]
+    >>> [len(batch) for batch in bag_batches(torch.tensor([2, 2, 2, 2]), 4, max_bags=1)]
+    [1, 1, 1, 1]
     """
-    order = torch.randperm(len(sizes), generator=generator)
+    order = shuffled(len(sizes), generator, window)
     order = order[sizes[order] > 0]
     length = sizes[order].tolist()
-    cuts, filled = [], 0
+    cuts, filled, number = [], 0, 0
     for place, n in enumerate(length):
-        if filled and filled + n > batch_size:
+        if number and (filled + n > batch_size or number == max_bags):
             cuts.append(place)
-            filled = 0
-        filled += n
+            filled = number = 0
+        filled, number = filled + n, number + 1
     batches = list(order.tensor_split(cuts)) if len(order) else []
     if join and len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]

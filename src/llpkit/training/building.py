@@ -2,9 +2,11 @@
 
 import logging
 import math
+import multiprocessing
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,28 +18,93 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.recipe import Recipe
+from llpkit.training.batches import Blocks
 from llpkit.training.inputs import Feed, Preprocess
+from llpkit.training.processes import Placement
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _SAMPLE = 4096
 """Rows that the preprocessing is fitted to."""
+_SAMPLE_BYTES = 2**24
+"""Bytes of images, one per pixel and channel, that it is fitted to if they are read in blocks."""
+_BLOCKS = 16
+"""Blocks that samples are taken from, of inputs that are read in blocks."""
 
 
-def make_fabric(device: torch.device, precision: Any) -> "Fabric":
-    """Fabric on one device."""
+def make_fabric(place: Placement, precision: Any) -> "Fabric":
+    """Fabric on one device, or with DDP on several processes."""
     # It takes a second or two to import, and only training needs it.
     from lightning_fabric import Fabric
 
-    devices: Any = 1 if device.index is None else [device.index]
+    device, several = place.device, place.number > 1
+    alone: dict[str, Any] = {"devices": 1 if device.index is None else [device.index]}
     try:
         with quiet():
-            return Fabric(accelerator=device.type, devices=devices, precision=precision)
+            more = _ddp(place) if several else alone
+            if precision == "64-true":
+                more["plugins"], precision = [*more.get("plugins", []), _double()], None
+            return Fabric(accelerator=device.type, precision=precision, **more)
     except ValueError as error:
         raise LLPError(
             f'precision = {precision!r}; give "auto", "32-true", "bf16-mixed" or "16-mixed"'
         ) from error
+
+
+def _double() -> Any:
+    """Double precision to the end: Fabric rounds the output of the network to single."""
+    from lightning_fabric.plugins.precision.double import DoublePrecision
+
+    plugin = DoublePrecision()
+    plugin.convert_output = _unchanged  # type: ignore[method-assign]
+    return plugin
+
+
+def _unchanged(data: Any) -> Any:
+    return data
+
+
+def _ddp(place: Placement) -> dict[str, Any]:
+    """Further arguments of Fabric for several processes."""
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+    from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    environment: Any = LightningEnvironment()
+    if place.external:
+        elastic = TorchElasticEnvironment.detect()
+        environment = TorchElasticEnvironment() if elastic else SLURMEnvironment()
+    shared: dict[str, Any] = {}
+    cards = torch.cuda.device_count() if place.device.type == "cuda" else place.devices
+    if place.devices > cards:
+        # NCCL refuses two processes on one card; gloo copies their gradients through the host.
+        where = [torch.device("cuda", i % cards) for i in range(place.devices)]
+        shared = {"parallel_devices": where, "process_group_backend": "gloo"}
+    strategy = DDPStrategy(
+        start_method="popen" if place.external else _start_method(place.device),
+        # The loop averages buffers once per epoch; in every step it would cost more than batch norm
+        # gains, and one process could not evaluate the network on its own.
+        broadcast_buffers=False,
+        **shared,
+    )
+    return {
+        "strategy": strategy,
+        "devices": min(place.devices, cards),
+        "num_nodes": place.nodes,
+        "plugins": [environment],
+    }
+
+
+def _start_method(device: torch.device) -> Literal["spawn", "forkserver"]:
+    """How to start processes that get a copy of the arguments, with tensors in shared memory."""
+    if device.type == "cuda" or "forkserver" not in multiprocessing.get_all_start_methods():
+        return "spawn"  # a fork of a process that has seen CUDA cannot use it
+    # The server imports once, and processes are forks of it.
+    kernels = [f"llpkit.likelihood.kernels.numba_{name}" for name in ("binary", "classes")]
+    multiprocessing.set_forkserver_preload(["lightning_fabric", "llpkit.training.job", *kernels])
+    return "forkserver"
 
 
 def precision_on(precision: Any, device: torch.device) -> Any:
@@ -51,13 +118,24 @@ def precision_on(precision: Any, device: torch.device) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence Fabric's log messages below warnings."""
-    log = logging.getLogger("lightning_fabric.utilities.rank_zero")
+    log = logging.getLogger("lightning_fabric")
     level = log.level
     log.setLevel(logging.WARNING)
     try:
         yield
     finally:
         log.setLevel(level)
+
+
+def wrap(
+    fabric: "Fabric", network: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The network and the optimiser in the run's precision, with DDP for several processes."""
+    with quiet(), warnings.catch_warnings():
+        # The new name of this argument is unknown to older versions of torch.
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")
+        wrapped, made = fabric.setup(network, optimizer)
+    return wrapped, made
 
 
 def compiled(network: nn.Module) -> nn.Module:
@@ -98,13 +176,26 @@ def make_network(
     return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
 
 
-def make_preprocess(feed: Feed, bags: Bags, method: Method, device: torch.device) -> Preprocess:
+def make_preprocess(
+    feed: Feed, bags: Bags, method: Method, device: torch.device, blocks: Blocks | None = None
+) -> Preprocess:
     """Fit the preprocessing to the training rows only, or to an even sample of them."""
-    rows = bags.rows
-    if len(rows) > _SAMPLE:
-        rows = rows[torch.linspace(0, len(rows) - 1, _SAMPLE).long()]
+    rows, most = bags.rows, _SAMPLE
+    if blocks is not None:  # inputs that may not fit into memory
+        rows = bags[few_blocks(blocks.of_bag)].rows
+        each = max(1, feed.inputs.nbytes // max(1, len(feed.inputs)))
+        most = min(most, max(256, _SAMPLE_BYTES // each))
+    if len(rows) > most:
+        rows = rows[torch.linspace(0, len(rows) - 1, most).long()]
     raw = next(feed.stream([rows.to(device)]))
     return Preprocess.of(raw, method.symmetric_inputs).to(device)
+
+
+def few_blocks(of_bag: Tensor) -> Tensor:
+    """The bags of evenly spaced blocks, where a sample over all of them would read all inputs."""
+    known = of_bag.unique()
+    chosen = known[torch.linspace(0, len(known) - 1, min(_BLOCKS, len(known))).long()]
+    return torch.where(torch.isin(of_bag, chosen))[0]
 
 
 def make_optimizer(
@@ -148,10 +239,11 @@ def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
 
 
 def augmentations(
-    recipe: Recipe, method: Method
+    recipe: Recipe, method: Method, of_images: bool = True
 ) -> tuple[Augmentation | None, Augmentation | None]:
-    """The weak and the strong augmentation."""
-    given = (recipe.augment, recipe.strong_augment or method.strong_augment)
+    """The weak and the strong augmentation; the method's own is for images."""
+    own = method.strong_augment if of_images else None
+    given = (recipe.augment, recipe.strong_augment or own)
     weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
     if weak == Augment.none():  # which features may be given too
         weak = None

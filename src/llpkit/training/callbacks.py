@@ -40,7 +40,8 @@ class Callback:
         """After an epoch: ``row`` is its entry in the history; add metrics to it as you like.
 
         ``session.predict(inputs)`` gives probabilities, ``session.logits(inputs)`` logits;
-        ``session.stop = True`` ends the run.
+        ``session.stop = True`` ends the run, and ``session.paused = True`` interrupts it after this
+        epoch: it can be resumed from its checkpoint.
         """
 
     def on_end(self, session: Any) -> None:
@@ -81,7 +82,7 @@ class Progress(Callback):
     """A progress bar with epoch, likelihood, proportion error and time left; lines off a tty."""
 
     def __init__(self, title: str, lines: int = 5) -> None:
-        self.title, self.lines = title, lines
+        self.name, self.lines = title, lines
 
     def on_start(self, session: Any) -> None:
         from rich.console import Console
@@ -90,6 +91,9 @@ class Progress(Callback):
 
         self.console = Console(stderr=True)
         self.bar = None
+        # All processes take their part of every step, so this bar is that of all of them.
+        number = session.processes.number
+        self.title = self.name if number == 1 else f"{self.name} on {number} processes"
         if sys.stderr.isatty():
             self.bar = Bar(
                 TextColumn("{task.description}"),

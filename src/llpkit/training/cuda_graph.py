@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from llpkit.evidence import Evidence
-from llpkit.methods import Batch, Learner, Method
+from llpkit.methods import Batch, Learner, Method, logit_dtype
 from llpkit.training.batches import Step
 
 WARM_UP = 3
@@ -54,7 +54,8 @@ class Steps:
         self.record = record
         last = () if num_classes is None else (num_classes,)
         # The extra last row takes the logits of padding.
-        self.logits = torch.zeros((num_instances + 1, *last), device=device)
+        dtype = logit_dtype(learner.network)
+        self.logits = torch.zeros((num_instances + 1, *last), dtype=dtype, device=device)
         self.loss = torch.zeros((), device=device)
         self.warm = 0
         self.graph: torch.cuda.CUDAGraph | None = None

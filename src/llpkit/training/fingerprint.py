@@ -72,7 +72,7 @@ def name_of(value: Any) -> str | float | None:
         return value
     if isinstance(value, Real):
         return float(f"{float(value):.6g}")  # 0.2 as float32 is still 0.2
-    if isinstance(value, Augment):
+    if isinstance(value, Augment | list | tuple | dict):
         return repr(value)
     if isinstance(value, partial):
         more = [*map(repr, value.args), *(f"{k}={v!r}" for k, v in sorted(value.keywords.items()))]
@@ -82,10 +82,8 @@ def name_of(value: Any) -> str | float | None:
 
 
 def options_of(method: Method) -> dict[str, Any]:
-    """All options of a method, defaults included: its public attributes with plain values."""
-    plain = (str, bool, Real, type(None))
-    own = {k: v for k, v in vars(method).items() if isinstance(v, plain) and k[0] != "_"}
-    return {k: name_of(v) if isinstance(v, Real) else v for k, v in sorted(own.items())}
+    """All options of a method, defaults included, as plain data."""
+    return {name: name_of(value) for name, value in sorted(method.options.items())}
 
 
 def _even(inputs: Inputs, number: int) -> Tensor:

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from llpkit.augment import Augment, Augmentation
+from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.methods import as_logits
+from llpkit.methods import as_logits, at_least_single
+from llpkit.training.batches import Blocks
 
 
 class Files(Protocol):
@@ -24,6 +26,15 @@ class Files(Protocol):
 
 
 Inputs = Tensor | Files
+
+
+def blocks_of(inputs: Inputs, bags: Bags) -> Blocks | None:
+    """The blocks that the bags' inputs are read in, or ``None`` where any row is read alone."""
+    of_row = getattr(inputs, "blocks", None)
+    if of_row is None:
+        return None
+    first = bags.rows.cpu()[bags.offsets[:-1].cpu().clamp(max=bags.num_instances - 1)]
+    return Blocks(of_row[first], int(getattr(inputs, "window", 1)))
 
 
 def as_inputs(inputs: Any) -> Inputs:
@@ -56,6 +67,8 @@ class Feed:
         resident: Keep all inputs on the device: ``True``, ``False``, or ``"auto"``, which does so
             if they take no more than half of the device's free memory.
         workers: Processes that read files which are not resident.
+        rows: The rows that will be asked for; all by default. Only these become resident.
+        processes: How many processes share the memory of the device.
     """
 
     def __init__(
@@ -64,27 +77,39 @@ class Feed:
         device: torch.device,
         resident: bool | str = "auto",
         workers: int = 2,
+        rows: Tensor | None = None,
+        processes: int = 1,
     ) -> None:
-        size = inputs.nbytes
+        size = inputs.nbytes if rows is None else inputs.nbytes * len(rows) // max(1, len(inputs))
         if resident not in (True, False, "auto"):
             raise LLPError(f'resident = {resident!r}; give True, False or "auto"')
-        self.resident = size <= _free_memory(device) // 2 if resident == "auto" else bool(resident)
+        free = _free_memory(device) // (2 * processes)
+        self.resident = size <= free if resident == "auto" else bool(resident)
         self.device = device
         self.workers = workers
         self.inputs = inputs
-        if self.resident:
+        self._number = len(inputs)
+        self._place: Tensor | None = None
+        if not self.resident:
+            return
+        if rows is None or (isinstance(inputs, Tensor) and inputs.device.type == device.type):
             whole = inputs if isinstance(inputs, Tensor) else inputs.load(range(len(inputs)))
             self.inputs = whole.to(device)
+            return
+        part = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
+        self.inputs = part.to(device)
+        self._place = torch.full((self._number,), -1, device=device)
+        self._place[rows.to(device)] = torch.arange(len(rows), device=device)
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return self._number
 
     def stream(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """The raw inputs of each batch of row numbers, in order."""
         if isinstance(self.inputs, Tensor):
             for rows in batches:
                 if self.resident:
-                    yield self.inputs[rows]
+                    yield self.inputs[rows if self._place is None else self._place[rows]]
                 elif self.device.type == "cuda":
                     some = self.inputs[rows.cpu()].pin_memory()
                     yield some.to(self.device, non_blocking=True)
@@ -229,6 +254,10 @@ class Pipeline:
         """Logits of batches of rows without augmentation; see :func:`forward`."""
         return forward(network, self.preprocess, self.feed, rows, num_classes)
 
+    def outputs(self, network: nn.Module, rows: Sequence[Tensor]) -> Tensor:
+        """What a network gives for batches of rows, of which there is at least one instance."""
+        return torch.cat(list(evaluated(network, self.preprocess, self.feed, rows)))
+
 
 def _channels_last(x: Tensor | None) -> Tensor | None:
     if x is None or x.dim() != 4:
@@ -244,19 +273,26 @@ def forward(
     num_classes: int | None,
 ) -> Tensor:
     """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
+    parts = [as_logits(z, num_classes) for z in evaluated(network, preprocess, feed, batches)]
+    if not parts:
+        return torch.zeros((0,) if num_classes is None else (0, num_classes))
+    return torch.cat(parts)
+
+
+def evaluated(
+    network: nn.Module, preprocess: Preprocess, feed: Feed, batches: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """What a network gives for each batch of rows, in evaluation mode; not in half precision."""
     training = network.training
     network.eval()
     weights = next(network.parameters(), None)
     dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
-    with torch.no_grad():
-        parts = [
-            as_logits(network(preprocess(to_float(raw)).to(dtype)), num_classes).float()
-            for raw in feed.stream(batches)
-        ]
-    network.train(training)
-    if not parts:
-        return torch.zeros((0,) if num_classes is None else (0, num_classes))
-    return torch.cat(parts)
+    try:
+        for raw in feed.stream(batches):
+            with torch.no_grad():
+                yield at_least_single(network(preprocess(to_float(raw)).to(dtype)))
+    finally:
+        network.train(training)
 
 
 def probabilities(logits: Tensor) -> Tensor:

@@ -14,13 +14,15 @@ from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
 from llpkit.recipe import Recipe
-from llpkit.training.batches import Step, epoch_seed, plan_bags, plan_instances
+from llpkit.training.batches import Blocks, Step, epoch_seed, plan_bags, plan_instances, send
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
 from llpkit.training.checkpoint import Checkpoint, load_weights
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
+from llpkit.training.processes import Processes
+from llpkit.training.shards import Shard
 
 _WORTH_A_SYNC = 0.1
 """Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
@@ -44,8 +46,12 @@ class Session:
         held_out: Bags that select the best epoch, on the training device.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
+        checkpoint_every: Seconds between checkpoints; the last epoch is always saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
+        processes: Those that train together; the task has the bags of this one.
+        shard: Which bags these are.
+        blocks: How the inputs of all processes' bags are read, if in blocks.
     """
 
     def __init__(
@@ -61,20 +67,27 @@ class Session:
         held_out: Bags | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | None = None,
+        checkpoint_every: float = 0.0,
         pad: bool = False,
         cuda_graph: bool = False,
+        processes: Processes | None = None,
+        shard: Shard | None = None,
+        blocks: Blocks | None = None,
     ) -> None:
         self.recipe, self.network, self.learner = recipe, network, learner
         self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
         self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
+        self.checkpoint_every, self._saved = checkpoint_every, time.monotonic()
         self.pad, self.cuda_graph = pad, cuda_graph
         self.epochs = recipe.epochs
         self.history: list[Row] = []
         self.first_epoch = 0
-        self.stop = False
+        self.stop = self.paused = False
         self.best: dict[str, Any] | None = None
-        self.measures = Measures(task.bags, recipe.measure)
-        self._host_bags = task.bags.to("cpu")
+        self.processes = processes or Processes()
+        self.shard = shard or Shard.of(task.bags, 0, 1)
+        self.blocks = blocks
+        self.measures = Measures(task.bags, recipe.measure, self.shard.whole, self.processes)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
 
     @property
@@ -84,7 +97,10 @@ class Session:
 
     def resume(self) -> None:
         """Continue from the checkpoint, if there is one."""
-        state = None if self.checkpoint is None else self.checkpoint.load()
+        state = None
+        if self.checkpoint is not None and self.processes.first:
+            state = self.checkpoint.load()
+        state = self.processes.tell(state)  # other machines may not see the file
         if state is None:
             return
         assert self.checkpoint is not None
@@ -99,7 +115,10 @@ class Session:
             self.scheduler.load_state_dict(state["scheduler"])
         if self.method.model is not None:
             load_weights(self.method.model, state["model"], self.checkpoint.path)
-        self.method.load_state_dict(state["method"])
+        own = dict(state["method"])
+        if not self.processes.alone:
+            own |= {k: own[k][self.shard.positions] for k in self.method.per_instance}
+        self.method.load_state_dict(own)
         self.history = json.loads(state["history"])
         self.best = state["best"]
         self.first_epoch = len(self.history)
@@ -111,18 +130,24 @@ class Session:
         shape = (self.task.bags.num_instances, self.task.num_classes)
         self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
         with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
+            self.method.outputs = self._outputs
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
+                if self.method.wants_first_pass and not self.first_epoch:
+                    self.method.end_epoch(self.bag_logits(self.task.bags))
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
-                    if self.stop:
+                    if self.stop or self.paused:
                         break
                     # Two streams: the order of the instances must not depend on how many numbers
                     # dropout and augmentation draw.
                     self._order.manual_seed(epoch_seed(self.recipe.seed, epoch))
-                    torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1))
+                    # Each process draws its own, or all would drop the same units.
+                    ranks = [self.processes.rank] * (not self.processes.alone)
+                    torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1, *ranks))
                     self._epoch(epoch)
             finally:
+                self.method.outputs = None  # it would keep the inputs alive
                 for callback in self.callbacks:
                     callback.on_end(self)
 
@@ -145,7 +170,9 @@ class Session:
     def _epoch(self, epoch: int) -> None:
         row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
         start = time.perf_counter()
+        self.method.begin_epoch(epoch)
         loss, logits = self._train()
+        self.processes.average_buffers(self.network)
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
         log_p = self.method.end_epoch(logits)
@@ -154,11 +181,13 @@ class Session:
                 f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
                 f"return one log-likelihood per bag, ({len(self.task.bags)},), or None"
             )
-        row["loss"] = float(loss)  # waits for the device
+        # One exchange, so that all processes agree whether to go on; it waits for the device.
+        agreed = torch.stack([loss.double(), logits.isnan().any().double()])
+        row["loss"], spoilt = self.processes.sum(agreed).tolist()
         row["seconds"] = time.perf_counter() - start
 
         start = time.perf_counter()
-        if bool(logits.isnan().any()):  # no measure can take these
+        if spoilt:  # no measure can take these
             raise self._diverged(row["loss"], " and some logits are NaN")
         row.update(self.measures.training(logits, log_p))
         measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
@@ -174,11 +203,21 @@ class Session:
         if self.scheduler is not None:
             self.scheduler.step()
         self._keep_best(row)
-        for callback in self.callbacks:
+        for callback in self.callbacks:  # in the first process
             callback.on_epoch(self, row)
-        self.history.append(plain_row(row))
-        if self.checkpoint is not None:
-            self.checkpoint.save(self._state(), sync=row["seconds"] >= _WORTH_A_SYNC)
+        decided = plain_row(row), self.stop, self.paused, self._due(epoch)
+        row, self.stop, self.paused, due = self.processes.tell(decided)
+        self.history.append(row)
+        if self.checkpoint is not None and due:
+            state = self._state()
+            if self.processes.first:
+                self.checkpoint.save(state, sync=row["seconds"] >= _WORTH_A_SYNC)
+            self._saved = time.monotonic()
+
+    def _due(self, epoch: int) -> bool:
+        """Whether to write a checkpoint after this epoch."""
+        last = self.stop or self.paused or epoch == self.epochs
+        return last or time.monotonic() >= self._saved + self.checkpoint_every
 
     def _train(self) -> tuple[Tensor, Tensor]:
         """One pass over the training data: the mean loss, and the logits of every step."""
@@ -207,12 +246,23 @@ class Session:
         return steps.loss.clone(), steps.logits[:-1].clone()
 
     def _plan(self) -> list[Step]:
-        size, device, order = self.task.batch_size, self.task.device, self._order
+        """The steps of an epoch: those of one process, and of each the part of this one."""
+        size, whole, order = self.task.batch_size, self.shard.whole, self._order
+        device = self.task.device
+        there = device if self.processes.alone else torch.device("cpu")
+        window = None if self.blocks is None else self.blocks.windows(order)
         if self.method.batches == "instances":
-            return plan_instances(self.task.bags.num_instances, size, self.pad, device, order)
-        # Only these methods can process a bag in pieces.
-        pieces = isinstance(self.method, BagMethod)
-        return plan_bags(self._host_bags, size, self.pad, pieces, device, order)
+            if window is not None:
+                window = window[whole.bag_index]  # of every instance
+            plan = plan_instances(whole.num_instances, size, self.pad, there, order, window)
+        else:
+            # Only these methods can process a bag in pieces.
+            pieces = isinstance(self.method, BagMethod)
+            most = self.recipe.max_bags
+            plan = plan_bags(whole, size, self.pad, pieces, there, order, most, window)
+        if self.processes.alone:
+            return plan
+        return [step.map(lambda t: send(t, device)) for step in self.shard.restrict(plan)]
 
     def _rows(self, positions: list[Tensor]) -> list[Tensor]:
         """The table rows of every step, in one look-up rather than one per step."""
@@ -237,10 +287,20 @@ class Session:
 
     def bag_logits(self, bags: Bags) -> Tensor:
         """Logits of bags in engine order, without gradient or augmentation."""
+        # In the order of the file, so that every block is read once.
+        order = None if self.blocks is None else bags.rows.argsort()
+        rows = bags.rows if order is None else bags.rows[order]
         # No gradients are stored, so batches may be larger than in training.
-        rows = list(bags.rows.split(max(self.task.batch_size, 512)))
+        batches = list(rows.split(max(self.task.batch_size, 512)))
         with self._precision():
-            return self.pipeline.logits(self.model, rows, self.task.num_classes)
+            found = self.pipeline.logits(self.model, batches, self.task.num_classes)
+        return found if order is None else found[order.argsort()]
+
+    def _outputs(self, network: nn.Module) -> Tensor:
+        """What any network gives for the training instances, see :attr:`Method.outputs`."""
+        rows = list(self.task.bags.rows.split(max(self.task.batch_size, 512)))
+        with self.learner.autocast():
+            return self.pipeline.outputs(network, rows)
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
@@ -286,12 +346,20 @@ class Session:
             "network": self.network.state_dict(),
             "optimizer": self.learner.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-            "method": self.method.state_dict(),
+            "method": self._method_state(),
             "model": None if self.method.model is None else self.method.model.state_dict(),
             "history": json.dumps(self.history),  # torch would inspect every number of a list
             "best": self.best,
             "stop": self.stop,
         }
+
+    def _method_state(self) -> dict[str, Any]:
+        """The state of the method for any number of processes."""
+        state = self.method.state_dict()
+        length, places = self.shard.whole.num_instances, self.shard.positions
+        for name in self.method.per_instance:
+            state[name] = self.processes.assemble(state[name], places, length)
+        return state
 
     def _diverged(self, loss: float, more: str = "") -> Diverged:
         rate = float(self.learner.optimizer.param_groups[0]["lr"])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
@@ -15,6 +16,7 @@ from llpkit.evaluation import (
 from llpkit.likelihood.budget import cost, even_sample
 from llpkit.training.batches import positions_of
 from llpkit.training.inputs import probabilities
+from llpkit.training.processes import Processes
 
 Row = dict[str, Any]
 
@@ -27,14 +29,23 @@ class Measures:
     """Measures the training bags and the held-out bags of a run.
 
     Args:
-        bags: The training bags, on the training device.
+        bags: The training bags of this process, on the training device.
         which: Training bags to measure: ``"auto"`` (within :data:`BUDGET`), ``"all"`` or ``"off"``.
+        whole: The training bags of all processes.
+        processes: They all get the means over their bags together.
     """
 
-    def __init__(self, bags: Bags, which: str) -> None:
+    def __init__(
+        self,
+        bags: Bags,
+        which: str,
+        whole: Bags | None = None,
+        processes: Processes | None = None,
+    ) -> None:
         self.bags, self.which = bags, which
+        self.processes = processes or Processes()
         self._host = bags.to("cpu")
-        self.rate = constant_rate(self._host)  # () or (K,)
+        self.rate = constant_rate(self._host if whole is None else whole)  # () or (K,)
         self._baselines: dict[str, float] = {}
         self._sample = self._sampled()
 
@@ -43,7 +54,7 @@ class Measures:
         host = self._host
         if self.which != "auto" or host.num_classes in (None, 2):
             return None  # two classes are always cheap
-        chosen = even_sample(cost(host.evidence, host.sizes), BUDGET)
+        chosen = even_sample(cost(host.evidence, host.sizes), BUDGET / self.processes.number)
         if len(chosen) == len(host):
             return None
         positions = positions_of(host, chosen)[0]
@@ -62,18 +73,27 @@ class Measures:
         if log_p is not None or self._sample is None:
             return self.of(logits, self.bags, "", log_p)
         some, positions = self._sample
-        row = self.of(logits[positions], some, "")
+        row, number = self._of(logits[positions], some, "", None)
         row["proportion_error"] = proportion_error(probabilities(logits), self.bags)
-        return row | {"measured_bags": len(some)}
+        number["proportion_error"] = int((self._host.sizes > 0).sum())
+        measured = int(self.processes.sum(torch.tensor(len(some), device=self.bags.device)))
+        return self.processes.means(row, number) | {"measured_bags": measured}
 
     def of(self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None) -> Row:
         """Measure some bags; the names of the measures start with ``prefix``."""
+        return self.processes.means(*self._of(logits, bags, prefix, log_p))
+
+    def _of(
+        self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None
+    ) -> tuple[dict[str, float], dict[str, int]]:
+        """The measures of this process's bags, and how many bags each is the mean of."""
+        names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
+        names.append(f"{prefix}proportion_error")
+        able = measurable(bags).cpu()
         if prefix not in self._baselines:  # the same in every epoch
             base = baseline_log_likelihood(bags, self.rate)
-            self._baselines[prefix] = float(base[measurable(bags).cpu()].mean())
+            self._baselines[prefix] = float(base[able].mean())
         mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p.mean())
-        return {
-            f"{prefix}log_likelihood": mean,
-            f"{prefix}baseline_log_likelihood": self._baselines[prefix],
-            f"{prefix}proportion_error": proportion_error(probabilities(logits), bags),
-        }
+        values = mean, self._baselines[prefix], proportion_error(probabilities(logits), bags)
+        numbers = int(able.sum()), int(able.sum()), int((bags.sizes > 0).sum())
+        return dict(zip(names, values, strict=True)), dict(zip(names, numbers, strict=True))

@@ -53,14 +53,14 @@ def run_classes(
             stride[k] = 0 if k == left_out else states
             states *= 1 if k == left_out else y[k] + 1
         move = np.empty((end - begin, classes))
-        scale = _tilt(log_p[begin:end], y, tilt, move)
+        scale = tilt_to(log_p[begin:end], y, tilt, move)
         p = _recursion(move, y, left_out, stride, states, phi[begin:end])
         log_prob[b] = math.log(p) + scale if p > _LEAST and math.isfinite(scale) else np.nan
     return 0
 
 
 @jit()
-def _tilt(log_p: Array, y: Array, t: Array, move: Array) -> float:
+def tilt_to(log_p: Array, y: Array, t: Array, move: Array) -> float:
     """Write tilted class probabilities to ``move``; returns ``log P(y) - log P_t(y)``."""
     n, classes = log_p.shape
     for k in range(classes):

@@ -1,11 +1,12 @@
 """The Triton backend for CUDA tensors: binary bags with exact counts.
 
-Three kernels scan all bags, and each solves those of its size: up to 12 instances, one lane per
-bag; up to 32, four lanes per bag (both in :mod:`.triton_small`); and larger ones, one program per
-bag (:mod:`.triton_large`). The sizes are known only on the device, and choosing by size on the host
-would have to wait for it. So the first kernel, for the usual bags, has one program for every few
-bags; the others divide all bags among as many programs as the device runs at once, which scan long
-ranges for bags of their size and have next to nothing to do if there are none.
+Four kernels scan all bags, and each solves those of its size: up to 12 instances, one lane per
+bag; up to 32, four lanes per bag (both in :mod:`.triton_small`); up to a power of two around the
+mean size, at most 1,024, tiles of several bags (:mod:`.triton_medium`); and larger ones, one
+program per bag (:mod:`.triton_large`). The sizes are known only on the device, and choosing by size
+on the host would have to wait for it. So the first kernel, for the usual bags, has one program for
+every few bags; the others divide all bags among as many programs as the device runs at once, which
+scan long ranges for bags of their size and have next to nothing to do if there are none.
 
 Logits are read in place, by offsets; nothing is padded or sorted, no other memory is used, and
 nothing synchronises, so that a call can be part of a CUDA graph. Float32 logits are processed in
@@ -22,6 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from llpkit.likelihood.kernels.triton_large import large
+from llpkit.likelihood.kernels.triton_medium import medium
 from llpkit.likelihood.kernels.triton_small import small
 
 INTERPRETED = not isinstance(large, triton.runtime.JITFunction)
@@ -37,6 +39,12 @@ LANES = 1024 if INTERPRETED else 128
 """Lanes per program for small bags; the interpreter's cost is per operation, not per lane."""
 
 FUSED = {"enable_fp_fusion": True}  # some versions require it explicitly
+
+MEDIUM = (64, 1024)
+"""Range of the largest bags of the third kernel. ``(0, 0)`` leaves them all to the last."""
+
+TILE = 4096 if INTERPRETED else 1024
+"""Instances of a tile of the third kernel: eight per lane, with 128 lanes."""
 
 LONG = 1024
 """Mean bag size from which programs for large bags use four warps."""
@@ -86,12 +94,34 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
                 num_warps=4,
                 **FUSED,
             )
+        length = 0
         if len(z) > SMALL:
+            length = min(max(triton.next_power_of_2(len(z) // num_bags), MEDIUM[0]), MEDIUM[1])
+            if length:
+                bags = max(1, TILE // length)
+                span = bags * triton.cdiv(num_bags, programs * bags)
+                medium[(triton.cdiv(num_bags, span),)](
+                    *arrays,
+                    span,
+                    LEAST=SMALL + 1,
+                    LENGTH=length,
+                    BAGS=bags,
+                    HALVES=INTERPRETED,
+                    num_warps=4,
+                    **FUSED,
+                )
+        if len(z) > max(SMALL, length):
             span = triton.cdiv(num_bags, programs)
             warps = 4 if len(z) >= LONG * num_bags else 1
             rows = 1024 if INTERPRETED else 32 * warps
             large[(triton.cdiv(num_bags, span),)](
-                *arrays, span, LEAST=SMALL + 1, ROWS=rows, SCAN=128, num_warps=warps, **FUSED
+                *arrays,
+                span,
+                LEAST=max(SMALL, length) + 1,
+                ROWS=rows,
+                SCAN=128,
+                num_warps=warps,
+                **FUSED,
             )
     return log_p, phi
 

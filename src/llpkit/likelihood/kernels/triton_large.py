@@ -26,19 +26,19 @@ import triton.language as tl
 
 
 @triton.jit
-def _times(a, b, c, d):
+def times(a, b, c, d):
     """The complex product of ``a + ib`` and ``c + id``."""
     return a * c - b * d, a * d + b * c
 
 
 @triton.jit
-def _product(real, imag, NUMBER: tl.constexpr, ROWS: tl.constexpr):
+def product(real, imag, NUMBER: tl.constexpr, ROWS: tl.constexpr):
     """Complex products over the rows of ``(NUMBER, ROWS)``, halved until one is left."""
     for step in tl.static_range(1, 12):
         if ROWS >> step > 0:
             a, c = tl.split(tl.reshape(real, (NUMBER, ROWS >> step, 2)))
             b, d = tl.split(tl.reshape(imag, (NUMBER, ROWS >> step, 2)))
-            real, imag = _times(a, b, c, d)
+            real, imag = times(a, b, c, d)
     return tl.reshape(real, (NUMBER,)), tl.reshape(imag, (NUMBER,))
 
 
@@ -53,15 +53,15 @@ def _powers(angle, NUMBER: tl.constexpr):
     imag = tl.full((NUMBER,), 0.0, tl.float64)
     a, b = tl.cos(angle), tl.sin(angle)
     for bit in tl.static_range(5):
-        c, d = _times(real, imag, a, b)
+        c, d = times(real, imag, a, b)
         real = tl.where((index >> bit) & 1 == 1, c, real)
         imag = tl.where((index >> bit) & 1 == 1, d, imag)
-        a, b = _times(a, b, a, b)
+        a, b = times(a, b, a, b)
     return real, imag
 
 
 @triton.jit
-def _order(bits, BITS: tl.constexpr):
+def order(bits, BITS: tl.constexpr):
     """Map the bits of a float to an integer that sorts like the float, and back."""
     LOW: tl.constexpr = (1 << (BITS - 1)) - 1
     return tl.where(bits < 0, bits ^ LOW, bits)
@@ -84,7 +84,7 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
         reached = tl.zeros((ROWS,), tl.int32)
         for at in range(0, n, ROWS):
             z = tl.load(bag_ptr + at + row, mask=at + row < n, other=0.0)
-            key = _order(z.to(integer, bitcast=True), BITS)
+            key = order(z.to(integer, bitcast=True), BITS)
             reached += ((key >= trial) & (at + row < n)).to(tl.int32)
         found = tl.sum(reached, 0)
         mark = tl.where(found >= y, trial, mark)
@@ -94,7 +94,7 @@ def _around(bag_ptr, n, y, ROWS: tl.constexpr):
     below = -above
     for at in range(0, n, ROWS):
         z = tl.load(bag_ptr + at + row, mask=at + row < n, other=-float("inf"))
-        reaches = _order(z.to(integer, bitcast=True), BITS) >= mark
+        reaches = order(z.to(integer, bitcast=True), BITS) >= mark
         above = tl.minimum(above, tl.where(reaches, z, float("inf")))
         below = tl.maximum(below, tl.where(reaches, -float("inf"), z))
     last = tl.min(above, 0)
@@ -181,17 +181,17 @@ def _fourier(bag_ptr, log_p_ptr, phi_ptr, n, y, positive, free, ROWS: tl.constex
         gap = tl.where(x > 0, w - 1.0, 1.0 - w) / (1.0 + w)
         a = gap[None, :] + p[None, :] * twice_cos2[:, None]
         b = p[None, :] * sin_omega[:, None]
-        real, imag = _times(real, imag, a, b)
+        real, imag = times(real, imag, a, b)
         known = tl.abs(z) == float("inf")
         rest = tl.where(x > 0, tl.minimum(z, 0.0), -tl.maximum(z, 0.0))
         rest += tl.log((1.0 + w) / (1.0 + tl.exp(-tl.abs(z))))
         scale += tl.where(known, 0.0, rest)
         top += ((x > 0) & (z != float("inf"))).to(tl.int32)
-    real, imag = _product(real, imag, FREQUENCIES, ROWS)
+    real, imag = product(real, imag, FREQUENCIES, ROWS)
 
     # exp(-i omega y); each frequency counts twice, for its mirror image.
     c, d = _powers((y % points).to(tl.float64) * (2.0 * half_step), FREQUENCIES)
-    real, imag = _times(real, imag, c, -d)
+    real, imag = times(real, imag, c, -d)
     weight = tl.where(used, tl.where(index == 0, 1.0, 2.0), 0.0) / points.to(tl.float64)
     real, imag = real * weight, imag * weight
     total = tl.sum(real, 0)
@@ -199,7 +199,7 @@ def _fourier(bag_ptr, log_p_ptr, phi_ptr, n, y, positive, free, ROWS: tl.constex
     tl.store(log_p_ptr, tl.log(total) + tl.sum(scale, 0) - over * (tau - centre))
 
     # The same sum with one factor replaced by p exp(i omega).
-    real, imag = _times(real / total, imag / total, twice_cos2 - 1.0, sin_omega)
+    real, imag = times(real / total, imag / total, twice_cos2 - 1.0, sin_omega)
     real, imag = real.to(dtype), imag.to(dtype)
     cosine, sine = twice_cos2.to(dtype), sin_omega.to(dtype)
     for at in range(0, n, ROWS):

@@ -1,0 +1,133 @@
+"""Memory of training on images in a Parquet file, against the size of the file.
+
+    python benchmarks/streaming.py [--images 2000 8000 32000] [--processes 1 2] [--out DIR]
+
+Writes files of random JPEG images in bags of 8, trains one epoch with `llpkit fit --image`, and
+prints the peak of the resident memory of all processes of the run, minus that of a run on 512
+images: what the data themselves take. With --resident the images are decoded into memory instead.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from PIL import Image
+
+from llpkit.datasets import write_images
+
+SIDE = 96
+
+
+def write(path: Path, number: int) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, number)
+    bag = np.arange(number) // 8
+    count = np.bincount(bag, truth).astype(int)[bag]
+
+    def images():
+        for label in truth:
+            noise = rng.integers(0, 200, (SIDE, SIDE, 3), dtype=np.uint8)
+            file = io.BytesIO()
+            Image.fromarray(noise + np.uint8(50 * label)).save(file, "JPEG")
+            yield file.getvalue()
+
+    columns = {"bag": bag.tolist(), "n": count.tolist()}
+    write_images(path, images(), columns, bag="bag", rows=256)
+
+
+def _held(process: psutil.Process) -> int:
+    """The proportional set size: a page that processes share counts once."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+def peak_of(command: list[str], folder: Path) -> tuple[float, float]:
+    """Peak of the memory that all processes of a command hold (PSS), in MiB, and its seconds."""
+    log = (folder / "log").open("w")
+    start = time.monotonic()
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    peak, done = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.5):
+            with contextlib.suppress(psutil.Error):
+                parent = psutil.Process(process.pid)
+                peak = max(peak, sum(map(_held, [parent, *parent.children(recursive=True)])))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    code = process.wait()
+    done.set()
+    thread.join()
+    if code:
+        raise RuntimeError((folder / "log").read_text())
+    return peak / 2**20, time.monotonic() - start
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, nargs="+", default=[2000, 8000, 32_000])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--resident", action="store_true", help="decode all images into memory")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for what is found")
+    options = parser.parse_args(arguments)
+    found = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in options.processes:
+            base = 0.0
+            for images in [512, *options.images]:
+                path = folder / f"{images}.parquet"
+                if not path.exists():
+                    write(path, images)
+                command = [
+                    *(sys.executable, "-m", "llpkit.cli", "fit", str(path)),
+                    *("--bag", "bag", "--count", "n", "--image", "image", "--network", "mlp"),
+                    *("--epochs", "1", "--devices", str(number), "--force", "--workers", "1"),
+                    *("--resident", str(options.resident).lower(), "--out", str(folder / "run")),
+                ]
+                peak, seconds = peak_of(command, folder)
+                if images == 512:
+                    base = peak
+                    continue
+                row = {
+                    "processes": number,
+                    "images": images,
+                    "file, MiB": round(path.stat().st_size / 2**20),
+                    "decoded, MiB": round(images * 3 * SIDE**2 / 2**20),
+                    "peak above a small run, MiB": round(peak - base),
+                    "seconds": round(seconds),
+                }
+                found.append(row)
+                print(json.dumps(row), flush=True)
+    heads = list(found[0])
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
+    lines += ["| " + " | ".join(f"{v:,}" for v in row.values()) + " |" for row in found]
+    shown = " ".join(["python benchmarks/streaming.py", *(arguments or sys.argv[1:])])
+    text = f"Command: `{shown}` ({os.cpu_count()} cores)\n\n" + "\n".join(lines)
+    print(text)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        name = "streaming-resident.md" if options.resident else "streaming.md"
+        (options.out / name).write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+"""Which method for which problem: every method and estimator on small problems of many kinds.
+
+    python benchmarks/which_method.py [--problem NAME] [--method NAME] [--out DIR]
+
+Each problem is a fixed set of training bags and test rows, redrawn with every seed. Networks train
+with the defaults of ``llpkit.fit`` (``small-cnn`` for images, ``mlp`` for rows) for the problem's
+number of epochs; estimators have the defaults of the command line. Scores are the AUC of test rows
+for two classes and the accuracy for more; labels are used for nothing else. `auto` is not trained
+separately: it is one of the methods, and the table marks which.
+
+A run that is in `runs.jsonl` of the output folder is not repeated, so a stopped benchmark
+continues.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+import llpkit
+from llpkit import datasets
+from llpkit.auto import Pick, pick_estimator, pick_method
+from llpkit.errors import Diverged, LLPError
+from llpkit.estimators.registry import ESTIMATORS, make
+from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
+
+LEFT_OUT = {
+    "supervised": "sees labels",
+    "llp-gan": "has a network of its own",
+    "amle-paper": "is amle with a variance that fails",
+    "lightgbm": "needs another package",
+}
+MOST_ROWS = {"svc": 4000, "alter-svm": 4000, "random-forest": 8000}
+"""Estimators whose time grows with the square of the rows."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Training rows in bags, and test rows with their labels."""
+
+    bags: llpkit.Bags
+    inputs: Tensor
+    fresh: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem: how to draw it, how long networks train, and how many seeds it gets."""
+
+    title: str
+    draw: Callable[[int], Data]
+    epochs: int = 30
+    seeds: int = 3
+
+
+def in_bags(
+    inputs: Tensor, labels: Tensor, rows: int, size: int, seed: int, test: int = 20000
+) -> Data:
+    """Random rows in random bags; the others, or some of them, are for testing."""
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))
+    chosen, rest = order[:rows], order[rows : rows + test]
+    classes = int(labels.max()) + 1
+    bags = llpkit.random_bags(
+        labels[chosen], size, generator=seed, num_classes=classes if classes > 2 else None
+    )
+    return Data(bags, inputs[chosen], inputs[rest], labels[rest])
+
+
+@cache
+def loaded(name: str, options: tuple[tuple[str, object], ...] = ()) -> datasets.DataSet:
+    return datasets.load(name, **dict(options))
+
+
+def adult(seed: int, size: int | None, rows: int) -> Data:
+    """Some rows of the training part, in random bags or by occupation and education."""
+    train = loaded("adult", (("key", "occupation,education"),))
+    test = loaded("adult", (("split", "test"),))
+    assert train.truth is not None
+    assert test.truth is not None
+    if size is not None:
+        some = in_bags(train.inputs, train.truth, rows, size, seed)
+        return Data(some.bags, some.inputs, test.inputs, test.truth)
+    chosen = torch.randperm(len(train.inputs), generator=torch.Generator().manual_seed(seed))[:rows]
+    group = torch.empty(len(train.inputs), dtype=torch.long)
+    group[train.bags.rows] = train.bags.bag_index
+    bags = llpkit.Bags.from_labels(train.truth[chosen], group[chosen])
+    return Data(bags, train.inputs[chosen], test.inputs, test.truth)
+
+
+def images(seed: int, name: str, rows: int, size: int, **options: object) -> Data:
+    data = loaded(name, tuple(options.items()))
+    return in_bags(data.inputs, data.truth, rows, size, seed, test=3000)
+
+
+def linear(seed: int, size: int, rows: int) -> Data:
+    """Twenty features, of which the labels' log-odds are a weighted sum."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows + 10000, 20))
+    p = 1 / (1 + np.exp(-x @ np.linspace(1.5, 0, 20)))
+    labels = (draw.random(len(x)) < p).astype(np.int64)
+    return in_bags(torch.from_numpy(x).float(), torch.from_numpy(labels), rows, size, seed)
+
+
+def steps(seed: int, size: int, rows: int) -> Data:
+    """Ten features; the log-odds jump where two of them interact, a third is a wave."""
+    draw = np.random.default_rng(seed)
+    x = draw.uniform(-1, 1, size=(rows + 10000, 10))
+    z = 3 * np.sign(x[:, 0] * x[:, 1]) + 2 * np.sin(4 * x[:, 2]) + 2 * (x[:, 3] > 0.3) - 1
+    labels = (draw.random(len(x)) < 1 / (1 + np.exp(-z))).astype(np.int64)
+    return in_bags(torch.from_numpy(x).float(), torch.from_numpy(labels), rows, size, seed)
+
+
+PROBLEMS = {
+    "linear-2": Problem("linear log-odds, 2,000 rows, n = 2", partial(linear, size=2, rows=2000)),
+    "adult-8": Problem("Adult, 4,000 rows, n = 8", partial(adult, size=8, rows=4000)),
+    "steps-16": Problem("steps and waves, 4,800 rows, n = 16", partial(steps, size=16, rows=4800)),
+    "adult-64": Problem("Adult, 4,000 rows, n = 64", partial(adult, size=64, rows=4000)),
+    "adult-key": Problem(
+        "Adult, 4,000 rows, by occupation and education", partial(adult, size=None, rows=4000)
+    ),
+    "linear-512": Problem(
+        "linear log-odds, 10,240 rows, n = 512", partial(linear, size=512, rows=10240)
+    ),
+}
+for _size in (4, 16, 64, 128):
+    PROBLEMS[f"digits-{_size}"] = Problem(
+        f"digits, odd or even, 1,408 images, n = {_size}",
+        partial(images, name="digits", rows=1408, size=_size),
+        epochs=40,
+    )
+for _size in (16, 64):
+    PROBLEMS[f"ten-digits-{_size}"] = Problem(
+        f"digits, ten classes, 1,408 images, n = {_size}",
+        partial(images, name="digits", rows=1408, size=_size, classes=10),
+        epochs=40,
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit and its score on the test rows."""
+
+    problem: str
+    method: str
+    seed: int
+    score: float
+    seconds: float
+    note: str = ""
+
+
+def applicable(data: Data) -> list[str]:
+    """Methods of networks as ``mle``, estimators as ``logistic (estimator)``."""
+    found = [key for key in METHODS if key not in LEFT_OUT]
+    if data.inputs.dim() == 2:
+        rows = data.bags.num_instances
+        found += [
+            f"{key} (estimator)"
+            for key in ESTIMATORS
+            if key not in LEFT_OUT and rows <= MOST_ROWS.get(key, rows)
+        ]
+    return found
+
+
+def train(name: str, problem: Problem, data: Data, seed: int) -> Tensor:
+    """Scores of the test rows: ``(n,)`` for two classes, else ``(n, K)``."""
+    key, _, kind = name.partition(" ")
+    sinkhorn = {"approximation": "sinkhorn"}
+    if kind:
+        model = make(key, {}, seed)
+        rows = data.inputs[data.bags.rows].numpy()
+        groups = data.bags.bag_index.numpy()
+        try:
+            model.fit(rows, data.bags.evidence, groups)
+        except llpkit.errors.TooManyStates:
+            model = make(key, sinkhorn, seed).fit(rows, data.bags.evidence, groups)
+        return torch.from_numpy(np.asarray(model.decision_function(data.fresh.numpy())))
+    how = {"epochs": problem.epochs, "seed": seed, "measure": "off", "progress": False}
+    try:
+        model = llpkit.fit(None, data.bags, data.inputs, key, **how)
+    except llpkit.errors.TooManyStates:
+        model = llpkit.fit(None, data.bags, data.inputs, key, method_options=sinkhorn, **how)
+    return model.logits(data.fresh)
+
+
+def score(logits: Tensor, labels: Tensor) -> float:
+    if logits.dim() == 1:
+        return float(roc_auc_score(labels.numpy(), logits.numpy()))
+    return float((logits.argmax(1) == labels).double().mean())
+
+
+def run(problem: str, name: str, seed: int, data: Data) -> Run:
+    start, note = time.process_time(), ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence and baselines: the score tells
+        try:
+            found = score(train(name, PROBLEMS[problem], data, seed), data.labels)
+        except Diverged:
+            found, note = (
+                0.5 if data.bags.num_classes is None else 1 / data.bags.num_classes,
+                "diverged",
+            )
+        except LLPError as error:
+            found, note = float("nan"), str(error)[:120]
+    return Run(problem, name, seed, found, round(time.process_time() - start, 1), note)
+
+
+def measured(out: Path, chosen: list[str], only: list[str], seeds: int | None) -> list[Run]:
+    """All runs on file, after those of the plan that were missing."""
+    file = out / "runs.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [Run(**json.loads(line)) for line in lines]
+    known = {(r.problem, r.method, r.seed) for r in found}
+    for problem in chosen:
+        for seed in range(min(PROBLEMS[problem].seeds, seeds or PROBLEMS[problem].seeds)):
+            data = PROBLEMS[problem].draw(seed)
+            for name in applicable(data):
+                if (problem, name, seed) in known or (only and name not in only):
+                    continue
+                one = run(problem, name, seed, data)
+                found.append(one)
+                with file.open("a") as target:
+                    target.write(json.dumps(asdict(one)) + "\n")
+                text = f"{problem:16} {name:34} {seed}: {one.score:.4f}, {one.seconds} s {one.note}"
+                print(text, flush=True)
+    return found
+
+
+def picked(problem: str) -> str:
+    """What ``auto`` picks for a problem: by the command line, so an estimator for a table."""
+    data = PROBLEMS[problem].draw(0)
+    pick: Pick
+    if data.inputs.dim() == 2:
+        pick = pick_estimator(data.bags)
+        return f"{pick.name} (estimator)"
+    pick = pick_method(data.bags, Recipe(epochs=PROBLEMS[problem].epochs), of_images=True)
+    return pick.name
+
+
+def scores(runs: list[Run], problem: str) -> dict[str, dict[int, float]]:
+    """The scores of every method of a problem by seed."""
+    found: dict[str, dict[int, float]] = {}
+    for one in runs:
+        if one.problem == problem and not np.isnan(one.score):
+            found.setdefault(one.method, {})[one.seed] = one.score
+    return found
+
+
+def best_beside(found: dict[str, dict[int, float]], own: str) -> tuple[str, float, float]:
+    """The method that is furthest above ``own`` on the seeds they share, and both means."""
+    pairs = {}
+    for name, values in found.items():
+        shared = sorted(values.keys() & found[own].keys())
+        if shared:
+            pairs[name] = tuple(np.mean([found[m][s] for s in shared]) for m in (name, own))
+    best = max(pairs, key=lambda name: pairs[name][0] - pairs[name][1])
+    return best, float(pairs[best][0]), float(pairs[best][1])
+
+
+def table(runs: list[Run]) -> list[str]:
+    """One row per problem: what auto picks, what is best, and the distance."""
+    lines = ["| problem | measure | `auto` picks | its score | best | score | below the best |"]
+    lines.append("|---|---|---|---:|---|---:|---:|")
+    for problem, entry in PROBLEMS.items():
+        found = scores(runs, problem)
+        if not found or (own := picked(problem)) not in found:
+            continue
+        best, top, mine = best_beside(found, own)
+        many = entry.draw(0).bags.num_classes is not None
+        measure, scale, digits = ("accuracy, %", 100, 1) if many else ("AUC", 1, 3)
+        gap = scale * (top - mine)
+        distance = f"{gap:.{digits}f}{'' if gap <= scale * 0.01 else ' (too far)'}"
+        lines.append(
+            f"| {entry.title} | {measure} | `{own}` | {scale * mine:.{digits}f} | `{best}` | "
+            f"{scale * top:.{digits}f} | {distance} |"
+        )
+    return lines
+
+
+def everything(runs: list[Run]) -> list[str]:
+    """Every method on every problem: mean and number of seeds."""
+    found = {p: scores(runs, p) for p in PROBLEMS}
+    shown = [p for p in PROBLEMS if found[p]]
+    names = {name for p in shown for name in found[p]}
+    lines = [f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
+    for name in sorted(names, key=lambda n: ("(" in n, n)):
+        cells = [list(found[p].get(name, {}).values()) for p in shown]
+        texts = [f"{np.mean(c):.3f} ({len(c)})" if c else "" for c in cells]
+        lines.append(f"| `{name}` | {' | '.join(texts)} |")
+    return lines
+
+
+def figure(runs: list[Run], path: Path) -> None:
+    """A row per problem: the scores of all methods, and that of auto."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    shown = [p for p in PROBLEMS if scores(runs, p)][::-1]
+    panel, axis = plt.subplots(figsize=(8, 0.5 * len(shown) + 1.4), layout="constrained")
+    for y, problem in enumerate(shown):
+        found, own = scores(runs, problem), picked(problem)
+        # The first seed, which all methods share.
+        values = {name: by_seed[0] for name, by_seed in found.items() if 0 in by_seed}
+        others = [value for name, value in values.items() if name != own]
+        axis.plot(others, [y] * len(others), "o", ms=5, alpha=0.45, color="#616a75", mew=0)
+        if own in values:
+            axis.plot(values[own], y, "D", ms=7, color="#0a5cad")
+    axis.set(yticks=range(len(shown)), yticklabels=[PROBLEMS[p].title for p in shown])
+    axis.set_xlabel("AUC, or accuracy for ten classes, of test rows")
+    axis.plot([], [], "D", color="#0a5cad", label="auto")
+    axis.plot([], [], "o", color="#616a75", alpha=0.45, mew=0, label="every other method")
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    panel.legend(loc="outside upper right", ncols=2, frameon=False)
+    panel.savefig(path, dpi=140)
+    plt.close(panel)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--problem", action="append", help="only this problem; repeatable")
+    parser.add_argument("--method", action="append", default=[], help="only this; repeatable")
+    parser.add_argument("--seeds", type=int, help="at most so many seeds per problem")
+    parser.add_argument("--report", action="store_true", help="only write tables and figure")
+    parser.add_argument("--out", type=Path, default=Path("results/which-method"))
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    chosen = [] if options.report else options.problem or list(PROBLEMS)
+    runs = measured(options.out, chosen, options.method, options.seeds)
+    lines = ["# Which method?", "", *table(runs), "", *everything(runs), ""]
+    (options.out / "which-method.md").write_text("\n".join(lines), encoding="utf-8")
+    figure(runs, options.out / "which-method.png")
+    print("\n".join(table(runs)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Means with their standard deviation or interval, and how tables show them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of ``number`` values; a single one has no deviation.
+
+    >>> f"{Spread(95.31, 0.52):.1f}"
+    '95.3 ± 0.5'
+    """
+
+    mean: float
+    sd: float | None = None
+    number: int = 1
+
+    def __format__(self, spec: str) -> str:
+        around = "" if self.sd is None else f" ± {self.sd:{spec}}"
+        return true_minus(f"{self.mean:{spec}}{around}")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the ends of its interval, if it has one.
+
+    >>> f"{Interval(1.0, -0.5, 2.5):+.1f}"
+    '+1.0 (−0.5 to +2.5)'
+    """
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    def divided(self, by: float) -> "Interval":
+        """The interval of the mean divided by a positive number."""
+        ends = (None if end is None else end / by for end in (self.low, self.high))
+        return Interval(self.mean / by, *ends)
+
+    def __format__(self, spec: str) -> str:
+        numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
+        # The format option "z" turns a rounded -0.0 into 0.0.
+        zero = "z" if spec.endswith("f") else ""
+        signs, digits = (spec[:1], spec[1:]) if spec.startswith("+") else ("", spec)
+        texts = ["never" if x is None else f"{x:{signs}{zero}{digits}}" for x in numbers]
+        return true_minus(texts[0] if len(texts) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})")
+
+
+def true_minus(text: str) -> str:
+    """With the minus sign in place of the hyphen."""
+    return text.replace("-", "−")

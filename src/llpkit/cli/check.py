@@ -1,0 +1,82 @@
+"""The command ``check``."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from llpkit import config as settings
+from llpkit.cli.options import OPTIONS, takes
+from llpkit.cli.printing import echo, note, terminal
+from llpkit.errors import LLPError
+
+PROBLEMS = 1
+
+
+@takes([option.path for option in OPTIONS if option.path.startswith("data.")])
+def check(
+    *,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A table (CSV or Parquet, one row per instance), or a configuration (.yaml).",
+            metavar="[TABLE|CONFIG.yaml]",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    given: dict[str, Any],
+) -> None:
+    """See before any training whether the counts can answer the question.
+
+    Looks for bags that all have the same proportion (the opposite labels then explain the counts as
+    well, and the seed decides), for features in which all bags are alike, for features that are the
+    same within a bag or that name the bag, and for counts that say nothing. Prints each problem
+    with what would help. Takes seconds.
+
+    Exit status: 0 if no problem was found, 1 if there is one, 2 if the data cannot be read.
+
+    [bold]Examples[/bold]
+
+      llpkit check people.csv --bag district --count n_yes
+      llpkit check reports.csv --bag campaign --count clicks --count-noise laplace:2
+      llpkit check config.yaml --json
+    """
+    from llpkit.runs.check import check as look
+
+    names = {option.path: option.name for option in OPTIONS if option.path in given}
+    file: dict[str, Any] = {}
+    if source is not None:
+        if Path(source).suffix.lower() in (".yaml", ".yml"):
+            file = settings.read(Path(source))
+        elif "data.table" in given:
+            raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
+        else:
+            given["data.table"], names["data.table"] = source, "table"
+    checked = look(settings.check(settings.merge(file, given), options=names))
+    if as_json:
+        echo(json.dumps(checked.to_dict(), indent=1))
+    else:
+        _print(checked)
+    if not checked.found.ok:
+        raise typer.Exit(PROBLEMS)
+
+
+def _print(checked: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in checked.facts.items():
+        table.add_row(Text(name, style="bold"), Text(value))
+    terminal().print(table)
+    for line in checked.data.notes:
+        note(line)
+    if checked.found.ok:
+        echo("No problem found: the counts can tell the classes apart by these features.")
+    for problem in checked.found.problems:
+        columns = f" (columns {', '.join(problem.columns)})" if problem.columns else ""
+        console = terminal()
+        console.print(Text(f"Problem: {problem.text}{columns}.", style="red"), soft_wrap=True)
+        console.print(Text(f"What helps: {problem.remedy}.", style="green"), soft_wrap=True)

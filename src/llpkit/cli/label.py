@@ -1,0 +1,178 @@
+"""The command ``label``."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from llpkit._files import place_of
+from llpkit.cli.printing import echo, note, terminal
+from llpkit.errors import LLPError
+
+if TYPE_CHECKING:
+    from llpkit.label import Project
+
+
+def label(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A folder of images, or a table (CSV or Parquet) whose rows are counted.",
+            metavar="[PHOTOS|TABLE]",
+            show_default=False,
+        ),
+    ] = None,
+    positive: Annotated[
+        str, typer.Option(help="What is counted, in words.", metavar="NAME")
+    ] = "positive",
+    bags: Annotated[
+        str | None,
+        typer.Option(
+            help="How bags are made: folder, time, random, or score (from the model's scores, as "
+            "it learns). Default: folder if there are several, else random.",
+            metavar="WAY",
+            show_default=False,
+        ),
+    ] = None,
+    bag: Annotated[
+        str | None,
+        typer.Option(
+            help="For a table: the column whose values are the bags.",
+            metavar="COLUMN",
+            show_default=False,
+        ),
+    ] = None,
+    size: Annotated[int, typer.Option(help="Largest number of items per bag.", metavar="N")] = 12,
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Which bag comes next: information (the one whose count would teach most) or "
+            "random.",
+            metavar="ORDER",
+        ),
+    ] = "information",
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the answers (llpkit-label-NAME); an existing one is continued.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Write counts.csv and end, without a page.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
+    seed: Annotated[int, typer.Option(help="Seed of random bags and of training.", min=0)] = 0,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Handwritten digits and a simulated person who counts them."),
+    ] = False,
+) -> None:
+    """Count in the browser, and watch a model learn from your counts.
+
+    The page shows one bag of images (or rows) at a time. Type how many are positive and press
+    Enter. Each answer is saved at once; stop whenever you like and start again with the same
+    command. After six counts models are trained in the background, and the page shows what they
+    have learned, which items they are unsure of, and which counts look wrong. When you stop,
+    counts.csv is written for llpkit fit.
+
+    The page works without the internet and is reachable from this machine only.
+
+    [bold]Examples[/bold]
+
+      llpkit label --demo
+      llpkit label photos/ --positive cats
+      llpkit label photos/ --positive cats --bags random --size 9
+      llpkit label people.csv --bag district --positive "likely voters"
+    """
+    from llpkit.label.opening import TABLE, items_of, opened, usual_way
+
+    if demo == (source is not None):
+        raise LLPError("give a folder of images or a table, or --demo")
+    if demo:
+        _demo(port, browser, order, seed)
+        return
+    assert source is not None
+    items = items_of(source, bag, _progress())
+    for line in items.notes:
+        note(line)
+    folder = place_of("--project", project or f"llpkit-label-{source.resolve().stem}")
+    made = opened(
+        folder,
+        items,
+        way=bags or usual_way(items),
+        size=size,
+        order=order,
+        positive=positive,
+        seed=seed,
+        learn=not export,
+    )
+    with made as counting:
+        if bags is not None and counting.way != bags:
+            note(f"{folder} goes on with its bags, made by {counting.way}")
+        try:
+            if not export:
+                _serve(counting, port, browser)
+        finally:
+            if counting.bags() is None:
+                echo("nothing was counted")
+            else:
+                command = counting.export(folder / TABLE)
+                echo(f"counts: {folder / TABLE}\ntrain:  {command}")
+
+
+def _progress() -> Callable[[int, int], None]:
+    """A progress bar while images are read."""
+    from rich.progress import Progress
+
+    bar = Progress(console=terminal(stderr=True), transient=True)
+    task = bar.add_task("reading images", total=None)
+
+    def update(done: int, total: int) -> None:
+        if done == 1:
+            bar.start()
+        bar.update(task, completed=done, total=total)
+        if done == total:
+            bar.stop()
+
+    return update
+
+
+def _serve(project: "Project", port: int, browser: bool) -> None:
+    try:
+        from llpkit.label.server import make_app, new_token, serve
+    except ImportError as error:
+        raise LLPError(
+            f"{error}; install what the page needs with pip install 'llpkit[label]'"
+        ) from error
+    token = new_token()
+
+    def ready(found: int) -> None:
+        address = f"http://127.0.0.1:{found}/?token={token}"
+        echo(f"page: {address}\nPress Ctrl-C to stop; every answer is saved.")
+        # Without a display, webbrowser would start a browser in the terminal.
+        if browser and (sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ):
+            import webbrowser
+
+            threading.Timer(0.5, webbrowser.open, [address]).start()
+
+    serve(make_app(project, token), port, ready)
+
+
+def _demo(port: int, browser: bool, order: str, seed: int) -> None:
+    from llpkit.label.opening import trainer
+    from llpkit.label.simulation import digits, fresh, run_demo
+
+    found = digits(seed)
+    with trainer() as pool:
+        assert pool is not None
+        project = fresh(found, pool, size=12, order=order, way="random", seed=seed)
+        project.positive = "odd"
+        threading.Thread(target=run_demo, args=(project, found, pool), daemon=True).start()
+        _serve(project, port, browser)

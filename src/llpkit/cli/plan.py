@@ -1,0 +1,150 @@
+"""The command ``plan``."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from llpkit._validation import number, whole
+from llpkit.cli.arguments import TrustModel
+from llpkit.cli.printing import echo, note, terminal
+from llpkit.errors import LLPError
+
+SIZES = "1,2,4,8,16,32,64"
+HEADS = {
+    "size": ("bag size", "{}"),
+    "labels_per_count": ("labels a count is worth", "{:.2f}"),
+    "efficiency": ("information per instance", "{:.1%}"),
+    "standard_error": ("standard error", "{:.3f}"),
+    "expected_accuracy": ("expected accuracy", "{:.1%}"),
+    "bags_for_standard_error": ("bags for the standard error", "{:,}"),
+    "bags_for_accuracy": ("bags for the accuracy", "{:,}"),
+}
+
+
+def plan(
+    table: Annotated[
+        str, typer.Argument(help="CSV or Parquet: instances like those to count.", metavar="TABLE")
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to learn from; repeatable (all others).", metavar="COLUMN"),
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Column that groups the rows, to compare as bags; repeatable."),
+    ] = None,
+    sizes: Annotated[str, typer.Option(help="Bag sizes to compare.", metavar="LIST")] = SIZES,
+    rate: Annotated[float, typer.Option(help="Share of positives, a guess.")] = 0.5,
+    accuracy: Annotated[
+        float, typer.Option(help="Accuracy of the best classifier of these columns, a guess.")
+    ] = 0.8,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="A finished run, whose model replaces both guesses.", metavar="RUN_DIR"),
+    ] = None,
+    bags: Annotated[
+        int | None, typer.Option(help="What do this many counted bags give?", metavar="N")
+    ] = None,
+    standard_error: Annotated[
+        float | None,
+        typer.Option(help="How many bags for this standard error of every weight?", metavar="X"),
+    ] = None,
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="How many bags for this accuracy?", metavar="SHARE")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write plan.csv and figures here.", metavar="DIR"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For the bags that are tried.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    trust_model: TrustModel = False,
+) -> None:
+    """Plan before counting: what is a count worth, and how many bags of which size are needed?
+
+    Bags of each size are drawn at random from the rows of the table, and the information in their
+    counts is computed exactly under a model: a guess, in which all columns matter equally, or that
+    of a finished run. Weights are those of a logistic regression on standardised columns.
+
+    [bold]Examples[/bold]
+
+      llpkit plan people.csv --features age --features income --bags 200
+      llpkit plan people.csv --rate 0.1 --accuracy 0.93 --target-accuracy 0.92
+      llpkit plan people.csv --by street --by district
+      llpkit plan new.csv --run runs/people --standard-error 0.1 --out plan
+    """
+    from llpkit import runs
+    from llpkit.runs.plan import plan_table
+
+    try:
+        chosen = sorted({whole("--sizes", int(part), 1, 100_000) for part in sizes.split(",")})
+    except ValueError as error:
+        raise LLPError(f"--sizes {sizes}; give whole numbers such as {SIZES}") from error
+    if bags is not None:
+        whole("--bags", bags, 1)
+    if standard_error is not None:
+        number("--standard-error", standard_error, above=0)
+    if target_accuracy is not None:
+        number("--target-accuracy", target_accuracy, above=0, below=1)
+    planned = plan_table(
+        table,
+        chosen,
+        features=features or (),
+        by=by or (),
+        rate=rate,
+        accuracy=accuracy,
+        run=None if run is None else runs.open_run(run, "cpu", trust_model=trust_model),
+        seed=seed,
+    )
+    rows = planned.rows(bags, standard_error, target_accuracy)
+    ways = [
+        {
+            "by": name,
+            "bags": n,
+            "mean_size": one.size,
+            "labels_per_count": one.labels_per_bag,
+            "standard_error": float(one.standard_errors(n)[:-1].max()),
+            "expected_accuracy": one.accuracy(n),
+        }
+        for name, (one, n) in planned.ways.items()
+    ]
+    if as_json:
+        best = planned.found.best_accuracy
+        echo(json.dumps({"sizes": rows, "ways": ways, "best_accuracy": best}, indent=1))
+    else:
+        for line in planned.notes:
+            note(line)
+        _print(rows, ways, planned.found.best_accuracy)
+    if out is not None:
+        planned.write(out, rows, bags)
+        if not as_json:
+            echo(f"plan: {out}")
+
+
+def _print(rows: list[dict[str, Any]], ways: list[dict[str, Any]], best: float) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for key in rows[0]:
+        table.add_column(HEADS[key][0], justify="right")
+    for row in rows:
+        table.add_row(*("never" if v is None else HEADS[k][1].format(v) for k, v in row.items()))
+    terminal().print(table)
+    echo(f"best possible accuracy, with the model known: {best:.1%}")
+    if ways:
+        groups = Table(box=None, padding=(0, 2, 0, 0))
+        for head in ("by", "bags", "mean size", "labels a count is worth", "standard error"):
+            groups.add_column(head, justify="left" if head == "by" else "right")
+        groups.add_column("expected accuracy", justify="right")
+        for way in ways:
+            groups.add_row(
+                way["by"],
+                f"{way['bags']:,}",
+                f"{way['mean_size']:.1f}",
+                f"{way['labels_per_count']:.2f}",
+                f"{way['standard_error']:.3f}",
+                f"{way['expected_accuracy']:.1%}",
+            )
+        terminal().print(groups)

@@ -1,0 +1,48 @@
+"""The command ``report``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from llpkit.cli.printing import echo
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Folders that llpkit reproduce wrote.", metavar="RESULTS..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Where to write (report in the first folder).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder of the data, for example pictures (LLPKIT_DATA, else a cache).",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the records of one or more folders: a page, figures and tables.
+
+    One chapter per folder: learning curves, accuracies, paired differences,
+    time to accuracy, calibration, epoch times and accuracy against bag size.
+    The page works offline; the tables are also written as CSV.
+
+    [bold]Examples[/bold]
+
+      llpkit report llpkit-results/digits
+      llpkit report results/bird-cat results/group-photos --out report
+    """
+    from llpkit.experiments.page import write_report
+
+    echo(write_report(results, out, data_dir=data_dir))

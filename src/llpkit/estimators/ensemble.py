@@ -1,0 +1,184 @@
+"""Several estimators, combined by what held-out bags say about them."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from llpkit._validation import whole
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve, take_rows
+from llpkit.estimators.em import LLPClassifier, fold_of_rows
+from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
+from llpkit.estimators.network import LLPNetworkClassifier
+from llpkit.likelihood.checks import Approximation
+
+_JUDGED = 20_000
+"""Rows whose bags decide the weights: a few numbers need no more."""
+
+
+class LLPEnsembleClassifier(BaseLLP):
+    r"""A weighted sum of the logits of several estimators, weighted by held-out bags.
+
+    .. math:: z(x) = \sum_m w_m z_m(x) + b, \qquad
+              w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
+
+    The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
+    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model,
+    trees or a network suits the table is decided by counts alone. With fewer than two bags per fold
+    all weights are equal.
+
+    Args:
+        estimators: Estimators of this package; by default logistic regression, EM around boosting,
+            and a small network, on standardised columns.
+        n_folds: Folds that the weights of estimators other than EM are found with.
+        approximation: Passed on to the estimators, for many classes in large bags; see
+            :func:`llpkit.likelihood.log_prob`.
+        random_state: Seed, generator or ``None``.
+
+    Attributes:
+        estimators_: The estimators, fitted to all bags.
+        weights_: Their weights, ``(M,)``.
+        shift_: The intercept, ``()`` or ``(K,)``.
+
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]
+    >>> members = [LLPLogisticRegression(C=1), LLPLogisticRegression(C=10)]
+    >>> LLPEnsembleClassifier(members).fit(X, y, groups).predict(X)
+    array([0, 0, 0, 0, 1, 1])
+    """
+
+    estimators_: list[BaseLLP]
+    weights_: Array
+    shift_: Array
+
+    def __init__(
+        self,
+        estimators: Sequence[BaseLLP] | None = None,
+        *,
+        n_folds: int = 3,
+        approximation: Approximation = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.estimators = estimators
+        self.n_folds = n_folds
+        self.approximation = approximation
+        self.random_state = random_state
+
+    def _fit_bags(self, X: Any, bags: Bags) -> None:
+        whole("n_folds", self.n_folds, 2)
+        self.approximation_ = choose(self.approximation, bags)
+        random = check_random_state(self.random_state)
+        members = self._members(random)
+        self.weights_ = np.full(len(members), 1 / len(members))
+        self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of members that stop early; their weight tells
+            self.estimators_ = [_fitted(clone(member), X, bags) for member in members]
+            if len(members) > 1 and len(bags) >= 2 * self.n_folds:
+                few = _few(bags, random)
+                unseen = [
+                    self._unseen(member, fitted, X, bags, few, random)
+                    for member, fitted in zip(members, self.estimators_, strict=True)
+                ]
+                self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
+
+    def _logits(self, X: Any) -> Array:
+        z = self.shift_ + sum(
+            w * _centred(member.decision_function(X))
+            for w, member in zip(self.weights_, self.estimators_, strict=True)
+        )
+        return np.asarray(z)
+
+    def _members(self, random: np.random.RandomState) -> list[BaseLLP]:
+        given = self.estimators
+        if given is None:
+            given = [LLPLogisticRegression(), LLPClassifier(), LLPNetworkClassifier()]
+        if not given or not all(isinstance(member, BaseLLP) for member in given):
+            raise LLPError(
+                f"estimators = {given!r}; give a list of estimators of llpkit.estimators, such as "
+                "[LLPLogisticRegression(), LLPClassifier()]"
+            )
+        members = [clone(member) for member in given]
+        for member in members:
+            known = member.get_params(deep=False)
+            if known.get("random_state", 0) is None:
+                member.set_params(random_state=random.randint(2**31 - 1))
+            if "approximation" in known:
+                member.set_params(approximation=self.approximation)
+        return members
+
+    def _unseen(
+        self,
+        member: BaseLLP,
+        fitted: BaseLLP,
+        X: Any,
+        all_bags: Bags,
+        bags: Bags,
+        random: np.random.RandomState,
+    ) -> Array:
+        """Logits of every row of the bags from a fit to other bags, in row order."""
+        known = fitted.unseen_logits() if isinstance(fitted, LLPClassifier) else None
+        if known is not None:  # EM has made them already, in the order it was given the rows
+            z = np.zeros((bags.num_rows, *known.shape[1:]))
+            z[all_bags.rows.numpy()] = _centred(known)
+            return z
+        folds = fold_of_rows(bags, self.n_folds, random)
+        shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
+        z = np.zeros(shape)
+        first = bags.rows[bags.offsets[:-1][bags.sizes > 0]].numpy()  # one row of every bag
+        full = np.flatnonzero(bags.sizes.numpy() > 0)
+        for fold in range(self.n_folds):
+            inside = folds[first] == fold
+            model = _fitted(clone(member), X, bags[full[~inside]])
+            rows = bags[full[inside]].rows.numpy()
+            z[rows] = _centred(model.decision_function(take_rows(X, rows)))
+        return z
+
+
+def _fitted(member: BaseLLP, X: Any, bags: Bags) -> BaseLLP:
+    rows = take_rows(X, bags.rows.numpy())
+    return member.fit(rows, bags.evidence, bags.bag_index.numpy())
+
+
+def _centred(z: Array) -> Array:
+    """Logits whose common part, which means nothing with K classes, is zero."""
+    return z if z.ndim == 1 else z - z.mean(1, keepdims=True)
+
+
+def _few(bags: Bags, random: np.random.RandomState) -> Bags:
+    """Random bags with about :data:`_JUDGED` rows together, and enough of them."""
+    order = random.permutation(len(bags))
+    inside = np.cumsum(bags.sizes.numpy()[order]) <= _JUDGED
+    inside[: min(64, len(bags))] = True
+    return bags[np.sort(order[inside])]
+
+
+def _weights(unseen: list[Array], bags: Bags, approximation: Any) -> tuple[Array, Array]:
+    """The weights and the shift that make the counts most likely."""
+    number = len(unseen)
+    judge = Bags(bags.offsets, bags.evidence)
+    parts = np.stack([z[bags.rows.numpy()] for z in unseen])  # (M, N) or (M, N, K)
+    # One member may be far too sure in bags that it has not seen: the scale is found, too.
+    start = np.concatenate([np.full(number, 1 / number), np.zeros(bags.num_classes or 1)])
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        w, shift = flat[:number], flat[number:]
+        z = np.tensordot(w, parts, 1) + (shift[0] if parts.ndim == 2 else shift)
+        log_p, phi = solve(z, judge, approximation)
+        p = probabilities(z)
+        slope = (p[:, 1] if z.ndim == 1 else p) - phi  # of the negative likelihood
+        gradient = (parts * slope).reshape(number, -1).sum(1) + (w - 1 / number)
+        of_shift = np.atleast_1d(slope.sum(0)) + 1e-6 * shift
+        value = -float(log_p.sum()) + 0.5 * float(((w - 1 / number) ** 2).sum())
+        scale = len(bags)
+        return (value + 5e-7 * float(shift @ shift)) / scale, np.append(gradient, of_shift) / scale
+
+    bounds = [(0.0, None)] * number + [(None, None)] * (len(start) - number)
+    found = lbfgs(objective, start, 1e-6, 200, bounds).weights
+    shift = found[number:]
+    return found[:number], shift if bags.num_classes else shift[0] * np.ones(())

@@ -1,0 +1,231 @@
+"""What is counted: images in a folder, rows of a table, or images in memory."""
+
+import functools
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit.datasets.images import BadImage, read_image
+from llpkit.errors import LLPError
+from llpkit.tables import FeatureEncoder, Table
+
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+LEARNED_SIDE = 32
+"""Images are reduced to squares of this side for the model that learns while one counts."""
+_SHOWN_SIDE = 480
+_CRISP = 64  # smaller images are shown with square pixels, so they are sent as they are
+_CACHED = 1024
+
+Progress = Callable[[int, int], None]
+"""Called with the number of finished items and the number of all."""
+
+
+class Encoded:
+    """An image as the browser gets it: a small one as PNG, a larger one as JPEG."""
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        from PIL import Image
+
+        image = Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+        kind = "PNG" if max(image.size) <= _CRISP else "JPEG"
+        image.thumbnail((_SHOWN_SIDE, _SHOWN_SIDE))
+        stream = io.BytesIO()
+        image.save(stream, kind, quality=85)
+        self.media_type = f"image/{kind.lower()}"
+        self.content = stream.getvalue()
+
+
+class Items(ABC):
+    """A collection of items to count, by number."""
+
+    names: list[str]
+    """A unique name of every item, the same in every session."""
+    groups: list[str] | None = None
+    """The folder, or the bag column's value, of every item."""
+    times: list[float] | None = None
+    """When every item was made, in seconds."""
+    notes: Sequence[str] = ()
+    """Remarks for the user, such as items that were left out."""
+    has_pictures = True
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @abstractmethod
+    def picture(self, item: int) -> Encoded | None:
+        """The item as an image; ``None`` for rows of a table."""
+
+    @abstractmethod
+    def caption(self, item: int) -> str:
+        """The item in words: an image's name, or a row's values, one per line."""
+
+    @abstractmethod
+    def inputs(self) -> Tensor:
+        """What the model learns from: uint8 ``(R, C, H, W)`` or features ``(R, D)``."""
+
+    @abstractmethod
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+        """Write a table of some items with further columns; returns options of ``llpkit fit``."""
+
+
+class ImageItems(Items):
+    """The images in a folder and the folders in it; links that lead elsewhere are left out.
+
+    Files are named by number from outside, so no request can leave the folder. Unreadable images
+    are listed in ``notes``.
+    """
+
+    def __init__(self, folder: Path | str, progress: Progress | None = None) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        found = sorted(_images(self.folder))
+        if not found:
+            raise LLPError(
+                f"{folder} holds no images ({', '.join(ENDINGS)}); give a folder of photos"
+            )
+        small, bad = _reduced([self.folder / name for name in found], progress)
+        self.notes = [f"{found[i]} is left out: {reason}" for i, reason in sorted(bad.items())]
+        kept = [i for i in range(len(found)) if i not in bad]
+        if not kept:
+            raise LLPError(f"no image in {folder} can be read; the first: {bad[0]}")
+        self._small = torch.from_numpy(small[kept])
+        self.names = [found[i] for i in kept]
+        self.groups = [os.path.dirname(name) or "." for name in self.names]
+        self.times = [(self.folder / name).stat().st_mtime for name in self.names]
+        # A cache of this object alone, so that it ends with it.
+        self._read = functools.lru_cache(_CACHED)(self._encoded)
+
+    def _encoded(self, item: int) -> Encoded:
+        return Encoded(read_image(self.folder / self.names[item], self.names[item]))
+
+    def picture(self, item: int) -> Encoded:
+        """The image, read again from its file."""
+        return self._read(item)
+
+    def caption(self, item: int) -> str:
+        """The file's name."""
+        return self.names[item]
+
+    def inputs(self) -> Tensor:
+        """Small squares, uint8 ``(R, 3, 32, 32)``."""
+        return self._small
+
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+        """A table with a column of paths below the folder."""
+        _write(path, {**columns, "image": [self.names[item] for item in chosen]})
+        return (
+            f"--image image --image-root {self.folder} --image-size {LEARNED_SIDE}x{LEARNED_SIDE}"
+        )
+
+
+class ArrayItems(Items):
+    """Images in memory, for demonstrations; exported with their pixels as features."""
+
+    def __init__(self, images: Tensor, names: Sequence[str] | None = None) -> None:
+        self._images = images
+        self.names = list(names or (f"image {i + 1}" for i in range(len(images))))
+
+    def picture(self, item: int) -> Encoded:
+        """The image."""
+        return Encoded(self._images[item].numpy())
+
+    def caption(self, item: int) -> str:
+        """Its name."""
+        return self.names[item]
+
+    def inputs(self) -> Tensor:
+        """The images."""
+        return self._images
+
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+        """A table with one column per pixel."""
+        pixels = self._images[list(chosen)].flatten(1)
+        _write(path, {**columns, **{f"pixel{j}": p.tolist() for j, p in enumerate(pixels.T)}})
+        return ""
+
+
+class RowItems(Items):
+    """The rows of a CSV or Parquet table, shown as names and values.
+
+    Args:
+        path: The table.
+        bag: A column whose values are the bags, if there is one; it is not a feature.
+    """
+
+    has_pictures = False
+
+    def __init__(self, path: Path | str, bag: str | None = None) -> None:
+        self.table = Table.read(path)
+        features = [name for name in self.table.names if name != bag]
+        self._text = {name: self.table.text(name).to_pylist() for name in features}
+        encoder = FeatureEncoder.fit(self.table, features)
+        self._features = encoder.apply(self.table)
+        self.names = [f"row {row + 1}" for row in range(len(self.table))]
+        if bag is not None:
+            of_row, ids = self.table.groups(bag)
+            self.groups = [ids[b] for b in of_row]
+
+    def picture(self, item: int) -> None:
+        """None: rows have no picture."""
+
+    def caption(self, item: int) -> str:
+        """The row's values, one per line."""
+        return "\n".join(f"{name}: {text[item] or '–'}" for name, text in self._text.items())
+
+    def inputs(self) -> Tensor:
+        """Encoded features ``(R, D)``."""
+        return self._features
+
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+        """The counted rows with the new columns; columns of the same name are renamed."""
+        own = {f"{n} (feature)" if n in columns else n: t for n, t in self._text.items()}
+        _write(path, {**columns, **{n: [t[i] for i in chosen] for n, t in own.items()}})
+        return ""
+
+
+def _images(folder: Path) -> Iterator[str]:
+    """Names of the images below a folder; hidden files and links that leave it are skipped."""
+    for home, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(home, name)
+            inside = Path(os.path.realpath(path)).is_relative_to(folder)
+            if name.lower().endswith(ENDINGS) and not name.startswith(".") and inside:
+                yield path.relative_to(folder).as_posix()
+
+
+def _reduced(
+    paths: Sequence[Path], progress: Progress | None
+) -> tuple[NDArray[np.uint8], dict[int, str]]:
+    """Small copies of images, uint8 ``(R, 3, S, S)``, and the reasons for those not readable."""
+    small = np.zeros((len(paths), 3, LEARNED_SIDE, LEARNED_SIDE), np.uint8)
+    bad: dict[int, str] = {}
+
+    def load(i: int) -> None:
+        try:
+            small[i] = read_image(paths[i], str(paths[i]), size=(LEARNED_SIDE, LEARNED_SIDE))
+        except (BadImage, LLPError) as error:
+            bad[i] = str(error)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(load, range(len(paths))), 1):
+            if progress is not None:
+                progress(done, len(paths))
+    return small, bad
+
+
+def _write(path: Path, columns: dict[str, list[object]]) -> None:
+    import pyarrow as pa
+
+    from llpkit._files import atomic
+    from llpkit.tables.csv import write_csv
+
+    with atomic(path) as temporary:
+        write_csv(pa.table({name: pa.array(values) for name, values in columns.items()}), temporary)

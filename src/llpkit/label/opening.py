@@ -1,0 +1,103 @@
+"""Opening a counting project: its items, its folder, and the process that trains."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from llpkit._files import locked, writing
+from llpkit.errors import LLPError
+from llpkit.label.items import ImageItems, Items, RowItems
+from llpkit.label.project import Project
+from llpkit.label.store import Store
+
+STORE, TABLE = "counts.sqlite", "counts.csv"
+
+
+def items_of(
+    source: Path, bag: str | None = None, progress: Callable[[int, int], None] | None = None
+) -> Items:
+    """The images of a folder, or the rows of a table."""
+    if not source.exists():
+        raise LLPError(f"{source} does not exist; give a folder of images or a table")
+    if not source.is_dir():
+        return RowItems(source, bag)
+    if bag is not None:
+        raise LLPError("--bag names a column of a table; images are grouped with --bags")
+    return ImageItems(source, progress)
+
+
+def usual_way(items: Items) -> str:
+    """How bags are made unless the user says: by folder if there are several."""
+    return "folder" if items.groups is not None and len(set(items.groups)) > 1 else "random"
+
+
+@contextmanager
+def opened(
+    folder: Path,
+    items: Items,
+    *,
+    way: str,
+    size: int,
+    order: str,
+    positive: str,
+    seed: int,
+    learn: bool = True,
+) -> Iterator[Project]:
+    """The project in a folder, new or continued, locked against other processes."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / STORE), trainer(learn) as pool:
+        store = Store(folder / STORE)
+        try:
+            yield Project(
+                items,
+                store,
+                way=way,
+                size=min(size, len(items)),
+                order=order,
+                positive=positive,
+                pool=pool,
+                seed=seed,
+            )
+        finally:
+            store.close()
+
+
+@contextmanager
+def trainer(learn: bool = True) -> Iterator[Executor | None]:
+    """One process in the background that trains models; ``None`` if nothing is to be learned."""
+    if not learn:
+        yield None
+        return
+    # Spawned, not forked: a fork would copy the server's threads in the middle of their work.
+    pool = ProcessPoolExecutor(
+        1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_end_with,
+        initargs=(os.getpid(),),
+    )
+    try:
+        yield pool
+    finally:
+        # A training under way is not worth waiting for.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: after a kill nobody else would end it."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends us
+    threading.Thread(target=watch, daemon=True).start()

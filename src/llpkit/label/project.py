@@ -1,0 +1,352 @@
+"""A counting project: which bag comes next, what was answered, what has been learned."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+from torch import Tensor
+
+from llpkit._validation import one_of, whole
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.label import bagging, learning
+from llpkit.label.counts import Known, Part, bags_of, combine, without_labels
+from llpkit.label.items import Items
+from llpkit.label.learning import Beliefs
+from llpkit.label.store import Store, checked_person
+
+ORDERS = ("information", "random")
+_EVERY = 4  # answers between two trainings
+_SHARED = 5  # with several people, one bag in so many is one that somebody else has counted
+_HELD = 300.0  # seconds for which a bag that is on somebody's page is offered to nobody else
+_UNLIKELY = 0.05
+_SHOWN = 12
+
+
+class Project:
+    """Everything behind the counting page; safe to call from several threads.
+
+    Args:
+        items: What is counted.
+        store: Where answers are kept.
+        way: How bags are made, one of :data:`llpkit.label.bagging.WAYS`; ignored if the store has
+            bags already.
+        size: The largest size of a bag.
+        order: ``"information"`` asks for the bag whose count is expected to teach the models most;
+            ``"random"`` does not look at the models.
+        positive: What is counted, such as ``"cats"``.
+        pool: Where models are trained; ``None`` trains none.
+        seed: Of random bags, the random order, and training.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        store: Store,
+        *,
+        way: str = "random",
+        size: int = bagging.COMFORTABLE,
+        order: str = "information",
+        positive: str = "positive",
+        pool: Executor | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.items, self.store, self.pool = items, store, pool
+        self.size = whole("--size", size, 1, len(items.names))
+        self.order = one_of("--order", order, ORDERS)
+        self.seed, self.positive = seed, positive
+        way = one_of("--bags", way, bagging.WAYS)
+        # A project that goes on keeps its bags, whatever is asked for now.
+        self.way = store.setting("bags", way) or way
+        store.set_items(list(items.names))
+        if not store.bags() and self.way != "score":
+            made = bagging.make(
+                self.way, len(items.names), self.size, seed, items.groups, items.times
+            )
+            store.add_bags(made)
+        self.beliefs: Beliefs | None = None
+        self.history: list[dict[str, float]] = []
+        self.error: str | None = None
+        self.test: Tensor | None = None
+        """Inputs that nobody counts, in a demonstration."""
+        self.extra: dict[str, Any] = {}
+        """Further entries of the state, such as those of a demonstration."""
+        self.is_training = False
+        self._tried = 0  # answers and labels at the last training
+        self._offered: dict[int, tuple[str, float]] = {}
+        self._lock = threading.RLock()
+        with self._lock:
+            self._learn_if_due()
+
+    # Bags
+
+    def next_bag(self, person: str) -> int | None:
+        """The number of the bag to count next; ``None`` if there is none left."""
+        person = checked_person(person)
+        with self._lock:
+            answers = self.store.answers()
+            counted: dict[int, set[str]] = {}
+            for answer in answers:
+                counted.setdefault(answer.bag, set()).add(answer.person)
+            now = time.monotonic()
+            held = {
+                bag
+                for bag, (who, since) in self._offered.items()
+                if who != person and now - since < _HELD
+            }
+            bag = self._shared(person, counted, held)
+            if bag is None:
+                free = [b for b in self.store.bags() if b not in counted and b not in held]
+                bag = self._choose(free)
+            if bag is not None:
+                self._offered[bag] = (person, now)
+            return bag
+
+    def _shared(self, person: str, counted: dict[int, set[str]], held: set[int]) -> int | None:
+        """From time to time a bag that others have counted, to see whether people agree."""
+        own = sum(person in people for people in counted.values())
+        if own % _SHARED != _SHARED - 1:
+            return None
+        alone = [b for b, people in counted.items() if person not in people and b not in held]
+        return min(alone, key=lambda b: (len(counted[b]), b), default=None)
+
+    def _choose(self, free: Sequence[int]) -> int | None:
+        if self.way == "score" and not free:
+            return self._new_by_score()
+        if not free:
+            return None
+        if self.beliefs is None or self.order == "random":
+            # The same order in every session: a permutation of all bags, not of the free ones.
+            every = list(self.store.bags())
+            order = np.random.default_rng(self.seed).permutation(len(every))
+            place = {every[j]: i for i, j in enumerate(order)}
+            return min(free, key=place.__getitem__)
+        items = self.store.bags()
+        worth = learning.information(self.beliefs.members, [items[bag] for bag in free])
+        return free[int(worth.argmax())]
+
+    def _new_by_score(self) -> int | None:
+        """A new bag of items that are in no bag yet: neighbours in score, once there is a model."""
+        bags = self.store.bags()
+        taken = {item for own in bags.values() for item in own}
+        free = [item for item in range(len(self.items.names)) if item not in taken]
+        if not free:
+            return None
+        first = len(bags) + 1
+        if self.beliefs is None:
+            order = np.random.default_rng([self.seed, first]).permutation(free)
+            made = {f"bag {first:04d}": [int(i) for i in order[: self.size]]}
+        else:
+            every = bagging.by_score(self.beliefs.logits, free, self.size, first)
+            worth = learning.information(self.beliefs.members, list(every.values()))
+            if self.order == "random":
+                worth = np.random.default_rng([self.seed, first]).random(len(worth))
+            made = {f"bag {first:04d}": list(every.values())[int(worth.argmax())]}
+        [(name, items)] = made.items()
+        return self.store.add_bag(name, items)
+
+    def describe(self, bag: int) -> dict[str, Any]:
+        """A bag for the page: its items, what was answered, what is believed of them."""
+        with self._lock:
+            bags = self.store.bags()
+            if bag not in bags:
+                raise LLPError(f"there is no bag {bag}; ask for the next one")
+            members = bags[bag]
+            labels = self.store.labels()
+            known = combine(self.store.answers()).get(bag)
+            before = after = None
+            if self.beliefs is not None:
+                before = expit(self.beliefs.logits[members])
+                if known is not None:
+                    after = self._after(bag, known, labels)
+            return {
+                "bag": bag,
+                "name": self.store.bag_names()[bag],
+                "low": None if known is None else known.low,
+                "high": None if known is None else known.high,
+                "agreed": None if known is None else known.agreed,
+                "people": 0 if known is None else known.people,
+                "items": [
+                    {
+                        "id": item,
+                        "caption": self.items.caption(item),
+                        "picture": self.items.has_pictures,
+                        "label": labels.get(item),
+                        "before": None if before is None else round(float(before[i]), 4),
+                        "after": None if after is None else round(after[item], 4),
+                    }
+                    for i, item in enumerate(members)
+                ],
+            }
+
+    def _after(self, bag: int, known: Known, labels: dict[int, int]) -> dict[int, float]:
+        """The probability of every item of a counted bag, given the count and the labels."""
+        assert self.beliefs is not None
+        parts = self._parts({bag: known}, labels)
+        mine = [part for part in parts if part.source == bag]
+        members = set(self.store.bags()[bag])
+        found = {item: float(value) for item, value in labels.items() if item in members}
+        if mine:
+            bags = bags_of(mine, len(self.items.names))
+            phi = learning.after_count(self.beliefs, bags)
+            found |= dict(zip(bags.rows.tolist(), phi.tolist(), strict=True))
+        return found
+
+    # Answers
+
+    def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
+        """Keep an answer, on disk before this returns, and train when enough have come."""
+        self.store.answer(bag, person, low, high, seconds)
+        with self._lock:
+            self._offered.pop(bag, None)
+            self._learn_if_due()
+
+    def undo(self, person: str) -> int | None:
+        """Take back a person's last answer; returns its bag."""
+        return self.store.undo(person)
+
+    def label(self, item: int, person: str, value: int | None) -> None:
+        """Keep the label of a single item."""
+        self.store.set_label(item, person, value)
+        with self._lock:
+            self._learn_if_due()
+
+    # Learning
+
+    def _parts(self, known: dict[int, Known], labels: dict[int, int]) -> list[Part]:
+        names = self.store.bag_names()
+        return without_labels(self.store.bags(), names, known, labels, self.items.names)
+
+    def bags(self) -> Bags | None:
+        """All that is known, as bags to learn from; ``None`` if nothing was answered yet."""
+        parts = self._parts(combine(self.store.answers()), self.store.labels())
+        return bags_of(parts, len(self.items.names)) if parts else None
+
+    def _learn_if_due(self) -> None:
+        if self.pool is None or self.is_training:
+            return
+        answered = len(self.store.answers()) + len(self.store.labels())
+        if answered < learning.LEAST or answered - self._tried < _EVERY:
+            return
+        bags = self.bags()
+        if bags is None or len(bags) < learning.LEAST:
+            return
+        self._tried, self.is_training = answered, True
+        future = self.pool.submit(learning.train, self.items.inputs(), bags, self.seed, self.test)
+        future.add_done_callback(self._trained)
+
+    def _trained(self, future: Future[Beliefs]) -> None:
+        with self._lock:
+            self.is_training = False
+            if future.cancelled():
+                return
+            failure = future.exception()
+            if failure is not None:
+                self.error = str(failure)
+                return
+            found = future.result()
+            self.beliefs, self.error = found, None
+            self.history.append(
+                {
+                    "counted": found.counted,
+                    "log_likelihood": round(found.log_likelihood, 4),
+                    "baseline": round(found.baseline, 4),
+                }
+            )
+            self._learn_if_due()  # answers that came in the meantime
+
+    def wait(self) -> None:
+        """Block until no models are being trained."""
+        while self.is_training:
+            time.sleep(0.01)
+
+    def state(self) -> dict[str, Any]:
+        """Progress and learning, for the page."""
+        with self._lock:
+            answers, labels = self.store.answers(), self.store.labels()
+            known = combine(answers)
+            several = [each for each in known.values() if each.people > 1]
+            people = Counter(a.person for a in answers)
+            seconds: Counter[str] = Counter()
+            for a in answers:
+                seconds[a.person] += a.seconds  # type: ignore[assignment]
+            found: dict[str, Any] = {
+                "counted": len(known),
+                "bags": None if self.way == "score" else len(self.store.bags()),
+                "items": len(self.items.names),
+                "labels": len(labels),
+                "people": [
+                    {"name": name, "bags": n, "seconds": round(seconds[name], 1)}
+                    for name, n in people.most_common()
+                ],
+                "compared": len(several),
+                "agreed": sum(each.agreed for each in several),
+                "least": learning.LEAST,
+                "training": self.is_training,
+                "error": self.error,
+                "history": self.history,
+            }
+            if self.beliefs is not None:
+                found |= self._learned(known, labels)
+            return found | self.extra
+
+    def _learned(self, known: dict[int, Known], labels: dict[int, int]) -> dict[str, Any]:
+        assert self.beliefs is not None
+        parts = [part for part in self._parts(known, labels) if part.source is not None]
+        found: dict[str, Any] = {}
+        if parts:
+            bags = bags_of(parts, len(self.items.names))
+            found["calibration"] = learning.calibration(self.beliefs, bags)
+            chance = learning.surprise(self.beliefs, bags)
+            # As many bags as there are would be below the limit by chance; only those far below
+            # what chance allows are shown.
+            unlikely = [i for i in np.argsort(chance) if chance[i] < _UNLIKELY][: _SHOWN // 2]
+            expected = np.add.reduceat(
+                expit(self.beliefs.logits[bags.rows.numpy()]), bags.offsets[:-1].numpy()
+            )
+            found["unlikely"] = [
+                {
+                    "bag": parts[i].source,
+                    "name": parts[i].name,
+                    "low": known[parts[i].source or 0].low,
+                    "high": known[parts[i].source or 0].high,
+                    "expected": round(float(expected[i]), 1),
+                    "chance": float(f"{chance[i]:.2g}"),
+                }
+                for i in unlikely
+            ]
+        p = expit(self.beliefs.logits)
+        order = np.argsort(np.abs(p - 0.5), kind="stable")
+        unsure = [int(i) for i in order if int(i) not in labels][:_SHOWN]
+        found["unsure"] = [
+            {
+                "id": i,
+                "caption": self.items.caption(i),
+                "picture": self.items.has_pictures,
+                "before": round(float(p[i]), 4),
+            }
+            for i in unsure
+        ]
+        return found
+
+    def export(self, path: Path) -> str:
+        """Write the table that ``llpkit fit`` reads, and return the command that trains on it.
+
+        One row per item of every counted bag; a labelled item is a bag of one.
+        """
+        parts = self._parts(combine(self.store.answers()), self.store.labels())
+        chosen = [item for part in parts for item in part.items]
+        columns: dict[str, list[object]] = {
+            "bag": [part.name for part in parts for _ in part.items],
+            "count_low": [part.low for part in parts for _ in part.items],
+            "count_high": [part.high for part in parts for _ in part.items],
+        }
+        more = self.items.export(path, chosen, columns)
+        counts = "--bag bag --count-low count_low --count-high count_high"
+        return f"llpkit fit {path} {counts} {more}".strip()

@@ -1,0 +1,237 @@
+"""Where the answers are kept: one SQLite file, written before an answer is acknowledged."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from llpkit._files import writing
+from llpkit._validation import whole
+from llpkit.errors import LLPError
+
+MOST_PEOPLE_LETTERS = 40
+
+_SCHEMA = """
+create table if not exists setting (name text primary key, value text not null);
+create table if not exists item (id integer primary key, name text not null unique);
+create table if not exists bag (id integer primary key, name text not null unique);
+create table if not exists member (
+    bag integer not null references bag, item integer not null references item,
+    position integer not null, primary key (bag, item)
+);
+create table if not exists answer (
+    id integer primary key autoincrement, bag integer not null references bag,
+    person text not null, low integer not null, high integer not null,
+    seconds real not null, at real not null, undone integer not null default 0
+);
+create table if not exists label (
+    id integer primary key autoincrement, item integer not null references item,
+    person text not null, value integer, at real not null
+);
+"""
+
+
+class Answer(NamedTuple):
+    """What one person said about one bag: a count, or a range if they were not sure."""
+
+    bag: int
+    person: str
+    low: int
+    high: int
+    seconds: float
+    at: float
+
+
+class Store:
+    """The items, bags, counts and labels of one counting project.
+
+    A call returns only after its change is on disk, so a killed server loses no answer. Answers are
+    never overwritten: a later answer of the same person to the same bag counts instead, and
+    :meth:`undo` brings the earlier one back.
+
+    >>> store = Store(":memory:")
+    >>> store.set_items(["a.jpg", "b.jpg", "c.jpg"])
+    >>> bag = store.add_bag("first", [0, 2])
+    >>> store.answer(bag, "Ada", low=1, high=1, seconds=2.5)
+    >>> [(a.person, a.low, a.high) for a in store.answers()]
+    [('Ada', 1, 1)]
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        with writing(Path(path)), _readable(path):
+            self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            # A write-ahead log survives a kill at any moment; FULL waits for the disk, so that a
+            # loss of power costs nothing either.
+            self._base.execute("pragma journal_mode = wal")
+            self._base.execute("pragma synchronous = full")
+            self._base.execute("pragma foreign_keys = on")
+            self._base.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._base.close()
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is on disk at the end of the block, or none."""
+        with self._lock, writing(Path(self.path)):
+            try:
+                self._base.execute("begin immediate")
+                yield self._base
+                self._base.execute("commit")
+            except BaseException as error:
+                if self._base.in_transaction:
+                    self._base.execute("rollback")
+                if isinstance(error, sqlite3.Error):
+                    raise LLPError(f"{self.path} cannot be written: {error}") from error
+                raise
+
+    def _rows(self, query: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+        with self._lock:
+            return self._base.execute(query, values).fetchall()
+
+    # Settings and items
+
+    def setting(self, name: str, value: str | None = None) -> str | None:
+        """The stored value of a setting; ``value`` is stored if there is none yet."""
+        if value is not None:
+            with self._change() as base:
+                base.execute("insert or ignore into setting values (?, ?)", (name, value))
+        found = self._rows("select value from setting where name = ?", name)
+        return found[0][0] if found else None
+
+    def set_items(self, names: Sequence[str]) -> None:
+        """Make the items of the project known; later calls may only add items at the end."""
+        known = self.items()
+        if list(names[: len(known)]) != known:
+            missing = next((name for name in known if name not in set(names)), "their order")
+            raise LLPError(
+                f"{self.path} was made for other items ({missing} has changed); count these in "
+                "another project with --project"
+            )
+        with self._change() as base:
+            rows = enumerate(names)
+            base.executemany("insert or ignore into item values (?, ?)", rows)
+
+    def items(self) -> list[str]:
+        """The names of all items, in order."""
+        return [name for (name,) in self._rows("select name from item order by id")]
+
+    # Bags
+
+    def add_bag(self, name: str, items: Sequence[int]) -> int:
+        """Add a bag of items and return its number."""
+        with self._change() as base:
+            bag = base.execute("insert into bag (name) values (?)", (name,)).lastrowid
+            rows = [(bag, item, position) for position, item in enumerate(items)]
+            base.executemany("insert into member values (?, ?, ?)", rows)
+        assert bag is not None
+        return bag
+
+    def add_bags(self, bags: Mapping[str, Sequence[int]]) -> None:
+        """Add bags by name, all or none."""
+        with self._lock:
+            first = 1 + (self._rows("select coalesce(max(id), 0) from bag")[0][0])
+            with self._change() as base:
+                numbered = list(enumerate(bags.items(), first))
+                base.executemany(
+                    "insert into bag values (?, ?)", [(b, n) for b, (n, _) in numbered]
+                )
+                rows = [
+                    (bag, item, position)
+                    for bag, (_, items) in numbered
+                    for position, item in enumerate(items)
+                ]
+                base.executemany("insert into member values (?, ?, ?)", rows)
+
+    def bags(self) -> dict[int, list[int]]:
+        """The items of every bag, by its number."""
+        found: dict[int, list[int]] = {}
+        for bag, item in self._rows("select bag, item from member order by bag, position"):
+            found.setdefault(bag, []).append(item)
+        return found
+
+    def bag_names(self) -> dict[int, str]:
+        """The name of every bag."""
+        return dict(self._rows("select id, name from bag"))
+
+    # Answers
+
+    def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
+        """Keep a person's count of a bag, or the range it is in."""
+        size = self._rows("select count(*) from member where bag = ?", whole("bag", bag, 0))[0][0]
+        if not size:
+            raise LLPError(f"there is no bag {bag}; ask for the next one")
+        low, high = whole("low", low, 0, size), whole("high", high, 0, size)
+        if low > high:
+            raise LLPError(f"low = {low} is above high = {high}; swap them")
+        row = (bag, checked_person(person), low, high, float(seconds), time.time())
+        with self._change() as base:
+            columns = "bag, person, low, high, seconds, at"
+            base.execute(f"insert into answer ({columns}) values (?, ?, ?, ?, ?, ?)", row)
+
+    def undo(self, person: str) -> int | None:
+        """Take back a person's last answer; returns its bag, or ``None`` if there is none."""
+        query = (
+            "select id, bag from answer where person = ? and not undone order by id desc limit 1"
+        )
+        with self._change() as base:
+            found = base.execute(query, (checked_person(person),)).fetchall()
+            if not found:
+                return None
+            base.execute("update answer set undone = 1 where id = ?", (found[0][0],))
+        return int(found[0][1])
+
+    def answers(self) -> list[Answer]:
+        """The answers that count: each person's latest to each bag, oldest first."""
+        query = (
+            "select bag, person, low, high, seconds, at from answer where id in "
+            "(select max(id) from answer where not undone group by bag, person) order by id"
+        )
+        return [Answer(*row) for row in self._rows(query)]
+
+    # Labels of single items
+
+    def set_label(self, item: int, person: str, value: int | None) -> None:
+        """Keep the label of one item: 0, 1, or ``None`` to take it back."""
+        if not self._rows("select 1 from item where id = ?", whole("item", item, 0)):
+            raise LLPError(f"there is no item {item}")
+        if value is not None:
+            value = whole("value", value, 0, 1)
+        with self._change() as base:
+            row = (item, checked_person(person), value, time.time())
+            base.execute("insert into label (item, person, value, at) values (?, ?, ?, ?)", row)
+
+    def labels(self) -> dict[int, int]:
+        """The latest label of every labelled item."""
+        query = (
+            "select item, value from label where id in (select max(id) from label group by item) "
+            "and value is not null order by item"
+        )
+        return dict(self._rows(query))
+
+
+def checked_person(name: object) -> str:
+    """A person's name, trimmed; it must be printable and not too long."""
+    if not isinstance(name, str) or not name.strip():
+        raise LLPError(f"person = {name!r}; give a name")
+    name = name.strip()
+    if len(name) > MOST_PEOPLE_LETTERS or not name.isprintable():
+        raise LLPError(f"person: give a name of at most {MOST_PEOPLE_LETTERS} printable letters")
+    return name
+
+
+@contextmanager
+def _readable(path: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise LLPError(
+            f"{path} is not a counting project: {error}; choose another folder"
+        ) from error

@@ -1,0 +1,350 @@
+"""The Numba backend of the saddlepoint approximation: K classes on the CPU, exact counts.
+
+The formulas of :mod:`llpkit.likelihood.saddlepoint`, bag by bag and in linear space: the weights
+``u`` are exponentials of the logits, so that tilting multiplies columns and needs no exponential.
+A bag whose logits are too far apart for that, or whose tilt is not found, is left to torch.
+"""
+
+import math
+
+import numpy as np
+from torch import Tensor
+
+from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
+from llpkit.likelihood.saddlepoint import (
+    CENTRINGS,
+    LEAST,
+    MOST,
+    NEGLIGIBLE,
+    NOISE,
+    PASSES,
+    RIDGE,
+    SURE,
+)
+
+_SPREAD = 600.0
+"""Largest difference of a row's log-probabilities in linear space."""
+_SWEEPS, _STEPS, _HALVINGS = 4, 40, 12
+_TOLERANCE = 1e-9
+_MOST_FREQUENCIES = 24
+
+
+def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
+    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
+    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, counts, log_prob, phi)]
+    in_threads(run_saddlepoint, arrays, arrays[1], least=2**11)
+    return log_prob, phi
+
+
+@jit()
+def run_saddlepoint(
+    first: int,
+    last: int,
+    log_p: Array,
+    offsets: Array,
+    counts: Array,
+    log_prob: Array,
+    phi: Array,
+) -> int:
+    """Solve the bags ``first … last - 1``."""
+    classes, longest = log_p.shape[1], 0
+    for b in range(first, last):
+        longest = max(longest, offsets[b + 1] - offsets[b])
+    grid = np.empty((5, longest, classes))
+    for b in range(first, last):
+        begin, end = offsets[b], offsets[b + 1]
+        y = counts[b]
+        if y.sum() != end - begin or y.min() < 0:
+            log_prob[b] = -np.inf
+            phi[begin:end] = np.exp(log_p[begin:end])
+            continue
+        present = np.flatnonzero(y)
+        log_prob[b] = _bag(log_p[begin:end], y[present], present, grid, phi[begin:end])
+    return 0
+
+
+@jit()
+def _bag(log_p: Array, y: Array, present: Array, grid: Array, phi: Array) -> float:
+    """Log-probability of one bag, NaN if it is left to torch; fills ``phi``."""
+    n, kept = len(log_p), len(present)
+    if kept == 0:
+        return 0.0
+    u, q, x = grid[0, :n, :kept], grid[1, :n, :kept], grid[2, :n, :kept]
+    m, p = grid[3, :n, :kept], grid[4, :n, :kept]
+    shift = 0.0
+    for i in range(n):
+        top, bottom = -np.inf, np.inf
+        for k in range(kept):
+            value = log_p[i, present[k]]
+            top = max(top, value)
+            if value > -np.inf:
+                bottom = min(bottom, value)
+        if not top - bottom <= _SPREAD:  # also if no class is possible
+            return np.nan
+        shift += top
+        for k in range(kept):
+            u[i, k] = math.exp(log_p[i, present[k]] - top)
+            m[i, k] = 1.0
+    tilt = np.ones(kept)
+    bound = _tilt(u, y, tilt, q)
+    if math.isnan(bound):
+        return np.nan
+    result = bound + shift
+    x[:] = q
+    share, log_margin = np.ones(kept), np.zeros(kept)
+    covariance = np.empty((kept, kept))
+    for step in range(PASSES if kept > 1 else 0):
+        _dimensions(x, share, covariance)
+        for k in range(kept):
+            log_margin[k] = _leave_one_out(x, m, p, k, y[k])
+        if step == 0:
+            result += _correction(covariance, share, log_margin)
+        for i in range(n):
+            norm = 0.0
+            for k in range(kept):
+                u[i, k] = q[i, k] * m[i, k] ** share[k]
+                norm += u[i, k]
+            for k in range(kept):
+                u[i, k] /= norm
+        if math.isnan(_tilt(u, y, tilt, x)):
+            return np.nan
+    for i in range(n):
+        for k in range(kept):
+            phi[i, present[k]] = x[i, k]
+    return result
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _tilt(u: Array, y: Array, tilt: Array, q: Array) -> float:
+    """Fill ``q``, the rows of ``u`` times ``tilt``, normalised, with columns that sum to ``y``.
+
+    Returns the bound relative to ``u``, or NaN if the tilt is not found.
+    """
+    n, kept = u.shape
+    total, matrix, step = np.empty(kept), np.empty((kept, kept)), np.empty(kept)
+    trial = np.empty(kept)
+    tilt[:] = 1.0
+    bound = _apply(u, y, tilt, q, total)
+    for _ in range(_SWEEPS):
+        for k in range(kept):
+            tilt[k] *= y[k] / total[k]
+        bound = _apply(u, y, tilt, q, total)
+    for _ in range(_STEPS):
+        off = 0.0
+        for k in range(kept):
+            off = max(off, abs(total[k] - y[k]))
+        if off <= _TOLERANCE * n:
+            return bound
+        _covariance(q, matrix)
+        for k in range(kept):
+            step[k] = total[k] - y[k]
+            for other in range(kept):
+                matrix[k, other] += 1.0 / kept  # adding a constant to the tilt changes nothing
+            matrix[k, k] += 1e-12
+        _solve(matrix, step)
+        length = 1.0
+        for _ in range(_HALVINGS):
+            for k in range(kept):
+                trial[k] = tilt[k] * math.exp(-length * step[k])
+            new = _apply(u, y, trial, q, total)
+            if new <= bound + 1e-12 * abs(bound):
+                break
+            length /= 2
+        else:
+            return np.nan
+        bound = new
+        tilt[:] = trial
+    return np.nan
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _apply(u: Array, y: Array, tilt: Array, q: Array, total: Array) -> float:
+    """Fill ``q`` and its column sums; returns the bound, NaN if something overflows."""
+    n, kept = u.shape
+    bound, product = 0.0, 1.0
+    total[:] = 0.0
+    for i in range(n):
+        norm = 0.0
+        for k in range(kept):
+            q[i, k] = u[i, k] * tilt[k]
+            norm += q[i, k]
+        scale = 1.0 / norm
+        for k in range(kept):
+            q[i, k] *= scale
+            total[k] += q[i, k]
+        # One logarithm per several factors, as long as their product is in range.
+        if 1e-100 < norm < 1e100:
+            product *= norm
+            if not 1e-150 < product < 1e150:
+                bound += math.log(product)
+                product = 1.0
+        else:
+            bound += math.log(norm)
+    bound += math.log(product)
+    for k in range(kept):
+        bound -= y[k] * math.log(tilt[k])
+    return bound
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _covariance(q: Array, matrix: Array) -> None:
+    """Fill the Laplacian of the edge weights ``sum_i q_ik q_il``."""
+    n, kept = q.shape
+    matrix[:] = 0.0
+    for i in range(n):
+        for k in range(kept):
+            value = q[i, k]
+            for other in range(kept):
+                matrix[k, other] -= value * q[i, other]
+    for k in range(kept):
+        matrix[k, k] = 0.0
+        matrix[k, k] = -matrix[k].sum()
+
+
+@jit()
+def _solve(matrix: Array, right: Array) -> None:
+    """Solve a symmetric positive definite system in place, by elimination."""
+    size = len(right)
+    for j in range(size):
+        for k in range(j + 1, size):
+            factor = matrix[k, j] / matrix[j, j]
+            for other in range(j + 1, size):
+                matrix[k, other] -= factor * matrix[j, other]
+            right[k] -= factor * right[j]
+    for j in range(size - 1, -1, -1):
+        for k in range(j + 1, size):
+            right[j] -= matrix[j, k] * right[k]
+        right[j] /= matrix[j, j]
+
+
+@jit()
+def _dimensions(x: Array, share: Array, covariance: Array) -> None:
+    """Fill the weights of the margins and the covariance: see saddlepoint.dimensions."""
+    kept = x.shape[1]
+    _covariance(x, covariance)
+    root, scale, trace = np.zeros(kept), np.zeros(kept), 0.0
+    for k in range(kept):
+        if covariance[k, k] > 0:
+            root[k] = math.sqrt(covariance[k, k])
+            scale[k] = 1.0 / root[k]
+            trace += covariance[k, k]
+    trace = max(trace, 1e-300)
+    own, column = np.empty(kept), np.empty(kept)
+    inverse, matrix = np.empty((kept, kept)), np.empty((kept, kept))
+    for at in range(kept):
+        for k in range(kept):
+            for other in range(kept):
+                matrix[k, other] = root[k] * root[other] / trace
+                if k == other:
+                    matrix[k, other] += 1.0 + RIDGE
+                else:
+                    matrix[k, other] += covariance[k, other] * scale[k] * scale[other]
+            column[k] = 1.0 if k == at else 0.0
+        _solve(matrix, column)
+        inverse[at] = column
+        own[at] = column[at] * scale[at] * scale[at]
+    for k in range(kept):
+        share[k] = 0.0
+        for other in range(kept):
+            matrix[k, other] = 1.0 + RIDGE
+            if k != other:
+                edge = -covariance[k, other]
+                far = own[k] + own[other] - 2 * inverse[k, other] * scale[k] * scale[other]
+                share[k] += edge * far * scale[k]
+                matrix[k, other] = edge * scale[k] * scale[other]
+    _solve(matrix, share)
+    for k in range(kept):
+        share[k] = min(max(share[k] * root[k], 0.0), 1.0)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def _leave_one_out(x: Array, m: Array, p: Array, k: int, y: int) -> float:
+    """Replace column ``k`` of the factors ``m``; returns the log-probability of the margin."""
+    n = len(x)
+    if y >= n:
+        return 0.0
+    for i in range(n):
+        p[i, 0] = x[i, k] / (max(1.0 - x[i, k], 1e-15) * m[i, k])  # odds
+    move = 1.0
+    for turn in range(CENTRINGS + 1):
+        mean, variance = 0.0, 0.0
+        for i in range(n):
+            odds = p[i, 0] * move
+            rest = 1.0 / (1.0 + odds)
+            mean += odds * rest
+            variance += odds * rest * rest
+        if turn == CENTRINGS or abs(mean - y) < 0.01 or not (0 < mean < n and variance > 0):
+            break
+        log_odds = math.log(y * (n - mean) / (mean * (n - y)))
+        move *= math.exp(min(max(log_odds * mean * (n - mean) / (n * variance), -4.0), 4.0))
+
+    points = (min(math.ceil(6.0 * math.sqrt(variance)) + 11, n) + 1) | 1
+    share = math.asin(math.sqrt(NEGLIGIBLE / max(variance - 0.25, NEGLIGIBLE))) / math.pi
+    used = min((points + 1) // 2, math.ceil(points * share) + 1, _MOST_FREQUENCIES)
+    cos2, sin2 = np.empty(used), np.empty(used)  # 2 cos^2(w / 2), sin(w)
+    real, imag = np.ones(used), np.zeros(used)
+    for j in range(used):
+        half = math.pi * j / points
+        cos2[j] = 2.0 * math.cos(half) ** 2
+        sin2[j] = 2.0 * math.sin(half) * math.cos(half)
+    for i in range(n):
+        odds = p[i, 0] * move
+        rest = 1.0 / (1.0 + odds)
+        chance, gap = odds * rest, rest - odds * rest
+        for j in range(used):
+            a, b = gap + chance * cos2[j], chance * sin2[j]
+            real[j], imag[j] = real[j] * a - imag[j] * b, real[j] * b + imag[j] * a
+    total = 0.0
+    more, less = np.empty(used), np.empty(used)
+    for j in range(used):
+        angle = 2.0 * math.pi * j / points * y
+        share = (1.0 if j == 0 else 2.0) / points
+        a, b = math.cos(angle) * share, -math.sin(angle) * share
+        real[j], imag[j] = real[j] * a - imag[j] * b, real[j] * b + imag[j] * a
+        total += real[j]
+        # Times exp(i omega): one positive fewer among the others.
+        a, b = cos2[j] - 1.0, sin2[j]
+        more[j], less[j] = real[j] * a - imag[j] * b, real[j] * b + imag[j] * a
+    for i in range(n):
+        odds = p[i, 0] * move
+        rest = 1.0 / (1.0 + odds)
+        chance, gap = odds * rest, rest - odds * rest
+        same, fewer = 0.0, 0.0
+        for j in range(used):
+            a, b = gap + chance * cos2[j], chance * sin2[j]
+            scale = 1.0 / (a * a + b * b)
+            same += (real[j] * a + imag[j] * b) * scale
+            fewer += (more[j] * a + less[j] * b) * scale
+        m[i, k] = min(max(max(fewer, NOISE) / max(same, NOISE), LEAST), MOST)
+    return math.log(max(total, 1e-300))
+
+
+@jit()
+def _correction(covariance: Array, share: Array, log_margin: Array) -> float:
+    """See saddlepoint.correction."""
+    kept, value = len(share), 0.0
+    left = covariance.copy()
+    alive = np.ones(kept, np.bool_)
+    for k in range(kept):
+        value += share[k] * (log_margin[k] + _log_width(covariance[k, k]))
+    for _ in range(kept - 1):
+        at = -1
+        for k in range(kept):
+            if alive[k] and (at < 0 or left[k, k] > left[at, at]):
+                at = k
+        pivot = left[at, at]
+        value -= _log_width(pivot)
+        alive[at] = False
+        if pivot > 1e-12:
+            for k in range(kept):
+                factor = left[k, at] / pivot
+                if k != at:
+                    for other in range(kept):
+                        left[k, other] -= factor * left[at, other]
+    return value
+
+
+@jit()
+def _log_width(variance: float) -> float:
+    return math.log1p((2.0 * math.pi / SURE * max(variance, 0.0)) ** 4) / 8

@@ -1,0 +1,99 @@
+r"""L²P-AHIL: proportion loss, and pseudo-labels weighted by how much they can be trusted.
+
+The most probable class :math:`k_i` of the weak view is the label of the strong view, with a weight
+from two entropies: that of the instance's own prediction, and how far its class, over the bag, is
+from :math:`y_k` certain instances:
+
+.. math::
+
+    w_i = \exp\bigl(-H(p_i)^2 / \beta_i\bigr)\,
+          \exp\bigl(-(H(\pi_{k_i}) - \log y_{k_i})^2 / \beta_b\bigr), \qquad
+    \pi_{ik} = p_{ik} / \sum_{j} p_{jk}
+
+.. math:: \mathrm{CE}(y / n, \bar p) + \lambda\, \tfrac1N \sum_i w_i\, \mathrm{CE}(k_i, p_i^{\,s})
+
+Ma, Chen, Hu, Zhu & Li, *Forming auxiliary high-confident instance-level loss to promote learning
+from label proportions*, CVPR 2025.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llpkit._validation import number
+from llpkit.losses import proportion_loss
+from llpkit.methods.base import Batch, Learner, Method, as_logits, instance_weights, weighted_mean
+from llpkit.ragged import bag_index, segment_sum
+
+
+class AHIL(Method):
+    """Proportion loss on a weak view, weighted hard pseudo-labels on a strong one.
+
+    Features have no strong view of their own, and then it learns from the same rows; name one with
+    ``strong_augment``.
+
+    Args:
+        weight: Weight of the pseudo-labels, the paper's lambda.
+        beta_instance: Width of the weight of an instance's entropy.
+        beta_bag: Width of the weight of its class in the bag.
+    """
+
+    key = "ahil"
+    summary = "proportion loss, and pseudo-labels weighted by entropies of instance and bag"
+    batches = "bags"
+    views = 2
+    strong_augment = "geometric"
+    needs_exact_counts = True
+    replayable = True
+
+    def __init__(
+        self, weight: float = 0.5, beta_instance: float = 5.0, beta_bag: float = 5.0
+    ) -> None:
+        self.weight = number("weight", weight, least=0)
+        self.beta_instance = number("beta_instance", beta_instance, above=0)
+        self.beta_bag = number("beta_bag", beta_bag, above=0)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        assert batch.evidence is not None
+        assert batch.offsets is not None
+        losses = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
+        return weighted_mean(losses, batch.weights)
+
+    def step(
+        self, batch: Batch, learner: Learner, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        assert batch.evidence is not None
+        assert batch.offsets is not None
+        second = batch.inputs if batch.strong is None else batch.strong
+        # One pass, so that batch norm sees both views.
+        both = as_logits(learner.network(torch.cat([batch.inputs, second])), num_classes)
+        weak, strong = both.chunk(2)
+        counts, offsets = batch.evidence.counts, batch.offsets
+        if num_classes is None:
+            counts = torch.stack([offsets.diff() - counts, counts], 1)
+        labels, trust = self.pseudo_labels(_columns(weak.detach()), counts, offsets)
+        errors = trust * F.cross_entropy(_columns(strong), labels, reduction="none")  # (n,)
+        loss = self.loss(weak, batch) + self.weight * weighted_mean(errors, instance_weights(batch))
+        learner.update(loss)
+        return loss.detach(), weak.detach()
+
+    def pseudo_labels(
+        self, logits: Tensor, counts: Tensor, offsets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The most probable class of every instance and its weight, both ``(n,)``."""
+        log_p = F.log_softmax(logits, 1)  # (n, K)
+        p = log_p.exp()
+        plogp = p * log_p
+        labels = log_p.argmax(1)
+        total = segment_sum(p, offsets)  # (B, K)
+        spread = total.log() - segment_sum(plogp, offsets) / total  # H(pi_k) of every bag
+        gap = spread - counts.to(p.dtype).log()
+        agreement = torch.where(counts > 0, torch.exp(-gap.square() / self.beta_bag), 0.0)
+        of_class = agreement[bag_index(offsets, len(logits))].gather(1, labels[:, None])[:, 0]
+        return labels, torch.exp(-plogp.sum(1).square() / self.beta_instance) * of_class
+
+
+def _columns(logits: Tensor) -> Tensor:
+    """Logits with one column per class, ``(n, K)``."""
+    logits = logits.float()
+    return logits if logits.dim() == 2 else torch.stack([torch.zeros_like(logits), logits], 1)

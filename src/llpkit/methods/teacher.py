@@ -1,0 +1,199 @@
+r"""Teacher EM: an averaged teacher gives posterior targets for a weak and a strong view.
+
+A student is trained; the teacher is the moving average of its weights and predicts. Every instance
+has a weak view (flip, shift) and a strong view (affine map, colour, cut-out). Targets are
+posteriors given the counts, from a bank of logits :math:`z` that every epoch renews with the
+teacher's logits on the weak view:
+
+.. math::
+
+    \varphi_i = P(h_i \mid y;\, z), \qquad \varphi^T_i = P(h_i \mid y;\, z / T), \qquad
+    \text{loss}_i = \operatorname{CE}(s(x^{weak}_i), \varphi_i)
+        + \lambda(t) \operatorname{CE}(s(x^{strong}_i), \varphi^T_i).
+
+Dividing by the temperature *before* the counts are taken into account sharpens the targets of
+single instances, while those of a bag still sum to its counts. With :math:`\lambda = 0` it is EM.
+
+In large bags the posterior given flat logits says next to nothing, so the first bank comes from a
+linear model of the network's features, see :mod:`llpkit.methods.linear_start`.
+"""
+
+import copy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from llpkit._validation import number
+from llpkit.likelihood import log_prob_and_posterior
+from llpkit.likelihood.checks import Approximation, check_approximation
+from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, weighted_mean
+from llpkit.methods.linear_start import Features, linear_logits
+from llpkit.methods.tractability import check_tractable
+from llpkit.ragged import segment_sum
+
+_YOUNG = 10
+"""The teacher averages over about the last tenth of all steps until that is its full memory."""
+
+
+class Teacher(Method):
+    r"""EM with a student and its moving average, the teacher, which predicts.
+
+    Args:
+        temperature: :math:`T` of the targets of the strong view; one does not sharpen.
+        weight: The final weight :math:`\lambda` of the strong view.
+        ramp: Share of the epochs in which :math:`\lambda` rises from zero.
+        decay: The teacher keeps this share of itself in every step; less at first, so that it
+            follows a short run, too.
+        start: Share of the epochs in which a linear model of the teacher's features may give the
+            logits: before the first epoch, and after each for as long as it explains the counts
+            better than the teacher. Zero starts from flat logits.
+        approximation: For many classes, as for ``mle``; ``chosen_approximation`` is what was
+            chosen.
+    """
+
+    key = "teacher"
+    summary = "EM with an averaged teacher: posterior targets for a weak and a strong view"
+    views = 2
+    strong_augment = "strong"
+    replayable = True
+
+    def __init__(
+        self,
+        temperature: float = 0.5,
+        weight: float = 1.0,
+        ramp: float = 0.1,
+        decay: float = 0.999,
+        start: float = 0.5,
+        approximation: Approximation = "auto",
+    ) -> None:
+        self.temperature = number("temperature", temperature, most=1, above=0)
+        self.weight = number("weight", weight, least=0)
+        self.ramp, self.start = (number(n, v, 0, 1) for n, v in (("ramp", ramp), ("start", start)))
+        self.decay = number("decay", decay, 0, 1)
+        check_approximation(approximation)
+        self.approximation = approximation
+
+    def prepare(self, task: Task, network: nn.Module) -> None:
+        super().prepare(task, network)
+        self.chosen_approximation = check_tractable(self.approximation, task)
+        self.bags, self.epochs = task.bags, task.epochs
+        self.model = copy.deepcopy(network).requires_grad_(False)
+        self.features = Features(self.model)
+        self.starting = False
+        # Features of all instances while they are needed, and a last row for those of padding.
+        self.bank: Tensor | None = None
+        last = () if task.num_classes is None else (task.num_classes,)
+        flat = torch.zeros((task.bags.num_instances, *last), device=task.device)
+        self.targets, self.sharp = flat.clone(), flat.clone()
+        self._renew(flat)
+        # What is known about the counts of each bag, as expectations: ranges have no counts.
+        self.expected = segment_sum(self.targets, task.bags.offsets)
+        self.strength = torch.zeros((), device=task.device)
+        self.steps = torch.zeros((), device=task.device)
+
+    def begin_epoch(self, epoch: int) -> None:
+        done = (epoch - 1) / self.epochs
+        # A tensor: a recorded step reads its current value.
+        self.strength.fill_(self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0))
+        self.starting = done < self.start
+        if self.starting and self.bank is None:
+            # Only once: from now on the steps of every epoch renew all of it.
+            assert self.outputs is not None
+            self.bank = F.pad(self.outputs(self.features), (0, 0, 0, 1))
+            if epoch == 1:
+                self._renew(self._linear())
+        elif not self.starting:
+            self.bank = None
+
+    def step(
+        self, batch: Batch, learner: Learner, num_classes: int | None
+    ) -> tuple[Tensor, Tensor]:
+        strong = batch.inputs if batch.strong is None else batch.strong
+        # One pass for both views is faster than two.
+        both = as_logits(learner.network(torch.cat([batch.inputs, strong])), num_classes)
+        weak, strong = both.chunk(2)
+        loss = self.loss(weak, batch) + self.strength * self._error(strong, self.sharp, batch)
+        self._check_shape("loss", loss, (), "a scalar, the mean over the batch")
+        learner.update(loss)
+        with torch.no_grad(), learner.autocast():
+            self._follow(learner.network)
+            output, features = self.features.both(batch.inputs)
+            if self.bank is not None:
+                self.bank.index_copy_(0, self._into(batch), features.to(self.bank.dtype))
+        return loss.detach(), as_logits(output, num_classes).float()
+
+    def _into(self, batch: Batch) -> Tensor:
+        """Rows of the bank: the instances' own, or the last one for padding."""
+        if batch.weights is None:
+            return batch.positions
+        return torch.where(batch.weights > 0, batch.positions, self.bags.num_instances)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return self._error(logits, self.targets, batch)
+
+    def _error(self, logits: Tensor, targets: Tensor, batch: Batch) -> Tensor:
+        wanted = targets[batch.positions].to(logits.dtype)
+        if logits.dim() == 2:
+            losses = F.cross_entropy(logits, wanted, reduction="none")  # (n,)
+        else:
+            losses = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        return weighted_mean(losses, batch.weights)
+
+    def _follow(self, network: nn.Module) -> None:
+        """Move the teacher towards the student: its weights and the statistics of batch norm."""
+        assert self.model is not None
+        new = torch.clamp((_YOUNG - 1) / (_YOUNG + self.steps), min=1 - self.decay)
+        self.steps.add_(1)
+        pairs = [
+            *zip(self.model.parameters(), network.parameters(), strict=True),
+            *zip(self.model.buffers(), network.buffers(), strict=True),
+        ]
+        real = [(old.data, now.data) for old, now in pairs if old.is_floating_point()]
+        mine, theirs = [old for old, _ in real], [now for _, now in real]
+        # All tensors at once, in three kernels; a scalar weight would be frozen in a recording.
+        gaps = torch._foreach_sub(theirs, mine)
+        torch._foreach_mul_(gaps, new)
+        torch._foreach_add_(mine, gaps)
+        for old, now in pairs:
+            if not old.is_floating_point():  # the number of batches
+                old.copy_(now)
+
+    def end_epoch(self, logits: Tensor) -> Tensor | None:
+        if self.starting:
+            # The linear model goes on for as long as it explains the counts better.
+            linear = self._linear()
+            better = self._e_step(linear)[0].mean() > self._e_step(logits)[0].mean()
+            logits = torch.where(better, linear, logits)
+        log_p = self._renew(logits)
+        return None if self.starting or self.chosen_approximation else log_p
+
+    def _linear(self) -> Tensor:
+        assert self.bank is not None
+        return linear_logits(self.bank[:-1], self.expected, self.bags.offsets)
+
+    def _renew(self, logits: Tensor) -> Tensor:
+        """The E-step: both kinds of targets, in place; returns the log-likelihoods ``(B,)``."""
+        log_p, phi = self._e_step(logits)
+        self.targets.copy_(phi)
+        if self.temperature < 1:
+            phi = self._e_step(logits / self.temperature)[1]
+        self.sharp.copy_(phi)
+        return log_p
+
+    def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        return log_prob_and_posterior(
+            logits,
+            self.bags.evidence,
+            self.bags.offsets,
+            approximation=self.chosen_approximation,
+            validate=False,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"targets": self.targets, "sharp": self.sharp, "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            getattr(self, name).copy_(value)

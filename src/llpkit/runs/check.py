@@ -1,0 +1,69 @@
+"""A look at the data before any training: can the counts answer the question?"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llpkit._words import several
+from llpkit.config import Config
+from llpkit.datasets import DataSet
+from llpkit.evaluation import constant_rate
+from llpkit.runs.data import load_data
+from llpkit.statistics import Identifiability, identifiability
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the data are, what their counts can say, and what they cannot."""
+
+    data: DataSet
+    found: Identifiability
+    facts: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "ok": self.found.ok,
+            "facts": self.facts,
+            "problems": [problem._asdict() for problem in self.found.problems],
+            "notes": list(self.data.notes),
+        }
+
+
+def check(config: Config) -> Checked:
+    """Load the data of a configuration and look for what they cannot determine."""
+    data = load_data(config.data, config.recipe.seed)
+    features = data.inputs if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2 else None
+    names = None if data.encoder is None else data.encoder.feature_names
+    found = identifiability(features, data.bags, feature_names=names, seed=config.recipe.seed)
+    return Checked(data, found, _facts(data, found))
+
+
+def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
+    bags = data.bags
+    low, high = int(bags.sizes.min()), int(bags.sizes.max())
+    size = str(low) if low == high else f"{low} to {high}"
+    rate = constant_rate(bags)
+    shares = torch.stack([1 - rate, rate]) if rate.dim() == 0 else rate
+    pairs = list(zip(data.class_names, shares.tolist(), strict=True))
+    shown = pairs[1:] if rate.dim() == 0 else pairs
+    kind = "exact"
+    if not bags.evidence.is_exact:
+        kind = f"imprecise: they say {found.explained:.0%} of what exact counts would"
+    facts = {
+        "data": data.describe().splitlines()[0],
+        "bags": f"{len(bags):,} of {several(bags.num_instances, 'instance')}, sizes {size}",
+        "counts": kind,
+        "shares": ", ".join(f"{name} {share:.1%}" for name, share in shown),
+        "spread": f"the counts vary {found.alike:.2f} times as much as by chance",
+    }
+    if len(found.efficiency):
+        mean = float(found.efficiency.mean())
+        worth = mean * bags.num_instances / len(bags)
+        facts["information"] = (
+            f"{mean:.1%} of what labels of all instances would say; one count is worth "
+            f"{worth:.2g} labels"
+        )
+    return facts

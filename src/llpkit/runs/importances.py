@@ -1,0 +1,64 @@
+"""Importances of the columns of a table, measured on bags."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.tables import FeatureEncoder
+from llpkit.training import Fitted
+
+_ROWS = 20_000
+"""Most rows that importances are measured on; more would only take longer."""
+_REPEATS = 5
+
+
+class Importance(NamedTuple):
+    """Importance of a column: the drop of the mean bag log-likelihood when it is shuffled."""
+
+    column: str
+    mean: float
+    sd: float
+
+
+def importances(
+    model: Fitted, inputs: Tensor, bags: Bags, encoder: FeatureEncoder | None, seed: int
+) -> list[Importance]:
+    """Permutation importances of the table's columns, largest first.
+
+    All features of a column are shuffled together over all rows, several times. No instance labels
+    are needed.
+    """
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(bags))
+    some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
+    some[0] = True  # one bag at least, even if it is larger than that
+    bags = bags[np.sort(order[some])]
+    rows = inputs[bags.rows].numpy()
+
+    def likelihood(values: NDArray[Any]) -> float:
+        logits = model.logits(torch.from_numpy(values))
+        return evaluation.mean_log_likelihood(logits.cpu(), bags)
+
+    whole = likelihood(rows)
+    found, start = [], 0
+    for name, width in _columns(encoder, rows.shape[1]):
+        falls = []
+        for _ in range(_REPEATS):
+            shuffled = rows.copy()
+            column = slice(start, start + width)
+            shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
+            falls.append(whole - likelihood(shuffled))
+        found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
+        start += width
+    return sorted(found, key=lambda entry: -entry.mean)
+
+
+def _columns(encoder: FeatureEncoder | None, width: int) -> list[tuple[str, int]]:
+    if encoder is None:
+        return [(f"x{i}", 1) for i in range(width)]
+    return [(column.name, len(column.feature_names)) for column in encoder.columns]

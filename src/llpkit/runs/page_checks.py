@@ -1,0 +1,226 @@
+"""Parts of a run's page that compare the model with the counts of bags: shared by all models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.datasets import DataSet, Inputs
+from llpkit.likelihood.budget import tractability
+from llpkit.report import (
+    Block,
+    Calibration,
+    Facts,
+    Figures,
+    Section,
+    Style,
+    Wall,
+    WallBag,
+    csv_text,
+    importance_bars,
+    present,
+    reliability,
+    transform_histogram,
+    wall_bags,
+)
+from llpkit.runs.data import take
+from llpkit.runs.importances import Importance
+from llpkit.runs.measures import probability_of
+from llpkit.statistics import Goodness, bag_calibration, goodness_of_fit
+from llpkit.tables import FeatureEncoder
+from llpkit.tables.columns import NumberColumn
+from llpkit.training import Fitted
+
+IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
+_SHOWN = 8  # bags on the wall
+_COLUMNS = 5  # columns shown for each of their rows
+_LISTED = 100  # bags in the CSV file
+_CLEAR = 0.01  # p-values below this are worth a sentence
+
+
+def part_of(parts: Mapping[str, Bags]) -> str:
+    """The bags to compare with: unseen ones, if there are any."""
+    return next(part for part in ("test", "held-out", "training") if part in parts)
+
+
+def goodness(model: Fitted, inputs: Inputs, bags: Bags, seed: int) -> Goodness:
+    """How well a model explains these bags."""
+    return goodness_of_fit(model.logits(take(inputs, bags.rows)), bags, seed=seed)
+
+
+def fit_section(name: str, style: Style, part: str, found: Goodness, bags: Bags) -> Section:
+    """Whether the counts look like draws from the model: transform, dispersion, proportions."""
+    curve = Calibration(name, *bag_calibration(found, bags))
+    facts = {
+        "dispersion": f"{found.dispersion:.2f}, where 1 is right ({_p(found.dispersion_p)})",
+        "flat histogram": _p(found.pit_p),
+    }
+    blocks: list[Block] = [
+        Facts(facts),
+        Figures(
+            present(
+                [
+                    transform_histogram(found.pit.ravel().tolist(), style, "count-transform"),
+                    reliability(curve, style, "bag-calibration"),
+                ]
+            ),
+            narrow=True,
+        ),
+    ]
+    return Section("Does the model explain the counts?", blocks, _verdict(found, part))
+
+
+def _p(value: float) -> str:
+    return "p < 0.0001" if value < 1e-4 else f"p = {value:.2g}"
+
+
+def _verdict(found: Goodness, part: str) -> str:
+    how = (
+        f"The histogram shows where the counts of the {part} bags lie in the distribution that the "
+        "model predicts for them; it is flat, within the grey band, if the model is right. The "
+        "curve compares predicted and known proportions of bags, in bins. Without labels no more "
+        "can be checked: a model may be right about every bag and wrong about each instance."
+    )
+    if min(found.dispersion_p, found.pit_p) >= _CLEAR:
+        return f"Nothing speaks against the model. {how}"
+    if found.dispersion_p >= _CLEAR:
+        return f"The model expects too many or too few positives in many bags. {how}"
+    if found.dispersion > 1:
+        return (
+            "Counts are further from the expected ones than the model allows: it is too sure, a "
+            f"column is missing, or the instances of a bag share something. {how}"
+        )
+    return (
+        "Counts are closer to the expected ones than chance allows: the model has seen these bags, "
+        f"or the bags were not filled at random. {how}"
+    )
+
+
+def importance_section(worth: Sequence[Importance], style: Style, part: str) -> Section:
+    """Importances of the columns."""
+    return Section(
+        "Importance of the columns",
+        [Figures([importance_bars(worth, style)])],
+        f"How much lower the log-likelihood of a {part} bag is when the column is shuffled over "
+        "all rows; whiskers are one standard deviation over shuffles. Columns that carry the same "
+        "information share their importance.",
+    )
+
+
+def worst_section(
+    name: str,
+    model: Fitted,
+    data: DataSet,
+    part: str,
+    bags: Bags,
+    found: Goodness,
+    worth: Sequence[Importance] = (),
+) -> Section:
+    """The bags that the model explains worst."""
+    worst = found.worst[:_SHOWN]
+    shown = bags[worst]
+    wall = Wall(
+        _wall_bags(shown, found.distance[worst], data, worth),
+        data.class_names,
+        {name: [probability_of(model.logits(take(data.inputs, b.rows))) for b in shown]},
+        note=f"The {part} bags that the model explains worst: their counts are furthest from the "
+        "expected ones, in standard deviations. Look for wrong counts, for rows in the wrong bag, "
+        "and for missing columns.",
+    )
+    return Section("The worst bags", [wall])
+
+
+def with_captions(
+    found: Sequence[WallBag], bags: Bags, data: DataSet, order: Sequence[str]
+) -> list[WallBag]:
+    """Bags whose rows are described by columns of the table, in this order, with their values."""
+    if data.encoder is None or not isinstance(data.inputs, Tensor):
+        return list(found)
+    described = []
+    for wall, bag in zip(found, bags, strict=True):
+        captions = _captions(data.encoder, data.inputs[bag.rows], order)
+        pairs = zip(wall.instances, captions, strict=True)
+        instances = [replace(one, caption=caption) for one, caption in pairs]
+        described.append(replace(wall, instances=instances))
+    return described
+
+
+def _wall_bags(
+    bags: Bags, distance: Tensor, data: DataSet, worth: Sequence[Importance]
+) -> list[WallBag]:
+    """Bags with their distance, rows described by the most important columns."""
+    found = wall_bags(bags, data.inputs, class_names=data.class_names, truth=data.truth)
+    found = [
+        replace(wall, known=f"{wall.known}; {far:.1f} standard deviations from the expected count")
+        for wall, far in zip(found, distance.tolist(), strict=True)
+    ]
+    return with_captions(found, bags, data, [one.column for one in worth])
+
+
+def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> list[str]:
+    """A few columns of every row, with the values of the original table."""
+    texts: dict[str, list[str]] = {}
+    start = 0
+    for column in encoder.columns:
+        width = len(column.feature_names)
+        values = rows[:, start : start + width].double()
+        if isinstance(column, NumberColumn):
+            # Undo the encoder's standardisation to show the values of the table.
+            plain = (values[:, 0] * column.scale + column.mean).tolist()
+            gone = (values[:, 1] > 0).tolist() if column.missing else [False] * len(rows)
+            pairs = zip(plain, gone, strict=True)
+            texts[column.name] = [
+                "missing" if no else _number(value, column.scale) for value, no in pairs
+            ]
+        else:
+            more = ["other"] * column.other + ["missing"] * column.missing
+            names = [*column.levels, *more]
+            texts[column.name] = [names[k] for k in values.argmax(1).tolist()]
+        start += width
+    chosen = [name for name in (*order, *texts) if name in texts]
+    chosen = list(dict.fromkeys(chosen))[:_COLUMNS]
+    return ["\n".join(f"{name} {texts[name][i]}" for name in chosen) for i in range(len(rows))]
+
+
+def _number(value: float, scale: float) -> str:
+    """A number as a person would write it, after standardising in float32 and back."""
+    # Rounding leaves about 1e-7 of the scale, where the table had a zero.
+    if abs(value) < 1e-5 * scale:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def tables(
+    worth: Sequence[Importance], found: Goodness, bags: Bags, data: DataSet
+) -> dict[str, str]:
+    """The CSV tables of importances, if there are any, and of the worst bags, by file name."""
+    made = {WORST: csv_text(_worst_rows(found, bags, data.class_names))}
+    if worth:
+        rows = ({"column": w.column, "fall": w.mean, "sd": w.sd} for w in worth)
+        made[IMPORTANCES] = csv_text(rows)
+    return made
+
+
+def _worst_rows(
+    found: Goodness, bags: Bags, class_names: tuple[str, ...]
+) -> list[dict[str, object]]:
+    """The worst bags as rows of a table."""
+    classes = class_names if bags.num_classes else class_names[1:]
+    exact, bound = tractability(bags.evidence, bags.sizes)
+    n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]
+    low, high = bags.evidence.low, torch.minimum(bags.evidence.high, n)
+    rows = []
+    for b in found.worst[:_LISTED].tolist():
+        row: dict[str, object] = {"bag": bags.ids[b], "size": int(bags.sizes[b])}
+        for key, values in (("low", low), ("high", high), ("expected", found.expected)):
+            numbers = values[b].reshape(-1).tolist()
+            row |= {f"{key}_{c}": x for c, x in zip(classes, numbers, strict=True)}
+        row["standard_deviations"] = float(found.distance[b])
+        row["log_likelihood"] = float(found.log_likelihood[b])
+        if not exact.all():
+            how = "exact" if exact[b] else "upper bound" if bound[b] else "not known"
+            row["log_likelihood_is"] = how
+        rows.append(row)
+    return rows

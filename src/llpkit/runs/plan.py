@@ -1,0 +1,135 @@
+"""Planning from a table, before anything is counted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llpkit._files import write_text
+from llpkit._validation import option
+from llpkit.errors import LLPError
+from llpkit.report import Figure, csv_text, present
+from llpkit.runs.predictions import Run
+from llpkit.statistics import Information, Model, Plan, assume, compare, plan
+from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.selection import usable
+
+TABLE = "plan.csv"
+_ROWS = 20_000
+"""Rows of the table that bags are drawn from; more would not change the plan."""
+_BUDGETS = (50, 200, 1000)
+"""Numbers of bags in the figure, if none is given."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a table, by bag size, and the ways in which it is grouped already."""
+
+    found: Plan
+    ways: dict[str, tuple[Information, int]]
+    notes: tuple[str, ...]
+
+    def rows(
+        self, bags: int | None = None, error: float | None = None, accuracy: float | None = None
+    ) -> list[dict[str, Any]]:
+        """One row per bag size: what a count is worth, what ``bags`` give, what a goal takes."""
+        rows = []
+        for size, one in self.found.sizes.items():
+            row: dict[str, Any] = {
+                "size": size,
+                "labels_per_count": one.labels_per_bag,
+                "efficiency": one.efficiency,
+            }
+            if bags is not None:
+                row["standard_error"] = float(one.standard_errors(bags)[:-1].max())
+                row["expected_accuracy"] = one.accuracy(bags)
+            if error is not None:
+                row["bags_for_standard_error"] = one.bags_for_standard_error(error)
+            if accuracy is not None:
+                row["bags_for_accuracy"] = one.bags_for_accuracy(accuracy)
+            rows.append(row)
+        return rows
+
+    def figures(self, bags: int | None = None) -> list[Figure]:
+        """What one count is worth, and the expected accuracy, by bag size."""
+        from llpkit.report import plan_curves
+
+        budgets = _BUDGETS if bags is None else (max(1, bags // 4), bags, 4 * bags)
+        worth = {size: one.labels_per_bag for size, one in self.found.sizes.items()}
+        expected = {
+            f"{budget:,} bags": {s: one.accuracy(budget) for s, one in self.found.sizes.items()}
+            for budget in budgets
+        }
+        return present(plan_curves(worth, expected, self.found.best_accuracy))
+
+    def write(self, folder: Path, rows: list[dict[str, Any]], bags: int | None = None) -> None:
+        """Write the table as CSV and the figures into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / TABLE, csv_text(rows))
+        for figure in self.figures(bags):
+            figure.write(folder)
+
+
+def plan_table(
+    path: str,
+    sizes: Sequence[int],
+    *,
+    features: Sequence[str] = (),
+    by: Sequence[str] = (),
+    rate: float = 0.5,
+    accuracy: float = 0.8,
+    run: Run | None = None,
+    seed: int = 0,
+) -> Planned:
+    """Plan for instances like the rows of a table.
+
+    Args:
+        path: The table.
+        sizes: Bag sizes to compare.
+        features: The columns that a model will learn from; by default all others that can be used.
+        by: Columns that group the rows, to be compared as bags.
+        rate: The assumed share of positives.
+        accuracy: The assumed accuracy of the best classifier.
+        run: A finished run, whose model and columns are used instead of the assumptions.
+        seed: For the bags.
+    """
+    table = Table.read(path)
+    notes: list[str] = []
+    if run is None:
+        chosen = list(features)
+        if not chosen:
+            rest = [name for name in table.names if name not in by]
+            chosen, notes = usable(table, rest, wanted=set())
+        encoder = FeatureEncoder.fit(table, chosen)
+    elif run.encoder is None:
+        raise LLPError(f"the run {run.folder} learned from images; plan with {option('features')}")
+    else:
+        encoder = run.encoder
+    x = encoder.apply(table).double().numpy()
+    if run is None:
+        model = assume(x, rate=rate, accuracy=accuracy, feature_names=encoder.feature_names)
+    else:
+        model = _model_of(run, x, encoder)
+    kept = np.random.default_rng(seed).permutation(len(x))[:_ROWS]
+    some = Model(model.design[kept], model.weights, model.names)
+    groups = {name: table.groups(name)[0] for name in by}
+    return Planned(
+        plan(x, sizes, model=some, seed=seed), compare(x, groups, model=model), tuple(notes)
+    )
+
+
+def _model_of(run: Run, x: Any, encoder: FeatureEncoder) -> Model:
+    """The linear model of a run, or its logit as the only feature."""
+    if run.model.num_classes is not None:
+        raise LLPError(f"the run {run.folder} has several classes; planning is for two")
+    ones = np.ones(len(x))
+    fitted = getattr(run.model, "estimator", None)
+    if hasattr(fitted, "coef_"):
+        weights = np.append(fitted.coef_[0], fitted.intercept_[0])  # type: ignore[union-attr]
+        return Model(np.column_stack([x, ones]), weights, tuple(encoder.feature_names))
+    import torch
+
+    z = run.model.logits(torch.from_numpy(x).float()).double().numpy()
+    return Model(np.column_stack([z, ones]), np.array([1.0, 0.0]), ("logit",))

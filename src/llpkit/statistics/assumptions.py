@@ -1,0 +1,119 @@
+"""The model that a plan starts from: a guess, or one that was fitted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from llpkit._validation import number, share
+from llpkit.errors import LLPError
+
+Array = NDArray[Any]
+
+
+class Model(NamedTuple):
+    """A linear model: what is assumed or known about how the labels depend on the features."""
+
+    design: Array
+    """``(N, P)``: the features and a last column of ones."""
+    weights: Array
+    """``(P,)``, the intercept last."""
+    names: tuple[str, ...]
+    """Of the ``P - 1`` features."""
+
+
+def assume(
+    X: Any,
+    *,
+    rate: float = 0.5,
+    accuracy: float = 0.8,
+    feature_names: Sequence[str] | None = None,
+) -> Model:
+    """A model to plan with before there is any: all columns matter equally.
+
+    Args:
+        X: Features ``(N, D)`` of instances like those to be counted.
+        rate: The share of positives.
+        accuracy: The accuracy that the best classifier of these features would have.
+        feature_names: Names of the columns; ``x0``, ``x1``, … by default.
+
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> assume(X, rate=0.5, accuracy=0.8).weights.round(1)
+    array([1.7, 1.7, 0.1])
+    """
+    x = _features(X)
+    share("rate", rate)
+    number("accuracy", accuracy, above=max(rate, 1 - rate), below=1)
+    spread = x.std(0)
+    if not (spread > 0).any():
+        raise LLPError("all columns of X are constant; give columns that differ between instances")
+    score = ((x - x.mean(0)) / np.where(spread > 0, spread, np.inf)).sum(1)
+
+    def intercept(slope: float) -> float:
+        reach = 40 + slope * np.abs(score).max()
+        found: float = brentq(lambda b: expit(slope * score + b).mean() - rate, -reach, reach)
+        return found
+
+    def excess(slope: float) -> float:
+        p = expit(slope * score + intercept(slope))
+        return float(np.maximum(p, 1 - p).mean() - accuracy)
+
+    top = 1.0
+    while excess(top) < 0:
+        if top > 2**20:
+            raise LLPError(
+                f"accuracy = {accuracy:g} cannot be reached with these columns; lower it"
+            )
+        top *= 2
+    slope = brentq(excess, 0, top)
+    weights = np.append(slope / np.where(spread > 0, spread, np.inf), 0.0)
+    weights[-1] = intercept(slope) - float(x.mean(0) @ weights[:-1])
+    return Model(_with_ones(x), weights, _names(X, x.shape[1], feature_names))
+
+
+def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None) -> Model:
+    """A fitted model to plan with.
+
+    A linear estimator, with ``coef_`` and ``intercept_``, is taken as it is. Of any other,
+    the slope and the shift of its logits are planned for: its logit is the only feature.
+    """
+    x = _features(X)
+    if hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
+        coef = np.asarray(fitted.coef_)
+        if coef.shape[0] != 1:
+            raise LLPError(f"the model has {coef.shape[0]} classes; planning is for two")
+        weights = np.append(coef[0], np.asarray(fitted.intercept_)[0])
+        return Model(_with_ones(x), weights, _names(X, x.shape[1], feature_names))
+    z = np.asarray(fitted.decision_function(X), np.float64)
+    if z.ndim != 1:
+        raise LLPError(f"the model has {z.shape[1]} classes; planning is for two")
+    return Model(_with_ones(z[:, None]), np.array([1.0, 0.0]), ("logit",))
+
+
+def as_model(model: Any, X: Any, guess: Mapping[str, Any]) -> Model:
+    """A model as it is, one of a fitted estimator, or a guess."""
+    if isinstance(model, Model):
+        return model
+    if model is None:
+        return assume(X, **guess)
+    return model_of(model, X, **guess)
+
+
+def _features(X: Any) -> Array:
+    x = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
+    if x.ndim != 2 or not x.size or not np.isfinite(x).all():
+        raise LLPError(f"X has shape {x.shape}; give finite numbers, one row per instance")
+    return x
+
+
+def _with_ones(x: Array) -> Array:
+    return np.column_stack([x, np.ones(len(x))])
+
+
+def _names(X: Any, width: int, given: Sequence[str] | None) -> tuple[str, ...]:
+    if given is None:
+        given = list(X.columns) if hasattr(X, "columns") else [f"x{j}" for j in range(width)]
+    return tuple(map(str, given))

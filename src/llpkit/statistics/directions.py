@@ -1,0 +1,145 @@
+r"""The information of counts about each direction of the features, against labels.
+
+Where all instances have one probability, the count of a bag depends on its features through their
+sum alone, so the information about the weights is that of the bags' sums,
+
+.. math:: A = \sum_b \rho_b\, s_b s_b^\top / n_b, \qquad s_b = \sum_{i \in b} (x_i - \bar x),
+
+against :math:`T = \sum_i (x_i - \bar x)(x_i - \bar x)^\top` for labelled instances, in units of
+:math:`p(1 - p)`. :math:`\rho_b` is the share of the variance of the count that the evidence
+explains: one for an exact count. The eigenvalues of :math:`A` relative to :math:`T` are the
+efficiencies of the counts against labels: about one over the bag size in random bags, and zero in a
+direction in which all bags are alike. There the sign of an effect cannot be known.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import chdtr
+
+from llpkit.bags import Bags
+from llpkit.ragged import segment_sum
+
+Array = NDArray[Any]
+
+_WEAK = 0.05
+"""A direction is weak if it has less than this share of the information of random bags, …"""
+_FEW = 5.0
+"""… and less information than this many labelled instances."""
+_CHANCE = 1e-3
+"""… and random bags would be that weak in some direction with less than this probability."""
+_FEWEST = 3
+"""Fewest bags whose features are looked at."""
+_HUGE = 1e100
+"""Columns with larger values are left out: their squares overflow."""
+_WIDE = 200
+"""Most columns whose combinations are looked at; of more, each column by itself."""
+
+
+class Directions(NamedTuple):
+    """What the counts can say about the features."""
+
+    efficiency: Array
+    """Information against labels, from 0 to 1, one per direction, ascending."""
+    weak: list[tuple[str, ...]]
+    """The main columns of each direction that the counts say nothing about."""
+    bag_columns: tuple[str, ...]
+    """Columns that are the same in all rows of every bag."""
+    only_bags: bool
+    """Whether all columns are."""
+    spanning: bool
+    """Whether these columns tell (nearly) all bags apart."""
+
+
+def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, list[str]]:
+    """The columns that are numbers, float64 ``(R, D)``, without missing values, and their names."""
+    if X is None or getattr(X, "ndim", 2) != 2:
+        return None, []
+    if isinstance(X, torch.Tensor):
+        X = X.detach().cpu().numpy()
+    if sparse.issparse(X):
+        if X.shape[1] > _WIDE:
+            return None, []
+        X = X.toarray()
+    given = feature_names
+    if given is None:
+        given = X.columns if hasattr(X, "columns") else [f"x{j}" for j in range(np.shape(X)[1])]
+    columns = []
+    for j, name in enumerate(given):
+        try:
+            values = np.asarray(X.iloc[:, j] if hasattr(X, "iloc") else X[:, j], np.float64)
+        except (TypeError, ValueError):
+            continue  # text
+        known = np.isfinite(values)
+        if not known.any() or np.abs(values[known]).max() > _HUGE:
+            continue
+        columns.append((str(name), np.where(known, values, values[known].mean())))
+    if not columns:
+        return None, []
+    return np.stack([values for _, values in columns], 1), [name for name, _ in columns]
+
+
+def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions:
+    """Look at the features ``(N, D)``, in the order of the bags.
+
+    ``rho`` is the share of the variance of each count that the evidence explains, ``(B,)``.
+    """
+    sizes = np.maximum(bags.sizes.numpy(), 1)
+    x = x - x.mean(0)
+    spread = np.sqrt((x * x).mean(0))
+    varies = spread > 1e-12 * np.abs(x).max(0, initial=1e-300)
+    x, names = x[:, varies] / spread[varies], [n for n, v in zip(names, varies, strict=True) if v]
+    if not names or int((bags.sizes > 1).sum()) < _FEWEST:
+        return Directions(np.empty(0), [], (), False, False)
+    sums = segment_sum(torch.from_numpy(np.ascontiguousarray(x)), bags.offsets).numpy()  # (B, D)
+    between = (sums * sums / sizes[:, None]).sum(0) / len(x)  # (D,) of a total of one
+    # In a bag of one, nothing can vary; only bags of several tell.
+    inside = 1 - between
+    of_bag = inside < 1e-9
+    bag_columns = tuple(np.array(names)[of_bag])
+    naming = max(4.0, 0.8 * len(bags) - 1)  # as many columns can tell nearly all bags apart
+    spanning = len(bag_columns) >= naming and _rank(sums[:, of_bag]) >= naming
+    efficiency, loadings, freedom = _efficiencies(x, sums, sizes, rho)
+    random = float(rho.sum()) / len(x)  # what random bags have
+    weak = []
+    for value, loading in zip(efficiency, loadings.T, strict=True):
+        # Of many columns in few bags some have similar means in all bags by chance.
+        chance = len(names) * chdtr(freedom, len(bags) * value / max(random, 1e-300))
+        if value < _WEAK * random and value * len(x) < _FEW and chance < _CHANCE:
+            weak.append(_largest(loading, names))
+    return Directions(np.sort(efficiency), weak, bag_columns, bool(of_bag.all()), spanning)
+
+
+def _rank(values: Array) -> int:
+    return int(np.linalg.matrix_rank(values - values.mean(0)))
+
+
+def _efficiencies(x: Array, sums: Array, sizes: Array, rho: Array) -> tuple[Array, Array, int]:
+    """Information of counts against labels, and the directions ``(D, ...)``, as loadings.
+
+    The third is the degrees of freedom of an efficiency in random bags, which is chi-square up to
+    a factor. Of all directions, if the bags are many enough to tell a weak one from a chance one;
+    else of each column by itself.
+    """
+    scaled = sums * np.sqrt(rho / sizes)[:, None]
+    number, width = scaled.shape
+    if width > min(_WIDE, number // 2):
+        own = (scaled * scaled).sum(0) / np.maximum((x * x).sum(0), 1e-300)
+        return own, np.eye(width), max(1, number - 1)
+    # Directions in which no row varies are harmless: they change no prediction.
+    variance, axes = np.linalg.eigh(x.T @ x)
+    real = variance > 1e-8 * variance.max()
+    whiten = axes[:, real] / np.sqrt(variance[real])
+    efficiency, rotated = np.linalg.eigh(whiten.T @ (scaled.T @ scaled) @ whiten)
+    return efficiency.clip(0, 1), whiten @ rotated, number - width
+
+
+def _largest(loading: Array, names: list[str]) -> tuple[str, ...]:
+    """The columns with the largest weights in a direction."""
+    weight = np.abs(loading)
+    order = np.argsort(-weight)
+    return tuple(names[j] for j in order if weight[j] >= 0.5 * weight.max())

@@ -1,0 +1,183 @@
+r"""Does the model explain the counts? Checks that need no labels of instances.
+
+Under the true model, the randomised probability integral transform of a count,
+
+.. math:: u_b = P(Y_b < y_b) + v_b\, P(Y_b = y_b), \qquad v_b \sim \mathrm{Uniform}(0, 1),
+
+is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model says; in
+the middle, less; on one side, the model expects too many or too few positives.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit.bags import Bags
+from llpkit.evaluation import Calibration
+from llpkit.likelihood import pmf, sample
+from llpkit.likelihood.budget import best_log_prob, tractability
+from llpkit.ragged import bag_index, segment_sum
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Goodness:
+    """How well a model explains the counts of ``B`` bags; for K classes, of each class."""
+
+    pit: Array
+    """Uniform under the true model, ``(B',)``, or ``(B', K)``: without empty bags, and without
+    those whose likelihood is intractable."""
+    pit_p: float
+    """The p-value of the Kolmogorov-Smirnov test of uniformity; of K classes, the least times K."""
+    dispersion: float
+    """Squared distance of the counts from the expected ones over their variance; 1 if true."""
+    dispersion_p: float
+    """The p-value for dispersion = 1, two-sided; of K classes, the least, times K."""
+    expected: Tensor
+    """Expected counts, ``(B,)`` or ``(B, K)``."""
+    distance: Tensor
+    """Distance of the known from the expected count in standard deviations, ``(B,)``. Zero within
+    the range of an imprecise count; of K classes, the largest."""
+    log_likelihood: Tensor
+    """``(B,)``."""
+
+    @property
+    def worst(self) -> Tensor:
+        """The bags by distance, the worst-explained first, ``(B,)``."""
+        return self.distance.argsort(descending=True, stable=True)
+
+
+def goodness_of_fit(logits: Tensor, bags: Bags, *, seed: int = 0) -> Goodness:
+    """Compare the counts of bags with what a model expects.
+
+    Use bags that the model was not fitted to: a flexible model explains its training bags too well,
+    with a dispersion below one. A count that is not known exactly is drawn given what is known,
+    which leaves the transform uniform under the true model.
+
+    Args:
+        logits: ``(N,)`` or ``(N, K)``, in the order of the bags.
+        bags: The bags.
+        seed: For the randomised transform.
+
+    >>> bags = Bags(offsets=range(0, 2001, 4), counts=[2] * 500)  # far too regular
+    >>> found = goodness_of_fit(torch.zeros(2000), bags)
+    >>> found.dispersion, found.dispersion_p < 1e-6
+    (0.0, True)
+    """
+    bags = bags.to("cpu")
+    z = logits.detach().cpu().double()
+    p = z.sigmoid() if z.dim() == 1 else z.softmax(1)
+    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))  # (B,) or (B, K)
+    gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
+    distance = gap / variance.clamp(min=1e-12).sqrt()
+    if distance.dim() == 2:
+        distance = distance.max(1).values
+    pit, ratio, excess = _transformed(z, p, bags, seed)
+    return Goodness(
+        pit,
+        _uniformity(pit),
+        float(ratio.mean()) if ratio.size else 1.0,
+        _unit(ratio, excess),
+        total,
+        distance,
+        best_log_prob(z, bags.evidence, bags.offsets),
+    )
+
+
+def _transformed(z: Tensor, p: Tensor, bags: Bags, seed: int) -> tuple[Array, Array, Array]:
+    """The transform, the squared standardised counts and the variances of these, ``(B', K)``."""
+    exact = tractability(bags.evidence, bags.sizes).exact
+    # A bag of known counts needs no likelihood of all classes, only of each.
+    sure = bags.evidence.low == bags.evidence.high
+    sure &= bags.evidence.table_offsets.diff().reshape(sure.shape) == 0
+    sure = sure if sure.dim() == 1 else sure.all(1)
+    kept = torch.where((bags.sizes > 0) & (exact | sure))[0]
+    rows = torch.where(torch.isin(bags.bag_index, kept))[0]
+    bags, z, p = bags[kept], z[rows], p[rows]
+    counts = _counts(z, bags, sure[kept], seed)
+    p = p[:, None] if p.dim() == 1 else p  # (N, K)
+    counts = counts.reshape(len(bags), -1)
+    random = torch.from_numpy(np.random.default_rng(seed).random(tuple(counts.shape)))
+    pit, ratio, excess = [], [], []
+    for k in range(p.shape[1]):
+        q = p[:, k].clamp(1e-300, 1)
+        logit = z if z.dim() == 1 else q.log() - (1 - q).clamp(min=1e-300).log()
+        pit.append(_pit(logit, bags.offsets, counts[:, k], random[:, k]))
+        pq = p[:, k] * (1 - p[:, k])
+        mean, variance, fourth = (
+            segment_sum(x, bags.offsets) for x in (p[:, k], pq, pq * (1 - 6 * pq))
+        )
+        known = variance > 1e-9  # else the model is certain
+        safe = variance.clamp(min=1e-9)
+        ratio.append(torch.where(known, (counts[:, k] - mean).square() / safe, torch.nan))
+        # The variance of the square of a standardised sum of independent labels.
+        excess.append(2 + fourth / safe.square())
+    stacked = (torch.stack(x, 1).numpy() for x in (pit, ratio, excess))
+    u, r, e = stacked
+    inside = ~np.isnan(r).any(1)
+    return (u[:, 0] if z.dim() == 1 else u), r[inside], e[inside]
+
+
+def _counts(z: Tensor, bags: Bags, sure: Tensor, seed: int) -> Tensor:
+    """The counts ``(B,)`` or ``(B, K)``; those not known are drawn given what is known."""
+    counts = bags.evidence.low.double()
+    if bool(sure.all()):
+        return counts
+    labels = sample(z, bags.evidence, bags.offsets, generator=seed)
+    hot = labels.double()
+    if z.dim() == 2:
+        hot = torch.nn.functional.one_hot(labels, z.shape[1]).double()
+    drawn = segment_sum(hot, bags.offsets)
+    return torch.where(sure if counts.dim() == 1 else sure[:, None], counts, drawn)
+
+
+def _pit(z: Tensor, offsets: Tensor, counts: Tensor, random: Tensor) -> Tensor:
+    probability, count, inner = pmf(z, offsets)
+    own = counts[bag_index(inner)]
+    below = segment_sum(probability * (count < own), inner)
+    here = segment_sum(probability * (count == own), inner)
+    return (below + random * here).clamp(0, 1)
+
+
+def _uniformity(pit: Array) -> float:
+    from scipy.stats import kstest
+
+    if not len(pit):
+        return 1.0
+    columns = pit.reshape(len(pit), -1).T
+    return float(min(1.0, len(columns) * min(kstest(u, "uniform").pvalue for u in columns)))
+
+
+def _unit(ratio: Array, excess: Array) -> float:
+    """The p-value of the mean ratio being one, two-sided."""
+    from scipy.special import ndtr
+
+    if not len(ratio):
+        return 1.0
+    z = (ratio - 1).sum(0) / np.sqrt(excess.sum(0))  # (K,)
+    return float(min(1.0, len(z) * (2 * ndtr(-np.abs(z))).min()))
+
+
+def bag_calibration(found: Goodness, bags: Bags, bins: int = 10) -> Calibration:
+    """Predicted against known proportions of bags, in bins of equal width, weighted by size.
+
+    If a count is known as a range, the value in it nearest to the prediction is used.
+    """
+    high = bags.evidence.high
+    known = torch.minimum(torch.maximum(found.expected, bags.evidence.low), high)
+    size = (bags.sizes if found.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
+    size = size.expand_as(known).double()
+    # One entry per bag and class; bins are weighted by bag size.
+    index = (found.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
+    sums = [
+        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
+        for x in (found.expected, known, size)
+    ]
+    used = sums[2] > 0
+    predicted, observed, number = (x[used] for x in sums)
+    return Calibration(predicted / number, observed / number, number.long())

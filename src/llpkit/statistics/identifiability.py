@@ -1,0 +1,208 @@
+"""Can the counts answer the question at all? Checks of features and bags, before any training."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from llpkit.bags import Bags
+from llpkit.errors import IdentifiabilityWarning
+from llpkit.evaluation import constant_rate
+from llpkit.statistics.counts import dispersion, explained
+from llpkit.statistics.directions import Directions, directions, numeric
+from llpkit.statistics.modes import contradicting_modes
+
+Array = NDArray[Any]
+
+_NAMED = 3
+"""Most columns, and most directions, that are named."""
+_ALIKE = 0.2
+"""Counts vary by less than this share of what chance alone would do: their mix was designed."""
+
+
+class Problem(NamedTuple):
+    """Something that the data cannot determine.
+
+    ``kind`` is one of ``"counts"``, ``"one class"``, ``"same proportions"``, ``"within bags"``,
+    ``"bag columns"`` and ``"direction"``.
+    """
+
+    kind: str
+    text: str
+    remedy: str
+    columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Identifiability:
+    """What the data can and cannot determine."""
+
+    problems: tuple[Problem, ...]
+    efficiency: Array
+    """Information of the counts against labels, from 0 to 1, one per direction, ascending."""
+    explained: float
+    """The share of the variance of the counts that the evidence explains; 1 if all are exact."""
+    alike: float
+    """Variance of the counts over that of chance: 0 if all bags have the same proportion."""
+    bag_columns: tuple[str, ...]
+    """Columns that are the same in all rows of every bag."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+
+def identifiability(
+    X: Any,
+    bags: Bags,
+    *,
+    feature_names: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Identifiability:
+    """Look for what the counts of bags cannot determine, whatever the model.
+
+    The cost is linear in the rows, except for fits of small linear models to a sample when all bags
+    have about the same proportion of positives.
+
+    Args:
+        X: Features ``(R, D)``, in the order of the table, or ``None`` to check the counts alone.
+            Columns that are not numbers are left out, and missing values are means.
+        bags: The bags over these rows.
+        feature_names: Names of the columns; ``x0``, ``x1``, … by default.
+        seed: For the sample and the starts of the fits.
+
+    >>> x = np.random.default_rng(0).normal(size=(400, 1))
+    >>> half = Bags(offsets=range(0, 401, 4), counts=[2] * 100)
+    >>> [problem.kind for problem in identifiability(x, half).problems]
+    ['same proportions']
+    """
+    bags = bags.to("cpu")
+    table, names = numeric(X, feature_names)
+    rho = explained(bags)  # (B,)
+    problems = _of_counts(bags, rho)
+    alike = dispersion(bags, rho)
+    efficiency: Array = np.empty(0)
+    bag_columns: tuple[str, ...] = ()
+    if not problems:
+        x = None if table is None else table[bags.rows.numpy()]
+        problems += _of_proportions(x, bags, alike, seed)
+        if x is not None and x.shape[1]:
+            found = directions(x, names, bags, rho)
+            problems += _of_features(found, len(bags))
+            efficiency, bag_columns = found.efficiency, found.bag_columns
+    known = float((rho * bags.sizes.numpy()).sum() / max(1, bags.num_instances))
+    return Identifiability(tuple(problems), efficiency, known, alike, bag_columns)
+
+
+def warn_unidentified(
+    X: Any, bags: Bags, *, seed: int = 0, stacklevel: int = 3
+) -> tuple[Problem, ...]:
+    """Give an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
+
+    By default the warning points at the caller's caller.
+    """
+    if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
+        return ()  # labelled instances
+    found = identifiability(X, bags, seed=seed).problems
+    for problem in found:
+        warnings.warn(str(problem), IdentifiabilityWarning, stacklevel=stacklevel)
+    return found
+
+
+def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
+    sizes = bags.sizes.numpy()
+    if not len(sizes) or float((rho * sizes).sum()) < 0.01 * max(1, sizes.sum()):
+        return [
+            Problem(
+                "counts",
+                "the counts say next to nothing: they may be anything, or their noise is far "
+                "larger than the bags",
+                "give counts that are known more precisely, or labels of some rows",
+            )
+        ]
+    rate = constant_rate(bags)
+    top = float(torch.maximum(rate, 1 - rate).max() if rate.dim() == 0 else rate.max())
+    if top == 1:
+        return [
+            Problem(
+                "one class",
+                "all instances of all bags are of one class, so nothing can be learned about what "
+                "sets the classes apart",
+                "add bags that contain the other class",
+            )
+        ]
+    return []
+
+
+def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> list[Problem]:
+    """Equal proportions, if solutions that contradict each other explain the counts equally."""
+    if alike >= _ALIKE:
+        return []
+    # If the classes cannot simply be exchanged, a skewed distribution of features may still help.
+    if not _symmetric(bags) and (x is None or not contradicting_modes(x, bags, seed=seed)):
+        return []
+    return [
+        Problem(
+            "same proportions",
+            "all bags have about the same proportion of each class, so the counts do not tell the "
+            "classes apart: the opposite labels explain them as well, and the seed decides",
+            "add bags with other proportions, or labels of a few rows (Bags.with_labels, "
+            "--known-label)",
+        )
+    ]
+
+
+def _symmetric(bags: Bags) -> bool:
+    """Whether two classes are equally many in every bag, so that any model may exchange them."""
+    if not bags.evidence.is_exact:
+        return False
+    y = bags.counts
+    if bags.num_classes is None:
+        return bool((2 * y == bags.sizes).all())
+    same = (y[:, :, None] == y[:, None, :]).all(0)  # (K, K)
+    return bool(same.fill_diagonal_(False).any())
+
+
+def _of_features(found: Directions, num_bags: int) -> list[Problem]:
+    if found.only_bags:
+        return [
+            Problem(
+                "within bags",
+                "every column is the same in all rows of a bag, so the counts cannot tell which of "
+                "its rows are positive",
+                "add columns that differ between the rows of a bag",
+                found.bag_columns[:_NAMED],
+            )
+        ]
+    if found.spanning:
+        return [
+            Problem(
+                "bag columns",
+                f"{len(found.bag_columns)} columns are the same in all rows of a bag and tell the "
+                f"{num_bags} bags apart, so they can explain every count by themselves",
+                "leave columns that name the bag out",
+                found.bag_columns[:_NAMED],
+            )
+        ]
+    return [_of_direction(columns) for columns in found.weak[:_NAMED]]
+
+
+def _of_direction(columns: tuple[str, ...]) -> Problem:
+    what = "the mean of column" if len(columns) == 1 else "a combination of columns"
+    more = " and others" if len(columns) > _NAMED else ""
+    listed = ", ".join(map(repr, columns[:_NAMED])) + more
+    return Problem(
+        "direction",
+        f"{what} {listed} is the same in all bags, so the counts do not tell whether it makes an "
+        "instance more or less likely to be positive",
+        "add bags that differ in it, or labels of a few rows (Bags.with_labels, --known-label)",
+        columns[:_NAMED],
+    )

@@ -1,0 +1,84 @@
+r"""The Fisher information that the counts of bags carry about the weights of a linear model.
+
+With logits :math:`z = X\beta`, the derivative of :math:`\log P(y)` is :math:`X^\top (\varphi(y) -
+p)`, whose mean is zero. So the information of a bag is the variance of :math:`X^\top \varphi(y)`
+over its possible counts, from the engine's posteriors. For one labelled instance it is
+:math:`p (1 - p)\, x x^\top`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from llpkit.likelihood import log_prob_and_posterior
+from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
+
+Array = NDArray[Any]
+
+_ROWS = 2**19
+"""Most rows that the engine solves at once."""
+_REACH = 9.0
+"""Counts further from the mean than this many standard deviations have no weight."""
+
+
+def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
+    """The information of every bag's count, float64 ``(B, P, P)``.
+
+    Args:
+        design: ``(N, P)``, the instances of a bag contiguous; with a column of ones for the
+            intercept, if there is one.
+        weights: The weights of the model, ``(P,)``.
+        offsets: ``(B + 1,)``.
+
+    >>> one = bag_information([[1.0], [1.0]], [0.0], [0, 1, 2])  # two labels: p (1 - p) each
+    >>> both = bag_information([[1.0], [1.0]], [0.0], [0, 2])  # of equal rows, a count says all
+    >>> one.ravel(), both.ravel()
+    (array([0.25, 0.25]), array([0.5]))
+    """
+    x = torch.as_tensor(np.asarray(design, np.float64))
+    ends = torch.as_tensor(np.asarray(offsets, np.int64))
+    z = x @ torch.as_tensor(np.asarray(weights, np.float64))  # (N,)
+    found = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
+    for bags, counts, first in _counts(z, ends):
+        sizes = ends.diff()[bags]
+        # Every bag once per count: its rows, and the posterior given that count.
+        rows = ranges(ends[:-1][bags], sizes)
+        inner = to_offsets(sizes)
+        log_p, phi = log_prob_and_posterior(z[rows], counts, inner, validate=False)
+        score = segment_sum((phi - z[rows].sigmoid())[:, None] * x[rows], inner)  # (S, P)
+        half = (score * (0.5 * log_p).exp()[:, None]).numpy()  # its square has the probability
+        outer = half[:, :, None] * half[:, None, :]  # (S, P, P)
+        found[bags[first].numpy()] = np.add.reduceat(outer, first.numpy(), axis=0)
+    return found
+
+
+def _counts(z: Tensor, offsets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Bags and counts to solve together: the bag and count of each, and where a bag begins.
+
+    The counts of a bag go as far from their mean as they have any probability.
+    """
+    p = z.sigmoid()
+    sizes = offsets.diff()
+    mean, spread = segment_sum(p, offsets), segment_sum(p * (1 - p), offsets).sqrt()
+    low = (mean - _REACH * spread - 1).floor().clamp(min=0).long()
+    high = torch.minimum((mean + _REACH * spread + 1).ceil().long(), sizes)
+    number = high - low + 1
+    cost = (number * sizes).cumsum(0)
+    for chunk in torch.unique(cost // _ROWS):
+        bags = torch.where((cost // _ROWS == chunk) & (sizes > 0))[0]
+        if not len(bags):
+            continue
+        inner = to_offsets(number[bags])
+        yield bags[bag_index(inner)], ranges(low[bags], number[bags]), inner[:-1]
+
+
+def label_information(design: Any, weights: Any) -> Array:
+    """The information of the labels of all instances together, ``(P, P)``."""
+    x = np.asarray(design, np.float64)
+    p = 1 / (1 + np.exp(-(x @ np.asarray(weights, np.float64))))
+    total: Array = x.T @ (x * (p * (1 - p))[:, None])
+    return total

@@ -1,0 +1,240 @@
+"""Before counting: how many bags, of which size, and which ones."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr
+
+from llpkit._validation import number, whole
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.statistics.assumptions import Model, as_model
+from llpkit.statistics.information import bag_information, label_information
+
+Array = NDArray[Any]
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+_ROWS = 1_000_000
+"""Rows that the engine solves for one bag size: every bag once per possible count."""
+_MOST = 10**9
+"""More bags than anyone will count."""
+
+
+class Information:
+    """What some bags say about a model, and the errors that are left.
+
+    Args:
+        per_bag: The mean information of a bag, ``(P, P)``.
+        size: The mean number of instances of a bag.
+        model: The model.
+    """
+
+    def __init__(self, per_bag: Array, size: float, model: Model) -> None:
+        self.per_bag, self.size, self.model = per_bag, size, model
+
+    def covariance(self, bags: float) -> Array:
+        """Of the estimated weights after counting this many bags, ``(P, P)``."""
+        found: Array = np.linalg.pinv(self.per_bag * bags, hermitian=True)
+        return found
+
+    def standard_errors(self, bags: float) -> Array:
+        """Of the weights, ``(P,)``, the intercept last."""
+        errors: Array = np.sqrt(np.diag(self.covariance(bags)))
+        return errors
+
+    @property
+    def efficiency(self) -> float:
+        """Information per instance against labels: the mean ratio of the slopes' variances."""
+        labels = label_information(self.model.design, self.model.weights) / len(self.model.design)
+        best = np.diag(np.linalg.pinv(labels, hermitian=True))
+        own = np.diag(self.covariance(1 / self.size))
+        ratio = best / np.maximum(own, 1e-300)
+        return float(ratio[:-1].mean() if len(ratio) > 1 else ratio.mean())
+
+    @property
+    def labels_per_bag(self) -> float:
+        """How many labelled instances one count is worth."""
+        return self.size * self.efficiency
+
+    def accuracy(self, bags: float) -> float:
+        r"""The expected accuracy of the classifier learned from this many bags.
+
+        An instance with logit :math:`z`, estimated with standard error :math:`\\tau`, is put on the
+        wrong side with probability :math:`\\Phi(-|z| / \\tau)`, which costs :math:`|2 p - 1|`.
+        """
+        x, z = self.model.design, self.model.design @ self.model.weights
+        tau = np.sqrt(np.einsum("np,pq,nq->n", x, self.covariance(bags), x))
+        p = expit(np.abs(z))  # of the more probable class
+        return float((p - (2 * p - 1) * ndtr(-np.abs(z) / np.maximum(tau, 1e-300))).mean())
+
+    def bags_for_standard_error(self, error: float, column: str | None = None) -> int:
+        """The fewest bags for this standard error of a column's weight, or of the worst one's."""
+        number("error", error, above=0)
+        names = self.model.names
+        if column is not None and column not in names:
+            raise LLPError(f"there is no column {column!r}; the columns are {', '.join(names)}")
+        one = self.standard_errors(1)[:-1]
+        worst = one.max() if column is None else one[names.index(column)]
+        return max(1, int(np.ceil((worst / error) ** 2)))
+
+    def bags_for_accuracy(self, accuracy: float) -> int | None:
+        """The fewest bags for this expected accuracy, or ``None`` if the model cannot reach it."""
+        if self.accuracy(_MOST) < accuracy:
+            return None
+        low, high = 1, _MOST
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.accuracy(middle) >= accuracy else (middle + 1, high)
+        return low
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The information of random bags, by their size."""
+
+    model: Model
+    sizes: dict[int, Information]
+
+    def __getitem__(self, size: int) -> Information:
+        if size not in self.sizes:
+            raise LLPError(f"size {size} was not planned; give sizes=[…, {size}]")
+        return self.sizes[size]
+
+    @property
+    def best_accuracy(self) -> float:
+        """Of a classifier that knows the model."""
+        p = expit(np.abs(self.model.design @ self.model.weights))
+        return float(p.mean())
+
+
+def plan(
+    X: Any, sizes: Sequence[int] = SIZES, *, model: Any = None, seed: int = 0, **guess: Any
+) -> Plan:
+    """What counts of random bags would say, before they are counted.
+
+    Args:
+        X: Features ``(N, D)`` of instances like those to be counted.
+        sizes: Bag sizes to compare.
+        model: A :class:`Model`, or a fitted estimator; by default that of :func:`assume`.
+        seed: For the bags, which are drawn from the rows of ``X``.
+        **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
+
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> found = plan(X, sizes=[1, 8], rate=0.4, accuracy=0.8)
+    >>> round(found[1].efficiency, 1), found[8].efficiency < 0.4
+    (1.0, True)
+    >>> found[8].bags_for_standard_error(0.2) > found[1].bags_for_standard_error(0.2) / 8
+    True
+    """
+    chosen = as_model(model, X, guess)
+    random = np.random.default_rng(seed)
+    rows = len(chosen.design)
+    found = {}
+    for size in sizes:
+        if whole("sizes", size, 1) == 1:  # labels need no sample of bags
+            labels = label_information(chosen.design, chosen.weights) / rows
+            found[size] = Information(labels, 1, chosen)
+            continue
+        bags = int(np.clip(_ROWS // (size * min(size + 1, 40)), 50, 4000))
+        # Without replacement within a bag, if there are enough rows.
+        if size <= rows:
+            drawn = np.concatenate([_choice(random, rows, size) for _ in range(bags)])
+        else:
+            drawn = random.integers(rows, size=bags * size)
+        per_bag = bag_information(
+            chosen.design[drawn], chosen.weights, np.arange(0, bags * size + 1, size)
+        )
+        found[size] = Information(per_bag.mean(0), size, chosen)
+    return Plan(chosen, found)
+
+
+def compare(
+    X: Any, ways: Mapping[str, Any], *, model: Any = None, **guess: Any
+) -> dict[str, tuple[Information, int]]:
+    """Ways to form bags from the same rows: the information of a bag, and the number of bags.
+
+    Args:
+        X: Features ``(N, D)``.
+        ways: For each way, the bag id of every row, ``(N,)``.
+        model: As for :func:`plan`.
+        **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
+
+    >>> X = np.random.default_rng(0).normal(size=(800, 1))
+    >>> alike = np.argsort(np.argsort(X[:, 0])) // 8  # neighbours in the same bag
+    >>> found = compare(X, {"random": np.arange(800) // 8, "alike": alike}, accuracy=0.8)
+    >>> found["alike"][0].efficiency > 2 * found["random"][0].efficiency
+    True
+    """
+    chosen = as_model(model, X, guess)
+    found = {}
+    for name, groups in ways.items():
+        bags = _grouped(groups, len(chosen.design), name)
+        design = chosen.design[bags.rows.numpy()]
+        per_bag = bag_information(design, chosen.weights, bags.offsets.numpy())
+        size = bags.num_instances / len(bags)
+        found[name] = Information(per_bag.mean(0), size, chosen), len(bags)
+    return found
+
+
+def next_bags(
+    X: Any,
+    groups: Any,
+    counted: Sequence[Hashable] = (),
+    *,
+    number_of_bags: int = 10,
+    model: Any = None,
+    **guess: Any,
+) -> list[tuple[Hashable, float]]:
+    r"""Which bags to count next: those that add most to :math:`\log \det` of the information.
+
+    Args:
+        X: Features ``(N, D)``.
+        groups: The bag id of every row, ``(N,)``.
+        counted: Ids of the bags that have a count.
+        number_of_bags: How many to choose, one after the other.
+        model: As for :func:`plan`; best a model that was fitted to the counted bags.
+        **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
+
+    Returns:
+        Ids, each with its gain in :math:`\log \det`, in nats.
+
+    >>> X = np.array([[0.0], [0.1], [0.0], [0.2], [3.0], [3.5]])
+    >>> next_bags(X, [0, 0, 1, 1, 2, 2], counted=[0], number_of_bags=1, accuracy=0.8)[0][0]
+    2
+    """
+    chosen = as_model(model, X, guess)
+    bags = _grouped(groups, len(chosen.design), "groups")
+    every = bag_information(chosen.design[bags.rows.numpy()], chosen.weights, bags.offsets.numpy())
+    done = set(counted)
+    unknown = done - set(bags.ids)
+    if unknown:
+        raise LLPError(f"counted has {next(iter(unknown))!r}, which is not in groups")
+    open_ = [b for b, name in enumerate(bags.ids) if name not in done]
+    width = every.shape[1]
+    # A little information, so that the first bag can be chosen as well.
+    total = every[[b for b in range(len(bags)) if bags.ids[b] in done]].sum(0)
+    total = total + 1e-3 * np.trace(every.mean(0)) / width * np.eye(width)
+    found = []
+    for _ in range(min(whole("number_of_bags", number_of_bags, 1), len(open_))):
+        before = np.linalg.slogdet(total)[1]
+        gains = np.linalg.slogdet(total + every[open_])[1] - before
+        best = open_.pop(int(gains.argmax()))
+        found.append((bags.ids[best], float(gains.max())))
+        total = total + every[best]
+    return found
+
+
+def _grouped(groups: Any, rows: int, name: str) -> Bags:
+    bags = Bags.from_labels(np.zeros(len(groups), int), groups)
+    if bags.num_rows != rows:
+        raise LLPError(f"{name} has {bags.num_rows} rows but X has {rows}; give one id per row")
+    return bags
+
+
+def _choice(random: np.random.Generator, rows: int, size: int) -> Array:
+    if 20 * size < rows:  # collisions are rare, and drawing without them is slow
+        return random.integers(rows, size=size)
+    return random.choice(rows, size=size, replace=False)

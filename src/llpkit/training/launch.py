@@ -1,0 +1,202 @@
+"""Starting the processes of a run through Lightning Fabric, and what happens when one dies.
+
+``torchrun`` and ``srun`` start the processes themselves. Otherwise this process starts them and
+waits. It gets the first one's result, and if one fails it ends the others and raises the reason.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from llpkit import plugins
+from llpkit._validation import naming, option, options_named
+from llpkit.errors import Diverged, LLPError, LostProcess
+from llpkit.recipe import Execution
+from llpkit.training.building import make_fabric, quiet
+from llpkit.training.processes import Placement, Processes, placement
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+Function = Callable[..., Any]
+
+_GRACE = 3.0
+"""Seconds that a process waits after losing another, so that its watcher sees the cause first."""
+
+_SIGNS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "store")
+"""Words of torch's errors when a process of the group has gone."""
+
+
+def run(place: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
+    """Call ``function(fabric, *arguments)`` in every process; returns the first one's result.
+
+    Processes that torchrun or Slurm started all get a result.
+    """
+    if place.number == 1:
+        return function(make_fabric(place, precision), *arguments)
+    _check_startable(place)
+    fabric = make_fabric(place, precision)
+    if place.external:
+        with quiet(), watching_others():
+            return fabric.launch(function, *arguments)
+    return _start(fabric, function, arguments)
+
+
+@contextlib.contextmanager
+def together(execution: Execution) -> Iterator[Processes]:
+    """All processes that torchrun or Slurm started, before they train; else only this one."""
+    place = placement(execution)
+    if not place.external:
+        yield Processes()
+        return
+    fabric = make_fabric(place, None)
+    with quiet(), watching_others():
+        fabric.launch()
+        yield Processes(fabric)
+
+
+def _check_startable(place: Placement) -> None:
+    """Refuse notebooks, and scripts that would start processes without end."""
+    if place.external:
+        return
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+        raise LLPError(
+            f"{option('devices')} = {place.devices}: a notebook or an interactive session cannot "
+            "start training processes; put the call in a script, or run llpkit fit --devices"
+        )
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise LLPError(
+            "a training process imported the script, which starts training again; put the call "
+            'of llpkit.fit under if __name__ == "__main__":'
+        )
+
+
+def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> Any:
+    from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
+
+    with tempfile.TemporaryDirectory(prefix="llpkit-") as name, _own_environment(), _children():
+        call = _Call(function, arguments, Path(name))
+        # It logs which processes it ends; the error that follows says why.
+        logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
+        try:
+            fabric.launch(call)
+        except (ProcessRaisedException, ProcessExitedException) as error:
+            raise _reason(error, call.folder) from error
+        return torch.load(call.folder / "result", weights_only=False)  # the own process wrote it
+
+
+class _Call:
+    """A function call for another process: what it returns or raises goes to a folder."""
+
+    def __init__(self, function: Function, arguments: tuple[Any, ...], folder: Path) -> None:
+        self.plugins = _Plugins()  # first: what follows may need them to be unpickled
+        self.function, self.arguments, self.folder = function, arguments, folder
+        self.style = naming()
+
+    def __call__(self, fabric: "Fabric") -> None:
+        try:
+            with options_named(self.style), watching_others():
+                result = self.function(fabric, *self.arguments)
+        except Exception as error:
+            _write_error(error, self.folder / f"error-{fabric.global_rank}")
+            raise
+        if fabric.local_rank == 0:
+            torch.save(result, self.folder / "result")
+
+
+class _Plugins:
+    """Unpickled in another process, loads the plugins of this one there and silences Fabric."""
+
+    def __reduce__(self) -> Any:
+        return _begin, (plugins.loaded(),)
+
+
+def _begin(sources: list[str]) -> None:
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
+    plugins.load(sources)
+
+
+@contextlib.contextmanager
+def watching_others() -> Iterator[None]:
+    """Turn the errors of torch about a lost process into one that says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        kinds = (torch.distributed.DistError,)
+        known = isinstance(error, kinds) or any(sign in str(error).lower() for sign in _SIGNS)
+        if isinstance(error, LLPError) or not known:
+            raise
+        time.sleep(_GRACE)
+        raise LostProcess(
+            "another process of this run ended, so this one stops; see its message, and continue "
+            "from the checkpoint of the last epoch, if there is one, with resume=True"
+        ) from error
+
+
+def _write_error(error: Exception, path: Path) -> None:
+    try:
+        content = pickle.dumps(error)
+        pickle.loads(content)
+    except Exception:  # an exception of the user's that cannot be pickled
+        content = pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    path.write_bytes(content)
+
+
+def _reason(error: Any, folder: Path) -> Exception:
+    """The error to raise here: what a process raised itself rather than what followed from it."""
+    found = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*"))]
+    causes = [e for e in found if not isinstance(e, LostProcess)]
+    # Weights that one process spoilt may be noticed by another as something else.
+    causes.sort(key=lambda e: not isinstance(e, Diverged))
+    if causes and isinstance(causes[0], LLPError):
+        return causes[0]
+    if causes or (not found and not hasattr(error, "exit_code")):
+        return RuntimeError(str(error))  # a bug: with the traceback of the process
+    by = getattr(error, "signal_name", None)
+    if not found and by is None:
+        return LLPError(
+            "the training processes could not start, see their messages above; a script that uses "
+            'devices or nodes has to call llpkit.fit under if __name__ == "__main__":'
+        )
+    how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
+    return LostProcess(
+        f"process {error.error_index} of the run {how}, so the others were stopped; continue from "
+        "the checkpoint of the last epoch, if there is one, with resume=True, on any number of "
+        "processes"
+    )
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """Restore the variables that Fabric sets, so that the next run chooses its own port."""
+    names = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK")
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _children() -> Iterator[None]:
+    """End the processes that were started here, however this block ends."""
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    finally:
+        for child in set(multiprocessing.active_children()) - before:
+            child.kill()  # checkpoints are written atomically
+            child.join()

@@ -1,0 +1,169 @@
+"""The processes that train one network together: how many there are, and what they exchange.
+
+Every process holds the whole network and its own bags (see :mod:`llpkit.training.shards`). DDP
+averages the gradients of a step. Once per epoch the processes add up a few numbers, so that all of
+them see the same loss, measures and decisions; the first one writes.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from llpkit._device import device_of
+from llpkit._validation import option
+from llpkit._words import several
+from llpkit.errors import LLPError
+from llpkit.recipe import Execution
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+_Any = TypeVar("_Any")
+
+
+class Processes:
+    """This process among those of a run. Without Fabric it is the only one.
+
+    Args:
+        fabric: Launched by :func:`llpkit.training.launch.run`.
+    """
+
+    def __init__(self, fabric: "Fabric | None" = None) -> None:
+        self._fabric = fabric
+        self.rank: int = 0 if fabric is None else fabric.global_rank
+        self.number: int = 1 if fabric is None else fabric.world_size
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and shows the progress."""
+        return self.rank == 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other process."""
+        return self.number == 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over all processes, the same bits in each."""
+        if self._fabric is None or self.alone:
+            return values
+        total: Tensor = self._fabric.all_reduce(values.clone(), reduce_op="sum")  # type: ignore[assignment]
+        return total
+
+    def tell(self, value: _Any) -> _Any:
+        """The first process's value of a plain object, in all of them."""
+        if self._fabric is None or self.alone:
+            return value
+        told: _Any = self._fabric.broadcast(value, src=0)
+        return told
+
+    def means(self, values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
+        """Weighted means over the processes; a value with weight zero does not count.
+
+        >>> Processes().means({"loss": 0.5}, {"loss": 3})
+        {'loss': 0.5}
+        """
+        if self.alone:
+            return dict(values)
+        pairs = [(values[k] * weights[k] if weights[k] else 0.0, weights[k]) for k in values]
+        total = self.sum(torch.tensor(pairs, dtype=torch.float64, device=self._device))  # (n, 2)
+        found = (total[:, 0] / total[:, 1]).tolist()
+        return dict(zip(values, found, strict=True))
+
+    def assemble(self, own: Tensor, places: Tensor, length: int) -> Tensor:
+        """One tensor of this length from the rows of all processes, each at its places."""
+        if self.alone:
+            return own
+        whole = torch.zeros((length, *own.shape[1:]), dtype=own.dtype, device=own.device)
+        whole[places.to(own.device)] = own
+        return self.sum(whole)  # one process fills a row, and the others add zero
+
+    @torch.no_grad()
+    def average_buffers(self, network: nn.Module) -> None:
+        """Average the running statistics of batch norm, which each process has of its own part."""
+        for buffer in network.buffers():
+            if buffer.is_floating_point() and not self.alone:
+                buffer.copy_(self.sum(buffer) / self.number)
+
+    @property
+    def _device(self) -> torch.device:
+        assert self._fabric is not None
+        return self._fabric.device
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a run takes place: a kind of device, processes per machine, machines."""
+
+    device: torch.device
+    devices: int = 1
+    nodes: int = 1
+    external: bool = False
+    """Whether torchrun or Slurm has started the processes."""
+
+    @property
+    def number(self) -> int:
+        """All processes."""
+        return self.devices * self.nodes
+
+    @property
+    def first(self) -> bool:
+        """Whether this process, or one that it starts, is the first of the run."""
+        return self.number == 1 or writes()
+
+
+def writes() -> bool:
+    """Whether this is not one of the further processes that torchrun, Slurm or a user started."""
+    if torch.distributed.is_torchelastic_launched():
+        return os.environ["RANK"] == "0"
+    return os.environ.get("SLURM_PROCID", os.environ.get("NODE_RANK", "0")) == "0"
+
+
+def placement(execution: Execution) -> Placement:
+    """Read the settings, and the environment that torchrun or Slurm sets."""
+    device = device_of(execution.device)
+    cards = torch.cuda.device_count() if device.type == "cuda" else 1
+    devices = cards if execution.devices == "auto" else int(execution.devices)
+    nodes, external = execution.nodes, False
+    if torch.distributed.is_torchelastic_launched():
+        world, here = (int(os.environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        given = execution.devices not in (1, "auto") or nodes > 1
+        if given and (devices, nodes) != (here, world // here):
+            raise LLPError(
+                f"{option('devices')} = {devices} and {option('nodes')} = {nodes}, but torchrun "
+                f"started {here} on each of {several(world // here, 'machine')}; "
+                "leave both out, torchrun says how many"
+            )
+        devices, nodes, external = here, world // here, world > 1
+    elif devices * nodes > 1:
+        # srun sets this for every task; a batch script on its own starts no processes.
+        external = os.environ.get("SLURM_STEP_NUM_TASKS") == str(devices * nodes)
+    if devices * nodes > 1 and device.index is not None:
+        raise LLPError(
+            f"{option('device')} = {device}, one card, but there are {devices * nodes} processes; "
+            "give cuda, and hide cards with CUDA_VISIBLE_DEVICES"
+        )
+    return Placement(device, devices, nodes, external)
+
+
+def check_batch_norm(network: nn.Module, sync: bool | None) -> None:
+    """Refuse batch norm that nobody chose how to compute, or that torch cannot synchronise."""
+    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    where = next(network.parameters()).device.type
+    if norms and sync is None:
+        remedy = f"{option('sync_batchnorm', False)} to accept that"
+        if where == "cuda":
+            remedy = f"{option('sync_batchnorm', True)} for those of the whole batch, or {remedy}"
+        raise LLPError(
+            "the network has batch norm, and with several processes each would normalise by its "
+            f"own part of a batch, unlike one process; give {remedy}"
+        )
+    if norms and sync and where != "cuda":
+        raise LLPError(
+            f"{option('sync_batchnorm')}: torch synchronises batch norm on CUDA devices only; use "
+            "a network without batch norm, or leave the option out"
+        )

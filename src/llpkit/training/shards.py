@@ -1,0 +1,146 @@
+"""Whole bags for every process, while the plan of an epoch stays that of one process.
+
+All processes plan the same epoch from the same seed, and each trains on those instances of a step
+whose bags it owns. So the batches, and the weights up to rounding, do not depend on the number of
+processes. A bag is never divided: its posterior and likelihood need no communication.
+
+Weights. In one process the loss of a step is the mean over the step's ``n`` instances (or bags). A
+process multiplies each of its own by ``R / n`` for ``R`` processes; DDP averages the gradients, and
+what is left is again the mean over all ``n``.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llpkit._words import several
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.ragged import ranges
+from llpkit.training.batches import Step, positions_of
+
+
+def deal(sizes: Tensor, number: int) -> Tensor:
+    """The process of every bag, int64 ``(B,)``, balanced by instances.
+
+    Bags are dealt from the largest to the smallest, forwards and backwards in turn. The loads then
+    differ by no more than the largest bag.
+
+    >>> deal(torch.tensor([1, 5, 4, 2]), 2).tolist()
+    [0, 0, 1, 1]
+    """
+    order = torch.argsort(sizes, descending=True, stable=True)
+    turn = torch.arange(len(sizes)) % (2 * number)
+    owner = torch.empty_like(order)
+    owner[order] = torch.minimum(turn, 2 * number - 1 - turn)
+    return owner
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The bags of one process.
+
+    Args:
+        whole: The bags of all processes, on the CPU.
+        numbers: The own bags among them, ascending.
+        bags: These bags.
+        number: How many processes there are.
+    """
+
+    whole: Bags
+    numbers: Tensor
+    bags: Bags
+    number: int
+
+    @classmethod
+    def of(cls, bags: Bags, rank: int, number: int, owner: Tensor | None = None) -> "Shard":
+        """The bags of one of several processes; ``owner`` overrides :func:`deal`."""
+        bags = bags.to("cpu")
+        if number == 1:
+            return cls(bags, torch.arange(len(bags)), bags, 1)
+        if owner is None:
+            owner = deal(bags.sizes, number)
+        numbers = torch.where((owner == rank) & (bags.sizes > 0))[0]
+        # Empty bags have nothing to train on, but the first process measures them.
+        if rank == 0:
+            numbers = torch.where((owner == rank) | (bags.sizes == 0))[0]
+        if int(bags.sizes[numbers].sum()) == 0:
+            raise LLPError(
+                f"there are {number} processes but {several(len(bags), 'bag')} to train on or to "
+                "hold out, and bags are not divided; use fewer processes"
+            )
+        return cls(bags, numbers, bags[numbers], number)
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """The positions of the own instances among those of all processes, ``(N,)``."""
+        return ranges(self.whole.offsets[self.numbers], self.bags.sizes)
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """The own position of every instance of the whole; -1 for those of other processes."""
+        return _inverse(self.positions, self.whole.num_instances)
+
+    @cached_property
+    def _place_of_bag(self) -> Tensor:
+        return _inverse(self.numbers, len(self.whole))
+
+    @cached_property
+    def _spare(self) -> Tensor:
+        """A small bag to pad with: two instances if possible, since batch norm needs two."""
+        sizes = self.bags.sizes.numpy()
+        enough = np.flatnonzero(sizes >= min(2, sizes.max()))
+        return torch.tensor([int(enough[sizes[enough].argmin()])])
+
+    def restrict(self, plan: list[Step]) -> list[Step]:
+        """The own part of every step.
+
+        DDP needs all processes in every step. Where one has less than two instances, it pads its
+        part with a bag of its own, with weight zero.
+        """
+        return [self._bags(s) if s.bags is not None else self._instances(s) for s in plan]
+
+    def _instances(self, step: Step) -> Step:
+        own = self._place[step.positions]
+        own = own[own >= 0]
+        weights = torch.full((len(own),), self.number / len(step.positions), dtype=torch.float64)
+        into = own
+        if len(own) < 2:
+            padding = positions_of(self.bags, self._spare)[0]
+            own, into, weights = self._padded(own, weights, padding, len(padding))
+        return Step(own, into, step.share / self.number, weights)
+
+    def _bags(self, step: Step) -> Step:
+        assert step.bags is not None
+        chosen = self._place_of_bag[step.bags]
+        chosen = chosen[chosen >= 0]
+        weights = torch.full((len(chosen),), self.number / len(step.bags), dtype=torch.float64)
+        into, offsets = positions_of(self.bags, chosen)
+        own = into
+        if len(own) < 2:
+            padding = positions_of(self.bags, self._spare)[0]
+            own, into, weights = self._padded(own, weights, padding, 1)
+            chosen = torch.cat([chosen, self._spare])
+            offsets = torch.cat([offsets, torch.tensor([len(own)])])
+        return Step(own, into, step.share / self.number, weights, offsets, None, chosen)
+
+    def _padded(
+        self, own: Tensor, weights: Tensor, padding: Tensor, more: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Positions, rows of the logit buffer, and weights, with padding at the end."""
+        nowhere = torch.full_like(padding, self.bags.num_instances)
+        nothing = torch.zeros(more, dtype=weights.dtype)
+        return (
+            torch.cat([own, padding]),
+            torch.cat([own, nowhere]),
+            torch.cat([weights, nothing]),
+        )
+
+
+def _inverse(places: Tensor, length: int) -> Tensor:
+    found = torch.full((length,), -1)
+    found[places] = torch.arange(len(places))
+    return found

@@ -1,0 +1,216 @@
+"""Bags, beliefs and the choice of the next bag."""
+
+import itertools
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import llpkit
+from llpkit.errors import LLPError
+from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
+from llpkit.label.counts import Known, bags_of, combine, without_labels
+from llpkit.label.simulation import counting, digits, fresh, labelling
+from llpkit.label.store import Answer
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(1) as made:
+        yield made
+
+
+def lamps(number=240, seed=0):
+    """Small images, bright on the left or on the right."""
+    draw = torch.Generator().manual_seed(seed)
+    truth = torch.randint(2, (number,), generator=draw)
+    images = torch.randint(0, 90, (number, 1, 4, 4), generator=draw)
+    images[truth == 1, :, :, 2:] += 120
+    return ArrayItems(images.to(torch.uint8)), truth
+
+
+@pytest.mark.parametrize("way", ["random", "time", "folder"])
+def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
+    groups = [f"f{i % 3}" for i in range(50)]
+    made = bagging.make(way, 50, 12, 0, groups, [float(-i) for i in range(50)])
+    assert sorted(itertools.chain(*made.values())) == list(range(50))
+    assert max(map(len, made.values())) <= 12
+    if way == "folder":
+        assert all(len({groups[i] for i in bag}) == 1 for bag in made.values())
+
+
+def test_bags_that_cannot_be_made_are_refused():
+    for way in ("folder", "time"):
+        with pytest.raises(LLPError, match="--bags random"):
+            bagging.make(way, 5, 2, 0)
+
+
+def test_people_who_disagree_give_a_range():
+    given = [Answer(1, "A", 2, 2, 1, 0), Answer(1, "B", 3, 4, 1, 0), Answer(2, "A", 0, 0, 1, 0)]
+    assert combine(given) == {1: Known(2, 4, 2, False), 2: Known(0, 0, 1, True)}
+
+
+def test_taking_a_labelled_item_out_of_its_bag_loses_nothing():
+    # log P(count, label) = log P(label) + log P(count - label of the others), by enumeration.
+    z = torch.tensor([0.3, -1.2, 0.8, 2.0], dtype=torch.float64)
+    p = z.sigmoid()
+    for low, high, item, value in itertools.product(range(4), range(4), range(4), (0, 1)):
+        if low > high:
+            continue
+        total = sum(
+            math.prod(float(p[i] if h[i] else 1 - p[i]) for i in range(4))
+            for h in itertools.product((0, 1), repeat=4)
+            if low <= sum(h) <= high and h[item] == value
+        )
+        if not max(low - value, 0) <= min(high - value, 3):
+            continue
+        known = {1: Known(low, high, 1, True)}
+        parts = without_labels({1: [0, 1, 2, 3]}, {1: "b"}, known, {item: value}, list("abcd"))
+        bags = bags_of(parts, 4)
+        found = llpkit.likelihood.log_prob(z[bags.rows], bags.evidence, bags.offsets).sum()
+        if low - value >= 0 and high - value <= 3:
+            assert float(found.exp()) == pytest.approx(total)
+
+
+def test_information_is_the_mutual_information_of_count_and_model():
+    draw = np.random.default_rng(0)
+    members = draw.normal(size=(3, 6)) * 2
+    bags = [[0, 1, 2], [3], [4, 5]]
+    expected = []
+    for bag in bags:
+        joint = np.zeros((3, len(bag) + 1))
+        for m, h in itertools.product(range(3), itertools.product((0, 1), repeat=len(bag))):
+            p = 1 / (1 + np.exp(-members[m, bag]))
+            joint[m, sum(h)] += np.prod(np.where(h, p, 1 - p)) / 3
+        independent = joint.sum(0) * joint.sum(1)[:, None]
+        expected.append((joint * np.log(joint / independent)).sum())
+    assert learning.information(members, bags) == pytest.approx(np.array(expected))
+    same = np.repeat(members[:1], 3, 0)
+    assert learning.information(same, bags) == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+def test_a_surprising_count_has_a_small_chance():
+    logits = np.array([[4.0, 4.0, 4.0, -4.0, -4.0]])
+    beliefs = learning.Beliefs(2, logits, np.zeros(5, np.int64), 0.0, 0.0)
+    bags = llpkit.Bags([0, 3, 5], [3, 2])
+    chance = learning.surprise(beliefs, bags)
+    assert chance[0] == pytest.approx(1)
+    p = 1 / (1 + math.exp(4))
+    assert chance[1] == pytest.approx(p * p)
+
+
+def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool, positive="right")
+    wrong = None
+    while (bag := project.next_bag("Ada")) is not None:
+        members = project.store.bags()[bag]
+        count = int(truth[members].sum())
+        if wrong is None and count >= 5:
+            wrong, count = bag, 0
+        project.answer(bag, "Ada", count, count, 1.0)
+        project.wait()
+    state = project.state()
+    newest = state["history"][-1]
+    assert newest["log_likelihood"] > newest["baseline"]
+    assert wrong in [each["bag"] for each in state["unlikely"]]
+    assert state["counted"] == state["bags"] == 40
+    shown = project.describe(1)
+    known = shown["low"]
+    assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
+
+
+def test_bags_on_another_page_are_not_offered():
+    items, _ = lamps(24)
+    project = Project(items, Store(":memory:"), size=6)
+    first, second = project.next_bag("Ada"), project.next_bag("Bob")
+    assert first != second
+    assert project.next_bag("Ada") == first  # a reload shows the same bag
+
+
+def test_people_share_some_bags_so_that_they_can_be_compared():
+    items, truth = lamps(240)
+    project = Project(items, Store(":memory:"), size=6)
+    for _ in range(12):
+        for person in ("Ada", "Bob"):
+            bag = project.next_bag(person)
+            count = int(truth[project.store.bags()[bag]].sum())
+            project.answer(bag, person, count, count, 1.0)
+    state = project.state()
+    assert state["compared"] >= 3
+    assert state["agreed"] == state["compared"]
+    assert {each["name"] for each in state["people"]} == {"Ada", "Bob"}
+
+
+def test_bags_by_score_are_made_as_the_model_learns(pool):
+    items, truth = lamps(120)
+    project = Project(items, Store(":memory:"), way="score", size=6, pool=pool)
+    for _ in range(12):
+        bag = project.next_bag("Ada")
+        count = int(truth[project.store.bags()[bag]].sum())
+        project.answer(bag, "Ada", count, count, 1.0)
+        project.wait()
+    used = list(itertools.chain(*project.store.bags().values()))
+    assert len(used) == len(set(used)) == 72
+    first = [set(truth[bag].tolist()) for bag in list(project.store.bags().values())[-3:]]
+    assert min(map(len, first)) == 1  # neighbours in score have the same label
+
+
+def test_a_folder_of_photos(photos, tmp_path):
+    folder, truth = photos
+    (folder / "broken.jpg").write_bytes(b"no image")
+    (folder / ".hidden.png").write_bytes(b"")
+    (folder / "outside.png").symlink_to(tmp_path / "elsewhere.png")
+    Image.new("RGB", (9, 9)).save(tmp_path / "elsewhere.png")
+    items = ImageItems(folder)
+    assert sorted(items.names) == sorted(truth)
+    assert "broken.jpg" in items.notes[0]
+    assert items.inputs().shape == (len(truth), 3, 32, 32)
+    shown = items.picture(0)
+    assert shown.media_type == "image/png"
+    assert shown.content.startswith(b"\x89PNG")
+    (folder / "broken.jpg").unlink()
+    (folder / "outside.png").unlink()
+
+
+def test_a_folder_without_images_is_refused(tmp_path):
+    with pytest.raises(LLPError, match="holds no images"):
+        ImageItems(tmp_path)
+
+
+def test_rows_of_a_table_are_exported_with_their_counts(tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("district,age\n" + "".join(f"d{i // 3},{20 + i}\n" for i in range(9)))
+    project = Project(RowItems(table, "district"), Store(":memory:"), way="folder", size=5)
+    assert project.describe(1)["items"][0]["caption"] == "age: 20"
+    project.answer(1, "Ada", 1, 2, 1.0)
+    project.label(1, "Ada", 1)
+    command = project.export(tmp_path / "counts.csv")
+    assert (tmp_path / "counts.csv").read_text().splitlines() == [
+        "bag,count_low,count_high,age",
+        "d0,0,1,20",
+        "d0,0,1,22",
+        "item row 2,1,1,21",
+    ]
+    assert "--count-low count_low" in command
+
+
+def test_the_simulated_person_teaches_the_models(pool):
+    demo = digits(number=300)
+    project = fresh(demo, pool, size=6, order="information", way="random", seed=0)
+    steps = list(counting(project, demo.truth, demo.test_truth, bags=14))
+    assert [step.answers for step in steps] == [6, 10, 14]
+    assert steps[-1].accuracy > 0.55
+    single = labelling(
+        project.items.inputs(),
+        demo.truth,
+        demo.test,
+        demo.test_truth,
+        steps[-1:],
+        pool,
+        same="keystrokes",
+    )
+    assert [step.answers for step in single] == [steps[-1].keystrokes]

@@ -1,0 +1,58 @@
+"""Parts of tests that run in training processes, which import this module by name."""
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+
+import llpkit
+from llpkit.training import Callback
+
+
+def toy(classes: int | None = None, size=(1, 6), seed: int = 0):
+    x = torch.randn(240, 3, generator=torch.Generator().manual_seed(seed))
+    truth = (x.sum(1) > 0).long() if classes is None else x.argmax(1)
+    return x, truth, llpkit.random_bags(truth, size, generator=seed, num_classes=classes)
+
+
+class KillAnother(Callback):
+    """Kills another process of the run after an epoch, as the system does when memory is short."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch(self, session, row):
+        if row["epoch"] == self.epoch and session.processes.number > 1:
+            os.kill(next(pid for pid in siblings() if pid != os.getpid()), signal.SIGKILL)
+
+
+def siblings() -> list[int]:
+    """The training processes that have the parent of this one, from the start of the last."""
+    parent = os.getppid()
+    found = [int(p) for p in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    mine = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[2]  # the process group
+    return [pid for pid in found if _group(pid) == mine and pid > os.getpid()]
+
+
+def _group(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[2]
+    except OSError:
+        return ""
+
+
+class Divergent(Callback):
+    """Spoils the weights of one process only."""
+
+    def on_epoch(self, session, row):  # noqa: ARG002
+        with torch.no_grad():
+            next(session.network.parameters()).fill_(torch.nan)
+
+
+class Note(Callback):
+    """Adds what only the first process knows to the history, and stops the run."""
+
+    def on_epoch(self, session, row):
+        row["process"] = os.getpid()
+        session.stop = row["epoch"] == 2

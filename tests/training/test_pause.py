@@ -1,0 +1,45 @@
+"""Pausing a run, and checkpoints that are not written after every epoch."""
+
+import pytest
+import torch
+
+import llpkit
+from llpkit import datasets
+from llpkit.training import Callback
+from llpkit.training.checkpoint import Checkpoint
+
+
+class Pause(Callback):
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch(self, session, row):
+        session.paused = row["epoch"] == self.epoch
+
+
+def train(**more):
+    data = datasets.load("synthetic", bag_size=5)
+    return llpkit.fit(
+        "mlp", data.bags, data.inputs, epochs=5, batch_size=64, device="cpu", progress=False, **more
+    )
+
+
+def test_a_paused_run_continues_bit_for_bit(tmp_path):
+    whole = train()
+    part = train(run_dir=tmp_path, callbacks=Pause(2), checkpoint_every=3600)
+    assert len(part.history) == 2
+    resumed = train(run_dir=tmp_path, resume=True, checkpoint_every=3600)
+    assert len(resumed.history) == 5
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, resumed.network.state_dict()[name])
+
+
+@pytest.mark.parametrize(("every", "written"), [(0, 5), (3600, 1)])
+def test_checkpoints_are_as_far_apart_as_asked_for(tmp_path, monkeypatch, every, written):
+    saved = []
+    real = Checkpoint.save
+    monkeypatch.setattr(
+        Checkpoint, "save", lambda *args, **kw: (saved.append(1), real(*args, **kw))
+    )
+    train(run_dir=tmp_path, checkpoint_every=every)
+    assert len(saved) == written  # the last epoch is always saved

@@ -1,6 +1,7 @@
 """The small forms of the benchmarks of intervals and of precincts."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,10 @@ def test_recorded_coverage_is_within_its_target(script):
     assert total
     low, high = script.TARGET
     for key, (hits, number) in total.items():
-        assert ((low <= hits / number) & (hits / number <= high)).all(), (key, hits / number)
+        # Fewer replicates than 1,000 cannot show it this closely.
+        slack = 0 if number >= 1000 else 3 * math.sqrt(0.05 * 0.95 / number)
+        found = hits / number
+        assert ((low - slack <= found) & (found <= high + slack)).all(), (key, found)
 
 
 def test_precincts_run_in_small(monkeypatch, tmp_path, capsys):

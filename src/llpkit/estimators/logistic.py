@@ -23,6 +23,7 @@ from llpkit.estimators.base import (
     solve,
 )
 from llpkit.likelihood.checks import Approximation
+from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
 
 
@@ -109,6 +110,8 @@ class LLPLogisticRegression(BaseLLP):
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
         self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
+        if multiplicity is None:
+            warn_unidentified(X, bags)
         return self
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:

@@ -13,7 +13,6 @@ from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
 from llpkit.ragged import segment_sum
 
-
 _QUICK = 3e7
 """Pairs of a row and a frequency that take a second or two."""
 _WORTH = 4

@@ -159,19 +159,27 @@ def best(function: Callable[[], Any], turns: int = 3) -> float:
     function()
     times = []
     for _ in range(turns):
+        _wait()
         begin = time.perf_counter()
         function()
+        _wait()
         times.append(time.perf_counter() - begin)
     return min(times)
 
 
-def cost(quick: bool) -> Iterator[Row]:
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def cost(quick: bool, device: str = "cpu") -> Iterator[Row]:
     """Milliseconds of an E-step."""
     for n in (16,) if quick else (16, 64, 256):
         bags = (500 if quick else 50_000) // n
         z, counts, offsets = draw(bags, n, 10, 1.5)
-        z = z.float()
-        cases = [("sinkhorn", "torch"), ("saddlepoint", "torch"), ("saddlepoint", "numba")]
+        z, counts, offsets = z.float().to(device), counts.to(device), offsets.to(device)
+        compiled = "numba" if device == "cpu" else "triton"
+        cases = [("sinkhorn", "torch"), ("saddlepoint", "torch"), ("saddlepoint", compiled)]
         for name, backend in cases:
             options = {"approximation": name, "backend": backend, "validate": False}
             seconds = best(
@@ -180,7 +188,7 @@ def cost(quick: bool) -> Iterator[Row]:
             row = {"n": n, "K": 10, "instances": bags * n, "approximation": name}
             yield row | {"backend": backend, "ms": 1e3 * seconds}
         few = min(bags, 50)
-        if n == 16:  # the exact recursion, scaled up from some bags
+        if n == 16 and device == "cpu":  # the exact recursion, scaled up from some bags
             part = z[: few * n], counts[:few], offsets[: few + 1]
             seconds = best(partial(likelihood.posterior, *part, validate=False)) * bags / few
             row = {"n": n, "K": 10, "instances": bags * n, "approximation": "exact, extrapolated"}
@@ -254,6 +262,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a small form, for a test")
+    parser.add_argument("--device", default="cpu", help="of the part cost: cpu or cuda")
     parser.add_argument("--out", type=Path, default=Path("results/classes"))
     options = parser.parse_args(arguments)
     unknown = set(options.parts) - set(PARTS)
@@ -264,10 +273,11 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for name in options.parts or PARTS:
         path = options.out / f"{name}.json"
-        old = [json.loads(path.read_text())["rows"]] if name == "em" and path.exists() else []
-        old = old or ([[]] if name == "em" else [])
+        more: list[Any] = [options.device] if name == "cost" else []
+        if name == "em":
+            more = [json.loads(path.read_text())["rows"] if path.exists() else []]
         found[name] = []
-        for row in PARTS[name](options.quick, *old):
+        for row in PARTS[name](options.quick, *more):
             found[name].append(row)
             record = {"machine": machine(), "rows": found[name]}
             path.write_text(json.dumps(record, indent=1) + "\n")

@@ -1,9 +1,9 @@
 """Memory of training on images in a Parquet file, against the size of the file.
 
-    python benchmarks/streaming.py [--images 2000 8000 32000] [--processes 1 2] [--out DIR]
+    python benchmarks/streaming.py [--images 4000 32000] [--processes 1 2] [--out DIR]
 
-Writes files of random JPEG images in bags of 8, trains one epoch with `llpkit fit --image`, and
-prints the peak of the resident memory of all processes of the run, minus that of a run on 512
+Writes files of random JPEG images in bags of 8, trains one epoch on each with a window of 16 row
+groups, and prints the peak of the memory of all processes of the run, minus that of a run on 512
 images: what the data themselves take. With --resident the images are decoded into memory instead.
 """
 
@@ -21,11 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow.parquet as pq
 from PIL import Image
 
-from llpkit.datasets import write_images
+import llpkit
+from llpkit.datasets import ParquetImages, write_images
 
-SIDE = 96
+SIDE = 64
 
 
 def write(path: Path, number: int) -> None:
@@ -42,7 +44,16 @@ def write(path: Path, number: int) -> None:
             yield file.getvalue()
 
     columns = {"bag": bag.tolist(), "n": count.tolist()}
-    write_images(path, images(), columns, bag="bag", rows=256)
+    write_images(path, images(), columns, bag="bag", rows=128)
+
+
+def train(path: str, processes: int, resident: bool) -> None:
+    known = pq.ParquetFile(path).read(columns=["bag", "n"])
+    bag, count = known["bag"].to_numpy(), known["n"].to_numpy()
+    bags = llpkit.Bags.from_groups(bag, dict(zip(bag.tolist(), count.tolist(), strict=True)))
+    images = ParquetImages(path, "image", window=16)
+    usual = {"epochs": 1, "measure": "off", "resident": resident, "workers": 1}
+    llpkit.fit("mlp", bags, images, "mle", devices=processes, progress=False, **usual)
 
 
 def _held(process: psutil.Process) -> int:
@@ -82,11 +93,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", type=int, nargs="+", default=[2000, 8000, 32_000])
+    parser.add_argument("--images", type=int, nargs="+", default=[4000, 32_000])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--resident", action="store_true", help="decode all images into memory")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for what is found")
+    parser.add_argument("--train", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.train:
+        train(options.train[0], int(options.train[1]), options.resident)
+        return 0
     found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -96,12 +111,8 @@ def main(arguments: list[str] | None = None) -> int:
                 path = folder / f"{images}.parquet"
                 if not path.exists():
                     write(path, images)
-                command = [
-                    *(sys.executable, "-m", "llpkit.cli", "fit", str(path)),
-                    *("--bag", "bag", "--count", "n", "--image", "image", "--network", "mlp"),
-                    *("--epochs", "1", "--devices", str(number), "--force", "--workers", "1"),
-                    *("--resident", str(options.resident).lower(), "--out", str(folder / "run")),
-                ]
+                more = ["--resident"] if options.resident else []
+                command = [sys.executable, __file__, "--train", str(path), str(number), *more]
                 peak, seconds = peak_of(command, folder)
                 if images == 512:
                     base = peak

@@ -5,7 +5,14 @@ import torch
 
 import llpkit
 from llpkit import Evidence, LLPError, methods
-from llpkit.auto import FEW_BAGS, LONG, MANY_ROWS, pick_estimator, pick_method
+from llpkit.auto import (
+    FEW_BAGS,
+    LONG,
+    MANY_ROWS,
+    look_random,
+    pick_estimator,
+    pick_method,
+)
 from llpkit.estimators.registry import make
 from llpkit.recipe import Recipe
 
@@ -30,7 +37,7 @@ def test_estimators_by_the_number_of_bags_and_rows(number, size, expected):
     pick = pick_estimator(bags(number, size))
     assert pick.name == expected
     assert f"{number:,} bag" in pick.reason or f"{number * size:,} row" in pick.reason
-    make(pick.name, pick.options, seed=0)
+    make(pick.name, {}, seed=0)
 
 
 def test_methods_by_the_length_of_training_and_the_room_in_a_step():
@@ -41,8 +48,27 @@ def test_methods_by_the_length_of_training_and_the_room_in_a_step():
     assert pick_method(some, long, of_images=False).name == "direct"
     large = pick_method(bags(10, 100), short, of_images=True)
     assert large.name == "mle"
-    assert "100" in large.reason
-    assert pick_method(bags(10, 100), Recipe(epochs=2, batch_size=512), True).name == "direct"
+    assert "two bags of 100" in large.reason
+
+
+def test_the_square_loss_is_for_large_bags_that_look_random():
+    labels = torch.arange(3000) % 3
+    how = Recipe(epochs=2, batch_size=512)
+    random = llpkit.random_bags(labels, 50, generator=0, num_classes=3)
+    by_class = llpkit.Bags.from_labels((labels.sort().values > 0).long(), torch.arange(3000) // 50)
+    binary = llpkit.random_bags((labels > 0).long(), 50, generator=0)
+    assert look_random(random)
+    assert look_random(binary)
+    assert not look_random(by_class)
+    for some, expected in ((random, "dsq"), (binary, "dsq"), (by_class, "direct")):
+        assert pick_method(some, how, of_images=True).name == expected
+    small = llpkit.random_bags((labels > 0).long(), 8, generator=0)
+    assert pick_method(small, how, of_images=True).name == "direct"
+    # Random bags look random nearly always.
+    draws = [
+        look_random(llpkit.random_bags(labels, 20, generator=s, num_classes=3)) for s in range(50)
+    ]
+    assert sum(draws) >= 48
 
 
 def test_a_fit_without_a_method_follows_the_pick(capfd):

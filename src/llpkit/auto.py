@@ -5,8 +5,9 @@ The rules were chosen by the measurements of ``benchmarks/which_method.py``, whi
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+
+import torch
 
 from llpkit._words import several
 from llpkit.bags import Bags
@@ -20,15 +21,18 @@ MANY_ROWS = 200_000
 """From here on the time of several estimators matters more than what they gain together."""
 LONG = 2000
 """Steps of training after which EM is ahead of the gradient on images."""
+LARGE_BAGS = 32
+"""Mean size of bags from which the likelihood of counts says little about single instances."""
+SURPRISING = 3.0
+"""Standard deviations beyond which counts vary more than those of random bags."""
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A method or an estimator by name, its options, and the reason in words."""
+    """A method or an estimator by name, and the reason in words."""
 
     name: str
     reason: str
-    options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
@@ -45,20 +49,19 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
     'direct'
     """
     steps = recipe.epochs * math.ceil(bags.num_instances / recipe.batch_size)
-    if of_images and steps >= LONG:
-        return Pick(
-            "mle",
-            f"in long training on images, {steps:,} steps here, EM overfits least at any bag size",
-        )
     largest = int(bags.sizes.max()) if len(bags) else 0
+    if of_images and steps >= LONG:
+        reason = f"in long training on images, {steps:,} steps here, EM is best at any bag size"
+        return Pick("mle", reason)
     if of_images and 2 * largest > recipe.batch_size:
-        return Pick(
-            "mle",
-            f"bags of up to {largest:,} leave no room for several in a step of "
-            f"{recipe.batch_size:,}, and EM takes single instances",
-        )
+        reason = f"EM takes single instances, and a step of {recipe.batch_size:,} cannot hold "
+        return Pick("mle", f"{reason}two bags of {largest:,}")
+    if of_images and bags.num_instances >= LARGE_BAGS * len(bags) and look_random(bags):
+        reason = "bags are large and their counts look like those of random bags, so that the "
+        return Pick("dsq", f"{reason}square loss can be estimated without bias")
     what = "short training" if of_images else "rows of features"
-    return Pick("direct", f"for {what}, the gradient of the exact likelihood learns fastest")
+    reason = f"for {what}, the gradient of the exact likelihood learns fastest"
+    return Pick("direct", reason)
 
 
 def pick_estimator(bags: Bags) -> Pick:
@@ -80,3 +83,28 @@ def pick_estimator(bags: Bags) -> Pick:
         f"for a table of {rows} in {number}, held-out bags tell whether a linear model, boosting "
         "or a network suits it",
     )
+
+
+def look_random(bags: Bags) -> bool:
+    r"""Whether exact counts vary as they would if instances were dealt into bags at random.
+
+    Pearson's test of homogeneity: with :math:`p` the overall rate,
+
+    .. math:: X^2 = \sum_b \sum_k \frac{(y_{bk} - n_b p_k)^2}{n_b p_k}
+
+    has about :math:`d = (B - 1)(K - 1)` degrees of freedom, thus mean :math:`d` and variance
+    :math:`2 d`. Bags by place or time vary more.
+
+    >>> look_random(Bags([0, 4, 8, 12], [2, 1, 2])), look_random(Bags([0, 20, 40], [0, 20]))
+    (True, False)
+    """
+    if not bags.evidence.is_exact:
+        return False
+    n, y = bags.sizes.double()[:, None], bags.counts.double()
+    y = torch.stack([n[:, 0] - y, y], 1) if y.dim() == 1 else y  # (B, K)
+    expected = n * y.sum(0) / n.sum()
+    used = expected > 0
+    square = torch.where(used, (y - expected).square() / expected, 0.0).sum()
+    classes = int((y.sum(0) > 0).sum())
+    freedom = (int((n > 0).sum()) - 1) * (classes - 1)
+    return bool(square <= freedom + SURPRISING * math.sqrt(2 * max(freedom, 1)))

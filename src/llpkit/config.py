@@ -15,7 +15,7 @@ from typing import Any
 from llpkit._limits import check_limit, check_regular
 from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import Settings, raise_all, setting
-from llpkit._validation import flag, mapping, option, share, text, whole
+from llpkit._validation import flag, mapping, one_of, option, share, text, whole
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
 
@@ -256,6 +256,42 @@ class Choice(Settings):
     test_fraction: float | None = setting(None, "Share of bags kept for testing.", share, "SHARE")
 
 
+def _engine(place: str, value: Any) -> str:
+    return one_of(place, value, ("memory", "dask"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Settings):
+    """Where tables that do not fit into memory are processed."""
+
+    engine: str = setting(
+        "memory",
+        "memory, or dask for Parquet tables that do not fit into memory: --estimator xgboost or "
+        "logistic (memory).",
+        _engine,
+        "NAME",
+        text=True,
+    )
+    scheduler: str | None = setting(
+        None,
+        "Address of a Dask scheduler, tcp://HOST:8786 (--workers processes on this machine).",
+        text,
+        "ADDRESS",
+        text=True,
+    )
+    memory_limit: str | None = setting(
+        None,
+        "Memory of each local Dask worker, 4GB (an equal share of the machine's).",
+        text,
+        "SIZE",
+        text=True,
+    )
+
+
+LARGE = ("logistic", "xgboost")
+"""The estimators that Dask fits."""
+
+
 @dataclass(frozen=True)
 class Config:
     """The complete configuration of one run, as in its ``config.yaml``."""
@@ -264,6 +300,7 @@ class Config:
     recipe: Recipe = field(default_factory=Recipe)
     choice: Choice = field(default_factory=Choice)
     execution: Execution = field(default_factory=Execution)
+    cluster: Cluster = field(default_factory=Cluster)
 
     @property
     def name(self) -> str:
@@ -273,6 +310,7 @@ class Config:
     def problems(self) -> Iterator[LLPError]:
         """Settings that contradict each other."""
         yield from self.data.problems()
+        yield from self._large_problems()
         recipe = self.recipe
         if recipe.patience is not None and recipe.held_out is None:
             needed = option("held_out", 0.1)
@@ -297,18 +335,39 @@ class Config:
         """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
         return self.recipe.method == AUTO and self.choice.estimator is None
 
+    def _large_problems(self) -> Iterator[LLPError]:
+        """Settings that do not go with the engine."""
+        if self.cluster.engine == "memory":
+            given = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
+            yield from _stray(given, option("engine", "dask"))
+            return
+        if self.choice.estimator not in LARGE:
+            yield LLPError(
+                f"{option('engine', 'dask')} needs {option('estimator', 'xgboost')} or "
+                f"{option('estimator', 'logistic')}"
+            )
+        wrong = {
+            "dataset": self.data.dataset,
+            "image": self.data.image,
+            "counts_table": self.data.counts_table,
+            "held_out": self.recipe.held_out,
+            "test_fraction": self.choice.test_fraction,
+        }
+        yield from _stray({k for k, v in wrong.items() if v}, f"{option('engine', 'memory')}")
+
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""
         found: Values = {"data": self.data.to_dict()}
-        for section in (self.recipe, self.choice, self.execution):
+        for section in (self.recipe, self.choice, self.execution, self.cluster):
             found |= section.to_dict()
         return found
 
 
-SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution]] = {
+SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution] | type[Cluster]] = {
     "recipe": Recipe,
     "choice": Choice,
     "execution": Execution,
+    "cluster": Cluster,
 }
 
 

@@ -197,7 +197,9 @@ class Execution(Settings):
     resident: bool | str = setting(
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
     )
-    workers: int = setting(2, "Processes that read image files (2).", _whole(0, 1024), "N")
+    workers: int = setting(
+        2, "Processes that read image files, or of a local Dask cluster (2).", _whole(0, 1024), "N"
+    )
     cuda_graph: bool = setting(
         True, "Replay training steps as a CUDA graph (true).", flag, "true|false"
     )

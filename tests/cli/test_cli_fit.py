@@ -39,7 +39,7 @@ def test_a_run_directory_holds_everything(llpkit):
     run = Path("run")
     assert {path.name for path in run.iterdir()} == {
         *("config.yaml", "weights.safetensors", "model.json", "metrics.csv"),
-        *("environment.json", "report.html", "figures", "checksums.json"),
+        *("environment.json", "report.html", "figures", "checksums.json", "worst_bags.csv"),
     }
     assert {path.suffix for path in (run / "figures").iterdir()} >= {".png"}
     config = yaml.safe_load((run / "config.yaml").read_text())

@@ -21,7 +21,7 @@ from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.mixbag import interval, interval_loss
 from llpkit.methods.ramp import rising
 from llpkit.methods.rot import transport
-from llpkit.training import Callback, fitting
+from llpkit.training import Callback, job
 
 PEERS = ("llp-vat", "rot", "ahil", "dsq", "one-vs-rest", "mixbag")
 ROWS = [1.0, -0.5, 0.25, 0.0, 2.0, -1.0, -1.5, 0.5, 0.75]
@@ -279,7 +279,7 @@ class Stop(Callback):
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("key", PEERS)
 def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
+    monkeypatch.setattr(job, "paddable", lambda *_: pad)
     data = datasets.load("digits", bag_size=4)
     bags, rows = data.bags[:24], data.inputs
     how = {"epochs": 3, "batch_size": 64, "device": "cpu", "progress": False}

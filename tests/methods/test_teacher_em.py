@@ -15,7 +15,7 @@ from llpkit.likelihood import log_prob
 from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.linear_start import Features, linear_logits
 from llpkit.ragged import segment_sum
-from llpkit.training import Callback, fitting
+from llpkit.training import Callback, job
 from llpkit.training.cuda_graph import Steps
 
 CPU = torch.device("cpu")
@@ -206,7 +206,7 @@ class Stop(Callback):
 
 @pytest.mark.parametrize("pad", [False, True])
 def test_it_resumes_bit_for_bit(tmp_path, monkeypatch, pad):
-    monkeypatch.setattr(fitting, "paddable", lambda *_: pad)
+    monkeypatch.setattr(job, "paddable", lambda *_: pad)
     data = datasets.load("digits", classes=10, bag_size=8)
     bags = data.bags[:16]
 
@@ -237,7 +237,7 @@ def test_padding_changes_nothing(monkeypatch):
     data = datasets.load("synthetic", bag_size=5)
     found = []
     for pad in (False, True):
-        monkeypatch.setattr(fitting, "paddable", lambda *_, pad=pad: pad)
+        monkeypatch.setattr(job, "paddable", lambda *_, pad=pad: pad)
         model = llpkit.fit("mlp", data.bags, data.inputs, "teacher", epochs=3, batch_size=70,
                            device="cpu", progress=False)  # fmt: skip
         found.append(model.predict_proba(data.inputs))

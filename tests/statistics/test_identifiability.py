@@ -255,3 +255,14 @@ def test_efficiency_is_that_of_the_information_at_a_constant_rate():
     found = identifiability(x, bags).efficiency
     np.testing.assert_allclose(found, np.sort(wanted.real), rtol=1e-10)
     assert found.mean() == pytest.approx(1 / N, rel=0.3)
+
+
+def test_rows_with_a_multiplicity_are_checked_as_well():
+    # Precincts with as many men as women: their votes do not tell who voted how.
+    rng = np.random.default_rng(0)
+    X, precinct = np.tile([[0.0], [1.0]], (40, 1)), np.repeat(np.arange(40), 2)
+    y = np.repeat(rng.binomial(30, 0.3, size=40) + rng.binomial(30, 0.7, size=40), 2)
+    with pytest.warns(IdentifiabilityWarning, match="'x0'"):
+        LLPLogisticRegression().fit(X, y, precinct, multiplicity=np.full(80, 30))
+    many = np.where(np.arange(80) % 2, 30, rng.integers(10, 50, size=80))
+    LLPLogisticRegression().fit(X, np.minimum(y, 40), precinct, multiplicity=many)

@@ -10,7 +10,15 @@ from llpkit import config as settings
 from llpkit._files import check_apart, place_of
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, takes
-from llpkit.cli.printing import echo, fit_progress, measure_table, note, resumable, terminal
+from llpkit.cli.printing import (
+    echo,
+    fit_progress,
+    measure_table,
+    note,
+    print_step,
+    resumable,
+    terminal,
+)
 from llpkit.errors import LLPError
 
 
@@ -56,6 +64,7 @@ def fit(
       llpkit fit cells.csv --bag slide --count n_sick --image file
       llpkit fit people.csv --bag district --count-low least --count-high most
       llpkit fit people.csv --bag district --count n_yes --estimator logistic
+      llpkit fit 'votes/*.parquet' --bag district --count n_yes --estimator xgboost --engine dask
       llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits
@@ -89,7 +98,9 @@ def fit(
     if resume and out is not None and not file and "data.table" not in given:
         file = runs.unfinished(out) or {}
     config = settings.check(settings.merge(file, given), options=names)
-    what = config.data.dataset or Path(config.data.table or "").stem
+    table = Path(config.data.table or "")
+    # A pattern such as votes/*.parquet is named after its folder.
+    what = config.data.dataset or (table.parent.name if "*" in table.name else table.stem)
     folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
     if source is not None:
         check_apart(folder, [Path(source)])
@@ -105,6 +116,7 @@ def fit(
             command=shlex.join(["llpkit", *(ctx.obj or [])]),
             callbacks=callbacks,
             announce=None if quiet else lambda picked: echo(f"picked {picked}"),
+            log=(lambda _: None) if quiet else print_step,
         )
     if quiet:
         return

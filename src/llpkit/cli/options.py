@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import typer
 
 from llpkit._settings import Setting, Settings
-from llpkit.config import Choice, Data
+from llpkit.config import Choice, Cluster, Data
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
@@ -65,6 +65,7 @@ OPTIONS = [
     *_options(Recipe, "Training"),
     *_options(Choice, "Training"),
     *_options(Execution, "Machine"),
+    *_options(Cluster, "Tables larger than memory"),
 ]
 OF_NEW_DATA = [
     "data.options",

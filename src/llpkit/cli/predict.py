@@ -35,10 +35,14 @@ def predict(
     With more than two classes there is one column of each per class, and
     the label is the name of the most probable class.
 
+    Large Parquet tables are read and written in batches: memory does not grow with their rows.
+    For posteriors, the rows of each bag must then be next to each other.
+
     [bold]Examples[/bold]
 
       llpkit predict runs/people new.csv --out predicted.csv
       llpkit predict runs/people new.parquet --out new-labels.csv --threshold 0.3
+      llpkit predict runs/people 'new/*.parquet' --out predicted.parquet
       llpkit predict runs/digits digits --out digits.csv
     """
     from llpkit import runs
@@ -46,7 +50,15 @@ def predict(
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise LLPError(f"{out} is neither .csv nor .parquet; choose one of the two")
     run = runs.open_run(run_dir, device, trust_model=trust_model)
-    found = runs.predict(run, runs.data_of(run, source, given), threshold)
+    data = runs.data_of(run, source, given)
+    if runs.is_long(run, data):
+        streamed = runs.stream(run, data, out, threshold, prefix)
+        if not quiet:
+            for line in streamed.notes:
+                note(line)
+            echo(f"{streamed.rows:,} rows with {', '.join(streamed.columns)}: {out}")
+        return
+    found = runs.predict(run, data, threshold)
     runs.write_predictions(found, out, prefix)
     if not quiet:
         for line in found.notes:

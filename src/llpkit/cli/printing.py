@@ -188,3 +188,22 @@ def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
     from llpkit.training import Progress
 
     yield [] if quiet else [Progress(title)]
+
+
+def print_step(event: Mapping[str, Any]) -> None:
+    """A line on stderr about a step on a table larger than memory."""
+    step, seconds = event["step"], f"{event.get('seconds', 0):.1f} s"
+    if step == "check":
+        text = f"checked {event['rows']:,} rows in {event['bags']:,} bags"
+    elif step == "start":
+        text = f"began with a fit to {event['rows']:,} rows ({seconds})"
+    elif step == "E":
+        found = f"log-likelihood {event['log_likelihood']:.4f} per bag"
+        text = f"E-step {event['iteration']}: {found} ({seconds})"
+    elif step == "M":
+        text = f"M-step {event['iteration']} ({seconds})"
+    elif step == "again":
+        text = f"the M-step begins again, because a worker was lost: {event['reason']}"
+    else:
+        text = f"logistic regression: {event['passes']} passes over the table"
+    terminal(stderr=True).print(text, soft_wrap=True, markup=False)

@@ -165,7 +165,6 @@ class LLPClassifier(BaseLLP):
         if best.model is None:  # the fits were out of fold: fit once more, to all rows
             best.model = fits.fit(best.phi)
         self._keep(best, floor)
-        self._unseen = best.z if folds is not None else None
         if not best.converged:
             warnings.warn(
                 f"EM did not converge in {self.max_iter} iterations; the last log-likelihoods "
@@ -203,7 +202,7 @@ class LLPClassifier(BaseLLP):
             # The likelihood is that of the model just fitted; phi is for the next M-step.
             history.append(float(log_p.mean()))
             if exact or history[-1] == max(history):
-                best = _Run(history, phi, model, scale, history[-1], tol, z=z)
+                best = _Run(history, phi, model, scale, history[-1], tol)
             # Annealed steps do not count towards convergence: their posteriors are softened.
             if cold < 1:
                 phi = solve(cold * z, bags, self.approximation_)[1]
@@ -231,15 +230,6 @@ class LLPClassifier(BaseLLP):
         self.log_likelihoods_ = np.array(run.history)
         self.n_iter_ = max(1, len(run.history))
         self.converged_ = run.converged
-
-    def unseen_logits(self) -> Array | None:
-        """Logits of the training rows from fits to other bags, if EM made any; not saved."""
-        return getattr(self, "_unseen", None)
-
-    def __getstate__(self) -> Any:
-        state = dict(super().__getstate__())
-        state.pop("_unseen", None)  # as long as the training rows, and of no use to predictions
-        return state
 
     def _logits(self, X: Any) -> Array:
         score = class_scores(self.estimator_, X, len(self.classes_), self.floor_)
@@ -284,8 +274,6 @@ class _Run:
     log_likelihood: float = -np.inf
     tol: float = 0.0
     converged: bool = False
-    z: Array | None = None
-    """Logits of the rows, ``(N,)`` or ``(N, K)``; with folds, from fits to the other ones."""
 
 
 def fold_of_rows(bags: Bags, number: int, random: np.random.RandomState) -> Array:

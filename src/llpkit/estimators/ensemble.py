@@ -28,15 +28,14 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
 
     The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags; EM has such logits of its own (``out_of_fold``). So whether a linear model,
-    trees or a network suits the table is decided by counts alone. With fewer than two bags per fold
-    all weights are equal.
+    folds of whole bags. So counts alone decide whether a linear model, trees or a network suits the
+    table. With fewer than two bags per fold all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
-            and a small network, on standardised columns.
-        n_folds: Folds that the weights of estimators other than EM are found with.
-        approximation: Passed on to the estimators, for many classes in large bags; see
+            and three small networks, on standardised columns.
+        n_folds: Folds that the weights are found with. The time is that of about ``n_folds`` fits.
+        approximation: For many classes in large bags, passed on to the estimators; see
             :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``.
 
@@ -44,6 +43,7 @@ class LLPEnsembleClassifier(BaseLLP):
         estimators_: The estimators, fitted to all bags.
         weights_: Their weights, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
+        approximation_: The approximation in use, ``None`` if exact.
 
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> groups, y = [0, 0, 0, 1, 1, 1], [0, 0, 0, 2, 2, 2]
@@ -71,21 +71,19 @@ class LLPEnsembleClassifier(BaseLLP):
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         whole("n_folds", self.n_folds, 2)
-        self.approximation_ = choose(self.approximation, bags)
         random = check_random_state(self.random_state)
+        self.approximation_ = choose(self.approximation, bags)
         members = self._members(random)
         self.weights_ = np.full(len(members), 1 / len(members))
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of members that stop early; their weight tells
-            self.estimators_ = [_fitted(clone(member), X, bags) for member in members]
             if len(members) > 1 and len(bags) >= 2 * self.n_folds:
                 few = _few(bags, random)
-                unseen = [
-                    self._unseen(member, fitted, X, bags, few, random)
-                    for member, fitted in zip(members, self.estimators_, strict=True)
-                ]
+                folds = fold_of_rows(few, self.n_folds, random)
+                unseen = [_unseen(member, X, few, folds) for member in members]
                 self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
+            self.estimators_ = [_fitted(member, X, bags) for member in members]
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -97,7 +95,7 @@ class LLPEnsembleClassifier(BaseLLP):
     def _members(self, random: np.random.RandomState) -> list[BaseLLP]:
         given = self.estimators
         if given is None:
-            given = [LLPLogisticRegression(), LLPClassifier(), LLPNetworkClassifier()]
+            given = _default()
         if not given or not all(isinstance(member, BaseLLP) for member in given):
             raise LLPError(
                 f"estimators = {given!r}; give a list of estimators of llpkit.estimators, such as "
@@ -109,35 +107,32 @@ class LLPEnsembleClassifier(BaseLLP):
             if known.get("random_state", 0) is None:
                 member.set_params(random_state=random.randint(2**31 - 1))
             if "approximation" in known:
-                member.set_params(approximation=self.approximation)
+                member.set_params(approximation=self.approximation_)
         return members
 
-    def _unseen(
-        self,
-        member: BaseLLP,
-        fitted: BaseLLP,
-        X: Any,
-        all_bags: Bags,
-        bags: Bags,
-        random: np.random.RandomState,
-    ) -> Array:
-        """Logits of every row of the bags from a fit to other bags, in row order."""
-        known = fitted.unseen_logits() if isinstance(fitted, LLPClassifier) else None
-        if known is not None:  # EM has made them already, in the order it was given the rows
-            z = np.zeros((bags.num_rows, *known.shape[1:]))
-            z[all_bags.rows.numpy()] = _centred(known)
-            return z
-        folds = fold_of_rows(bags, self.n_folds, random)
-        shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
-        z = np.zeros(shape)
-        first = bags.rows[bags.offsets[:-1][bags.sizes > 0]].numpy()  # one row of every bag
-        full = np.flatnonzero(bags.sizes.numpy() > 0)
-        for fold in range(self.n_folds):
-            inside = folds[first] == fold
-            model = _fitted(clone(member), X, bags[full[~inside]])
-            rows = bags[full[inside]].rows.numpy()
-            z[rows] = _centred(model.decision_function(take_rows(X, rows)))
-        return z
+
+def _default() -> list[BaseLLP]:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    # Half of the usual trees: boosting takes most of the time, and it is not alone.
+    trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
+    # Networks differ by their first weights, and several are better than one.
+    networks = [LLPNetworkClassifier() for _ in range(3)]
+    return [LLPLogisticRegression(), LLPClassifier(trees), *networks]
+
+
+def _unseen(member: BaseLLP, X: Any, bags: Bags, folds: Array) -> Array:
+    """Logits of every row of the bags from a fit to the other folds, in row order."""
+    shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
+    z = np.zeros(shape)
+    full = np.flatnonzero(bags.sizes.numpy() > 0)
+    first = bags.rows[bags.offsets[:-1]][full].numpy()  # one row of every bag tells its fold
+    for fold in np.unique(folds[first]):
+        inside = folds[first] == fold
+        model = _fitted(clone(member), X, bags[full[~inside]])
+        rows = bags[full[inside]].rows.numpy()
+        z[rows] = _centred(model.decision_function(take_rows(X, rows)))
+    return z
 
 
 def _fitted(member: BaseLLP, X: Any, bags: Bags) -> BaseLLP:

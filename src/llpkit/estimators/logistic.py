@@ -110,8 +110,7 @@ class LLPLogisticRegression(BaseLLP):
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
         self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
-        if multiplicity is None:
-            warn_unidentified(X, bags)
+        warn_unidentified(X, bags, multiplicity)
         return self
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:

@@ -7,7 +7,6 @@ import torch
 
 from llpkit._validation import one_of
 from llpkit.bags import Bags
-from llpkit.errors import TooManyStates
 from llpkit.estimators._layers import Loss, fit_layers, layers_logits
 from llpkit.estimators.base import Array, BaseLLP, choose, exact_counts
 from llpkit.likelihood.checks import Approximation
@@ -45,15 +44,13 @@ class LLPNetworkClassifier(BaseLLP):
             :class:`DLLPClassifier`.
         max_iter: Most iterations of L-BFGS.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
-        approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
-            is cheap, else ``"saddlepoint"``; ``None`` is always exact.
+        approximation: For many classes in large bags; see :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``, for the initial weights.
 
     Attributes:
         coefs_: The weights of each layer, ``(inputs, outputs)``.
         intercepts_: The intercepts of each layer, ``(outputs,)``.
         n_iter_: Iterations taken.
-        approximation_: The approximation of the likelihood in use, ``None`` if exact.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [1.0], [1.0], [2.0], [2.0], [3.0]])
@@ -85,10 +82,7 @@ class LLPNetworkClassifier(BaseLLP):
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
         one_of("loss", self.loss, LOSSES)
-        try:
-            found, layers = fit_layers(X, bags, self, self._loss(bags))
-        except TooManyStates as error:
-            raise error.choosing('approximation="auto"') from error
+        found, layers = fit_layers(X, bags, self, self._loss(bags))
         found.warn(self)
         self.n_iter_ = found.n_iter
         self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]

@@ -56,6 +56,16 @@ def _lightgbm() -> BaseLLP:
     return LLPClassifier(LGBMClassifier(verbose=-1))
 
 
+@ESTIMATORS.register("xgboost")
+def _xgboost() -> BaseLLP:
+    """EM around XGBoost, if it is installed; also for tables larger than memory."""
+    try:
+        from xgboost import XGBClassifier
+    except ImportError as error:
+        raise LLPError("the estimator xgboost needs the package xgboost; install it") from error
+    return LLPClassifier(XGBClassifier())
+
+
 @ESTIMATORS.register("svc")
 def _svc() -> BaseLLP:
     """EM around a kernel support vector machine, for a few thousand rows."""

@@ -42,7 +42,7 @@ class AHIL(Method):
     summary = "proportion loss, and pseudo-labels weighted by entropies of instance and bag"
     batches = "bags"
     views = 2
-    strong_augment = "geometric"
+    strong_augment = "strong"
     needs_exact_counts = True
     replayable = True
 

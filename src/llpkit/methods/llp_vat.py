@@ -140,7 +140,8 @@ def unit(x: Tensor) -> Tensor:
     # Scaled by the largest entry first: the square of a tiny gradient would underflow.
     flat = flat / flat.abs().amax(1, keepdim=True)
     length: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
-    return (flat / length).nan_to_num(0.0).view_as(x)
+    scaled: Tensor = flat / length
+    return scaled.nan_to_num(0.0).view_as(x)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from llpkit.runs.predictions import (
     predict,
     write_predictions,
 )
+from llpkit.runs.streaming import Streamed, is_long, stream
 from llpkit.runs.train import (
     CONFIG,
     ENCODER,
@@ -49,6 +50,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "Stopped",
+    "Streamed",
     "checksum",
     "data_of",
     "divide",
@@ -58,6 +60,7 @@ __all__ = [
     "fit",
     "flat",
     "follow",
+    "is_long",
     "is_table",
     "known_datasets",
     "leads",
@@ -68,6 +71,7 @@ __all__ = [
     "predict",
     "run_shares",
     "run_summary",
+    "stream",
     "table_shares",
     "take",
     "unfinished",

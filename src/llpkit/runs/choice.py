@@ -19,9 +19,6 @@ def settled(config: Config, data: DataSet) -> tuple[Config, Pick]:
     table = isinstance(data.inputs, Tensor) and data.inputs.dim() == 2
     if table and not config.of_networks():
         pick = pick_estimator(bags)
-        choice = config.choice.replace(estimator=pick.name, estimator_options=pick.options)
-        return replace(config, choice=choice), pick
+        return replace(config, choice=config.choice.replace(estimator=pick.name)), pick
     pick = pick_method(bags, config.recipe, of_images=not table)
-    options = {**pick.options, **config.recipe.method_options}
-    recipe = config.recipe.replace(method=pick.name, method_options=options)
-    return replace(config, recipe=recipe), pick
+    return replace(config, recipe=config.recipe.replace(method=pick.name)), pick

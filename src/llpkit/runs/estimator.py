@@ -113,11 +113,11 @@ def train(
         "warnings": sorted({str(w.message) for w in caught}),
     }
     model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
-    details["baseline"] = _baseline(model, data.inputs, bags, held_out)
+    details["baseline"] = baseline(model, data.inputs, bags, held_out)
     return model
 
 
-def _baseline(
+def baseline(
     model: FittedEstimator, inputs: Tensor, bags: Bags, held_out: Bags | None
 ) -> dict[str, Any]:
     """The constant rate and its log-likelihood, with a warning if the model does not beat it."""

@@ -28,7 +28,8 @@ from llpkit.runs.train import CONFIG, ENCODER
 from llpkit.tables import CountColumns, FeatureEncoder, Table
 from llpkit.training import Fitted
 
-TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz", ".bz2", ".zst")
+PARQUET = (".parquet", ".pq")
+TABLES = (".csv", ".tsv", ".txt", *PARQUET, ".gz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,11 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
     known[good] = True
-    columns = _named("probability", probability, run.class_names, known)
-    columns["label"] = _labels(probability, run.class_names, threshold, known)
+    columns = named("probability", probability, run.class_names, known)
+    columns["label"] = labels(probability, run.class_names, threshold, known)
     if bags is not None:
         notes += filter(None, [evaluation.approximation_note(bags)])
-        columns |= _named("posterior", posterior_of(logits, bags), run.class_names, known)
+        columns |= named("posterior", posterior_of(logits, bags), run.class_names, known)
     tables = [Path(file) for file in (data.table, data.counts_table) if file is not None]
     own = [run.folder / name for name in (CHECKSUMS, *Checksums.need(run.folder).files)]
     return Predictions(table, columns, tuple(notes), (*tables, *own))
@@ -228,9 +229,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
     return counts.bags(table, data.bag), []
 
 
-def _named(
-    what: str, probability: Tensor, class_names: Sequence[str], known: Any
-) -> dict[str, Any]:
+def named(what: str, probability: Tensor, class_names: Sequence[str], known: Any) -> dict[str, Any]:
     """One column, or one per class; null in rows without a prediction."""
     import pyarrow as pa
 
@@ -241,14 +240,14 @@ def _named(
     return {f"{what}_{name}": pa.array(column, mask=~known) for name, column in pairs}
 
 
-def _labels(probability: Tensor, class_names: Sequence[str], threshold: float, known: Any) -> Any:
+def labels(probability: Tensor, class_names: Sequence[str], threshold: float, known: Any) -> Any:
     """Labels as numbers for two classes, as names for more."""
     import pyarrow as pa
 
-    labels = evaluation.labels_of(probability, threshold).numpy()
+    chosen = evaluation.labels_of(probability, threshold).numpy()
     if probability.dim() == 1:
-        return pa.array(labels, mask=~known)
-    return pa.array(np.array(class_names, dtype=object)[labels], mask=~known)
+        return pa.array(chosen, mask=~known)
+    return pa.array(np.array(class_names, dtype=object)[chosen], mask=~known)
 
 
 def write_predictions(found: Predictions, out: Path, prefix: str = "") -> None:

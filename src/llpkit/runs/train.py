@@ -11,8 +11,10 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from llpkit import evaluation
 from llpkit import training as train
@@ -42,6 +44,10 @@ from llpkit.runs.measures import measure
 from llpkit.runs.page import write_report
 from llpkit.training import Callback, Fitted, TestMetrics
 
+if TYPE_CHECKING:
+    from llpkit.runs.large import Large
+
+Log = Callable[[dict[str, Any]], None]
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
 ENCODER = "encoder.json"
 
@@ -77,6 +83,7 @@ def fit(
     command: str = "",
     callbacks: Sequence[Callback] = (),
     announce: Callable[[str], None] | None = None,
+    log: Log = lambda _: None,
 ) -> Finished:
     """Train as configured and write the run directory ``out``.
 
@@ -91,6 +98,7 @@ def fit(
         command: What the user typed, for the record.
         callbacks: See :class:`llpkit.training.Callback`.
         announce: Called with the method and the reason for it, if the configuration names none.
+        log: Called with a dictionary after every step on a table larger than memory.
 
     Raises:
         Stopped: On an interrupt.
@@ -114,7 +122,8 @@ def fit(
             if place.recover(force) and (done := _found(config, place)):
                 return done
             finished = False
-            done = _fit(config, place, resume, force, command, callbacks, data, picked, go)
+            with _engine(config):
+                done = _fit(config, place, resume, force, command, callbacks, data, picked, go, log)
             finished = True
             place.publish()
             return done
@@ -125,6 +134,25 @@ def fit(
         finally:
             if not place.kept:  # nothing to resume from: clean up
                 place.recover(force=False)
+
+
+def _engine(config: Config) -> AbstractContextManager[Any]:
+    """The Dask cluster, if there is one."""
+    if config.cluster.engine == "memory":
+        return nullcontext()
+    from llpkit.distributed.cluster import connected
+
+    chosen = config.cluster
+    return connected(chosen.scheduler, config.execution.workers, chosen.memory_limit)
+
+
+def _large(config: Config, log: Log) -> "Large | None":
+    """The table in partitions, if Dask fits it."""
+    if config.cluster.engine == "memory":
+        return None
+    from llpkit.runs.large import Large
+
+    return Large(config, log)
 
 
 def leads(config: Config) -> bool:
@@ -170,7 +198,7 @@ class _Start:
 def _found(config: Config, place: RunFolder) -> Finished | None:
     """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(place.out)
-    if _differing(checked.check(CONFIG), config):
+    if _differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
         return None
     data = load_data(config.data, config.recipe.seed)
     if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
@@ -196,6 +224,7 @@ def _fit(
     data: DataSet | None,
     picked: Values,
     go: "_Start",
+    log: Log,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
@@ -206,6 +235,9 @@ def _fit(
         write_text(work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
         add_checksums(work, [CONFIG])
+    large = _large(config, log)
+    if large is not None:
+        data = large.sample
     data = data or load_data(config.data, config.recipe.seed)
     record = {**record_of(config, data, command), **picked}
     if resumed:
@@ -221,7 +253,10 @@ def _fit(
                 warnings.simplefilter("ignore", kind)
             if config.choice.estimator is None:
                 go()
-            model = _train(config, data, parts, work, callbacks)
+            if large is not None:
+                model: Fitted = large.train()
+            else:
+                model = _train(config, data, parts, work, callbacks)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         option = "--method-option approximation=auto"

@@ -18,6 +18,8 @@ from llpkit.statistics.modes import contradicting_modes
 
 Array = NDArray[Any]
 
+_WRITTEN_OUT = 200_000
+"""Most instances of rows with a multiplicity; the check is not worth more time than the fit."""
 _NAMED = 3
 """Most columns, and most directions, that are named."""
 _ALIKE = 0.2
@@ -103,12 +105,20 @@ def identifiability(
 
 
 def warn_unidentified(
-    X: Any, bags: Bags, *, seed: int = 0, stacklevel: int = 3
+    X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0, stacklevel: int = 3
 ) -> tuple[Problem, ...]:
     """Give an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
 
-    By default the warning points at the caller's caller.
+    By default the warning points at the caller's caller. Rows with a ``multiplicity`` ``(R,)`` are
+    written out, unless these are too many.
     """
+    if multiplicity is not None:
+        times = np.asarray(multiplicity, np.int64)
+        if times.sum() > _WRITTEN_OUT:
+            return ()
+        rows = np.repeat(bags.rows.numpy(), times[bags.rows.numpy()])
+        ends = np.append(0, np.cumsum(times[bags.rows.numpy()]))[bags.offsets.numpy()]
+        X, bags = X[rows], Bags(ends, bags.evidence)
     if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
         return ()  # labelled instances
     found = identifiability(X, bags, seed=seed).problems

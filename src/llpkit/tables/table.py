@@ -47,7 +47,7 @@ class Table:
         self.decimal_commas: dict[str, str] = {}
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
-        self._data = data
+        self.data = data
         self._position = {name: i for i, name in enumerate(self.names)}
         self._parsed: dict[tuple[str, bool], Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
@@ -77,7 +77,7 @@ class Table:
         return cls(file, *read_csv(file, data))
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     def __repr__(self) -> str:
         return (
@@ -104,7 +104,7 @@ class Table:
 
         if name not in self._position:
             raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
-        column = self._data.column(self._position[name])  # by name, pyarrow searches all columns
+        column = self.data.column(self._position[name])  # by name, pyarrow searches all columns
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_string(column.type):
@@ -250,7 +250,7 @@ class Table:
         """Write the table with new columns on the right: Parquet or CSV, by the file's name."""
         import pyarrow as pa
 
-        data, file = self._data, Path(os.path.expanduser(path))
+        data, file = self.data, Path(os.path.expanduser(path))
         for name, values in columns.items():
             if name in data.column_names:
                 raise LLPError(f"{self.path} has a column {name!r} already; rename it")

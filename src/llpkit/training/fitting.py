@@ -152,8 +152,7 @@ def fit(
         of_images = not isinstance(data, Tensor) or data.dim() == 4
         picked = pick_method(bags, recipe, of_images)
         method = picked.name
-        options = {**picked.options, **recipe.method_options}
-        recipe = recipe.replace(method=method, method_options=options)
+        recipe = recipe.replace(method=method)
         if progress and place.first:
             print(f"method: {picked}", file=sys.stderr)
     how = methods.make(recipe.method if method is None else method, recipe.method_options)

@@ -1,0 +1,215 @@
+"""EM around XGBoost on partitions: E-steps where the partitions are, M-steps on all workers."""
+
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from llpkit.bags import Bags
+from llpkit.distributed.binned import Binned, Bins
+from llpkit.distributed.m_step import Task, groups_for, m_step, remembered, scores_of, shares
+from llpkit.distributed.parts import Array, Part
+from llpkit.distributed.ranks import Ranks
+from llpkit.errors import LLPError
+from llpkit.estimators import LLPClassifier
+from llpkit.estimators.logistic import Scale, calibrate
+from llpkit.likelihood import log_prob_and_posterior
+
+_TOL = 5e-3
+"""As of :class:`LLPClassifier` for classifiers whose likelihood is noisy."""
+_PER_LEAF = 20
+"""Rows per leaf below which a fit may memorise what it is told."""
+
+
+class Posterior(NamedTuple):
+    """The E-step of one partition."""
+
+    phi: Array  # (n,) float32
+    log_likelihood: float
+    seconds: float
+
+
+class Model(NamedTuple):
+    """A model of EM: the booster, and the scale of its scores."""
+
+    label: str
+    booster: bytes
+    scale: Scale
+    bound: float  # scores are clipped to ± this
+
+
+def posterior(part: Binned, i: int, model: Model, bins: Bins) -> Posterior:
+    """Posteriors of partition ``i`` and its log-likelihood."""
+    begin = time.thread_time()
+    score = remembered(model.label, i)
+    if score is None:  # another process trained it, or this one was restarted
+        score = scores_of(model.booster, bins.numbers(part.codes))
+    z = model.scale(score.astype(np.float64).clip(-model.bound, model.bound))
+    log_p, phi = log_prob_and_posterior(
+        torch.from_numpy(z), part.evidence, part.offsets, validate=False
+    )
+    found = phi.numpy().astype(np.float32)
+    return Posterior(found, float(log_p.sum()), time.thread_time() - begin)
+
+
+def template_of(estimator: LLPClassifier) -> Any:
+    """The XGBoost classifier within EM, checked."""
+    try:
+        from xgboost import XGBClassifier
+    except ImportError as error:
+        raise LLPError(
+            "EM on partitions needs XGBoost for its M-step; install llpkit with the extra dask, or "
+            "choose LLPLogisticRegression"
+        ) from error
+    template = XGBClassifier() if estimator.estimator is None else estimator.estimator
+    if type(template) is not XGBClassifier:
+        raise LLPError(
+            f"the classifier is {type(template).__name__}, but on partitions the M-step is "
+            "XGBoost's; give LLPClassifier(xgboost.XGBClassifier(...))"
+        )
+    given = template.get_params()
+    for name, allowed in (
+        ("booster", (None, "gbtree")),
+        ("objective", (None, "binary:logistic")),
+        ("tree_method", (None, "auto", "hist")),
+        ("early_stopping_rounds", (None,)),
+        ("max_bin", (None, 256)),
+    ):
+        if given.get(name) not in allowed:
+            raise LLPError(f"XGBClassifier({name}={given[name]!r}) is not possible on partitions")
+    if estimator.out_of_fold is True:
+        raise LLPError(
+            "out_of_fold=True is not possible on partitions; there are many more rows than leaves, "
+            "so it makes no difference"
+        )
+    return template
+
+
+def fit_parts(
+    estimator: LLPClassifier,
+    ranks: Ranks,
+    parts: Sequence[Any],
+    rows: Sequence[int],
+    num_bags: int,
+    sample: Part,
+    bins: Bins,
+    log: Callable[[dict[str, Any]], None],
+) -> LLPClassifier:
+    """A fitted copy of the estimator.
+
+    EM begins with an ordinary fit to a sample of the bags, with all settings of the estimator;
+    then E- and M-steps alternate over all partitions until ``tol`` or ``max_iter`` ends them.
+
+    Args:
+        estimator: The settings.
+        ranks: Where XGBoost runs.
+        parts: The binned partitions, as Dask holds them.
+        rows: Their numbers of rows.
+        num_bags: Bags in all partitions.
+        sample: Some bags, in memory.
+        bins: The intervals of the features.
+        log: Called with the time and the result of every step.
+    """
+    import dask
+
+    template, total = template_of(estimator), sum(rows)
+    rounds = template.get_num_boosting_rounds()
+    leaves = rounds * 2 ** (template.max_depth or 6)
+    if total < _PER_LEAF * leaves:
+        warnings.warn(
+            f"{total:,} rows for up to {leaves:,} leaves are few: EM may repeat its first guess; "
+            "fit such a table in memory, where out-of-fold predictions prevent that, or use fewer "
+            "or smaller trees",
+            UserWarning,
+            stacklevel=4,
+        )
+    first = clone(estimator).set_params(estimator=clone(template))
+    sizes = sample.offsets.diff()
+    groups = torch.repeat_interleave(torch.arange(len(sizes)), sizes).numpy()
+    begin = time.perf_counter()
+    X = bins.numbers(bins.code(sample.X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is only the start
+        first.fit(X, sample.evidence[torch.from_numpy(groups)], groups)
+    log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
+
+    bound = float(np.log(total + 1))  # Laplace's rule, as for tables in memory
+    label = uuid.uuid4().hex
+    model = Model(
+        f"{label} 0",
+        bytes(first.estimator_.get_booster().save_raw("ubj")),
+        Scale(first.slope_, np.asarray(first.shift_)),
+        bound,
+    )
+    of_rank = shares(rows, min(ranks.number, len(rows)))
+    groups_of_trees = groups_for([sum(rows[i] for i in share) for share in of_rank], ranks.memory)
+    params = template.get_xgb_params() | {"objective": "binary:logistic", "tree_method": "hist"}
+    params |= {"max_bin": 256, "nthread": template.n_jobs or 1}
+    judge = Bags(sample.offsets, sample.evidence)
+    tol = _TOL if estimator.tol is None else estimator.tol
+    history: list[float] = []
+    best, converged = model, False
+    for iteration in range(estimator.max_iter + 1):
+        begin = time.perf_counter()
+        told, of_bins = dask.delayed(model), dask.delayed(bins)
+        phis = dask.persist(
+            *[dask.delayed(posterior)(part, i, told, of_bins) for i, part in enumerate(parts)]
+        )
+        done = dask.compute(*[dask.delayed(_without_phi)(phi) for phi in phis])
+        # In the order of the partitions, so that the sum is always the same.
+        history.append(sum(p.log_likelihood for p in done) / num_bags)
+        spent = {"seconds": time.perf_counter() - begin, "cpu": sum(p.seconds for p in done)}
+        log({"step": "E", "iteration": iteration, "log_likelihood": history[-1], **spent})
+        if history[-1] == max(history):
+            best = model
+        if len(history) >= 3 and max(history[-2:]) - max(history[:-2]) < tol:
+            converged = True
+            break
+        if iteration == estimator.max_iter:
+            break
+        begin = time.perf_counter()
+        task = Task(f"{label} {iteration + 1}", params, rounds, bins, groups_of_trees)
+        booster, cpu = m_step(ranks, task, of_rank, parts, phis)
+        spent = {"seconds": time.perf_counter() - begin, "cpu": cpu, "groups": groups_of_trees}
+        log({"step": "M", "iteration": iteration + 1, **spent})
+        score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
+        model = Model(task.label, booster, calibrate(score, judge), bound)
+    if not converged:
+        warnings.warn(
+            f"EM did not converge in {estimator.max_iter} iterations; the last log-likelihoods per "
+            f"bag were {', '.join(f'{x:.4f}' for x in history[-3:])} and tol = {tol:g}; raise "
+            "max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return _fitted(first, template, best, history, converged, total)
+
+
+def _without_phi(found: Posterior) -> Posterior:
+    return found._replace(phi=np.empty(0, np.float32))
+
+
+def _fitted(
+    first: LLPClassifier,
+    template: Any,
+    model: Model,
+    history: Sequence[float],
+    converged: bool,
+    rows: int,
+) -> LLPClassifier:
+    """The ordinary estimator with this model."""
+    inner = clone(template)
+    inner.load_model(bytearray(model.booster))
+    first.estimator_ = inner
+    first.slope_, first.shift_ = model.scale.slope, model.scale.shift
+    first.floor_ = 1 / (rows + 2)
+    first.log_likelihoods_ = np.array(history)
+    first.n_iter_ = max(1, len(history) - 1)
+    first.converged_, first.out_of_fold_ = converged, False
+    return first

@@ -1,0 +1,205 @@
+"""Fitting estimators to tables that do not fit into memory."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from llpkit._validation import one_of, whole
+from llpkit.distributed import boosting, logistic
+from llpkit.distributed.binned import Bins, build_binned
+from llpkit.distributed.check import Checked, check
+from llpkit.distributed.partitions import (
+    Partitions,
+    array_partitions,
+    frame_partitions,
+    parquet,
+)
+from llpkit.distributed.parts import Layout, Part, build, group
+from llpkit.distributed.ranks import Alone, Ranks, Workers
+from llpkit.errors import LLPError
+from llpkit.estimators import BaseLLP, LLPClassifier, LLPLogisticRegression
+from llpkit.estimators.base import ENOUGH
+from llpkit.tables import Columns, CountColumns, FeatureEncoder, listed
+
+_HELD = 0.4
+"""Share of the cluster's memory that partitions may fill and still be kept there."""
+
+
+def fit(
+    estimator: BaseLLP,
+    data: Any,
+    *,
+    bag: Any,
+    count: Any = None,
+    features: Sequence[str] | FeatureEncoder | None = None,
+    persist: bool | Literal["auto"] = "auto",
+    sample_rows: int = ENOUGH,
+    seed: int = 0,
+    log: Callable[[dict[str, Any]], None] | None = None,
+) -> Any:
+    """Fit an estimator to a table in partitions, each of which holds whole bags.
+
+    Everything runs where Dask computes by default: on the cluster of the current
+    ``distributed.Client``, else in this process. One pass checks all partitions before the fit
+    begins. The result is the same whichever worker did what, and if workers died meanwhile.
+
+    Args:
+        estimator: :class:`~llpkit.estimators.LLPLogisticRegression`, or
+            :class:`~llpkit.estimators.LLPClassifier` around an ``XGBClassifier`` (its default
+            here).
+        data: Parquet files (a path, a pattern such as ``"data/*.parquet"``, a list), a Dask
+            dataframe, or a Dask array ``(N, D)``.
+        bag: The column of bag ids; with arrays, a Dask array ``(N,)``.
+        count: The column of counts, one per class, or :class:`~llpkit.tables.CountColumns` for
+            bounds and proportions; with arrays, a Dask array ``(N,)`` or ``(N, K)``.
+        features: Columns to learn from (all others), or a fitted encoder.
+        persist: Whether logistic regression keeps the partitions in the workers' memory, instead of
+            reading them in every pass; by default if they fit. EM keeps them as one byte per
+            number.
+        sample_rows: Rows, in whole bags, of the sample in this process's memory on which the fit
+            begins.
+        seed: For the choice of these bags.
+        log: Called with a dictionary after every step.
+
+    Returns:
+        The fitted estimator, an ordinary one: it predicts in memory and can be saved.
+
+    >>> import dask.array as da
+    >>> X, bags = da.arange(8, chunks=4)[:, None] % 4, da.arange(8, chunks=4) // 2
+    >>> counts = da.where(bags % 2 == 1, 2, 0)  # 2 and 3 are positive
+    >>> model = fit(LLPLogisticRegression(), X, bag=bags, count=counts)
+    >>> model.predict([[0], [3]])
+    array([0, 1])
+    """
+    if not isinstance(persist, bool):
+        one_of("persist", persist, ("auto",))
+    whole("sample_rows", sample_rows, 1)
+    partitions, layout = _described(data, bag, count, features)
+    if isinstance(estimator, LLPClassifier):
+        boosting.template_of(estimator)
+        classes = layout.counts.classes
+        if classes is not None and len(classes) > 2:
+            raise LLPError(
+                f"counts of {len(classes)} classes: on partitions LLPClassifier "
+                "takes the counts of one class; use LLPLogisticRegression"
+            )
+    elif not isinstance(estimator, LLPLogisticRegression):
+        raise LLPError(
+            f"{type(estimator).__name__} cannot be fitted to partitions; give "
+            "LLPLogisticRegression or LLPClassifier"
+        )
+    tell = log or (lambda _: None)
+    found = check(partitions, layout, sample_rows=sample_rows, seed=seed)
+    tell({"step": "check", "rows": sum(found.rows), "bags": found.bags})
+    return fit_checked(estimator, partitions, layout, found, persist=persist, log=tell)
+
+
+def fit_checked(
+    estimator: BaseLLP,
+    partitions: Partitions,
+    layout: Layout,
+    found: Checked,
+    *,
+    persist: bool | Literal["auto"] = "auto",
+    log: Callable[[dict[str, Any]], None],
+) -> Any:
+    """:func:`fit` after the check."""
+    import dask
+
+    sample = sample_part(found.sample, layout)
+    told = dask.delayed(layout)
+    named = list(zip(partitions.pieces, partitions.names, strict=True))
+    ranks = _ranks(log)
+    if isinstance(estimator, LLPClassifier):
+        bins = Bins.of(sample.X)
+        of_bins = dask.delayed(bins)
+        binned = [dask.delayed(build_binned)(*entry, told, of_bins) for entry in named]
+        parts = dask.persist(*binned)
+        fitted = boosting.fit_parts(
+            estimator, ranks, parts, found.rows, found.bags, sample, bins, log
+        )
+        fitted.classes_ = np.arange(2)
+        fitted.n_features_in_ = sample.X.shape[1]
+        return fitted
+    assert isinstance(estimator, LLPLogisticRegression)
+    parts = [dask.delayed(build)(*entry, told) for entry in named]
+    size = sum(found.rows) * (sample.X[0].nbytes + 8)
+    if persist == "auto":
+        persist = size < _HELD * ranks.memory * ranks.number
+    if persist:
+        parts = dask.persist(*parts)
+
+    def over(function: Callable[..., Any], *more: Any) -> list[Any]:
+        return list(dask.compute(*[dask.delayed(function)(part, *more) for part in parts]))
+
+    optimum, passes, chosen = logistic.fit_parts(estimator, over, sum(found.rows), sample)
+    log({"step": "logistic", "passes": passes, "persisted": persist})
+    fitted = clone(estimator)
+    fitted.coef_, fitted.intercept_ = optimum.weights[:-1].T, optimum.weights[-1]
+    fitted.n_iter_, fitted.approximation_ = optimum.n_iter, chosen
+    fitted.classes_ = np.arange(max(2, len(optimum.weights[-1])))
+    if not optimum.converged:
+        warnings.warn(
+            f"LLPLogisticRegression did not converge in {optimum.n_iter} iterations; scale the "
+            "features, or raise max_iter",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    fitted.n_features_in_ = sample.X.shape[1]
+    return fitted
+
+
+def sample_part(table: Any, layout: Layout) -> Part:
+    """The sample in the form of a partition."""
+    found = group(table, layout, "the sample")
+    X = layout.numbers(table, "the sample")
+    X = X if found.order is None else X[found.order]
+    return Part(X, torch.from_numpy(found.offsets), found.evidence)
+
+
+def _described(data: Any, bag: Any, count: Any, features: Any) -> tuple[Partitions, Layout]:
+    """The partitions, and which columns hold what."""
+    if hasattr(data, "chunks"):
+        if getattr(data, "ndim", 0) != 2 or np.isnan(data.shape[1]):
+            raise LLPError(f"X has shape {data.shape}; give (N, D)")
+        partitions, bag, counts = array_partitions(data, bag, count)
+        return partitions, Layout(bag, counts, tuple(f"x{j}" for j in range(data.shape[1])))
+    counts = count if isinstance(count, CountColumns) else CountColumns(_columns(count))
+    if isinstance(data, str | Path | list | tuple):
+        partitions = parquet(data)
+        import pyarrow.parquet as pq
+
+        names = list(pq.read_schema(partitions.pieces[0].path).names)
+    elif hasattr(data, "to_delayed") and hasattr(data, "columns"):
+        partitions, names = frame_partitions(data), list(data.columns)
+    else:
+        raise LLPError(
+            f"data is a {type(data).__name__}; give Parquet files, a Dask dataframe or a Dask array"
+        )
+    if features is None:
+        features = [name for name in names if name not in {bag, *counts.names}]
+    return partitions, Layout(
+        bag, counts, features if isinstance(features, FeatureEncoder) else tuple(listed(features))
+    )
+
+
+def _columns(count: Any) -> Columns:
+    if count is None:
+        raise LLPError("count is missing; name the column of counts")
+    return count  # type: ignore[no-any-return]
+
+
+def _ranks(log: Callable[[dict[str, Any]], None]) -> Ranks:
+    try:
+        from distributed import get_client
+
+        client = get_client()
+    except (ImportError, ValueError):
+        return Alone()
+    return Workers(client, log)

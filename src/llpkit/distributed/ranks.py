@@ -1,0 +1,191 @@
+"""Tasks that must run at the same time, one per worker, and talk to each other."""
+
+import contextlib
+import socket
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from llpkit.errors import LLPError
+
+_PAUSE = 1.0
+"""Seconds between looks at the workers."""
+
+
+class Ranks(Protocol):
+    """Runs ``work(rank, task, share, load, scratch)`` for every share at once, results in order."""
+
+    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run them."""
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the smallest may use."""
+
+
+class Alone:
+    """One rank, in this process; Dask's own scheduler, or Ray's, brings the data."""
+
+    number = 1
+    memory = float("inf")
+
+    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run it."""
+
+        def load(held: Any) -> Any:
+            return held.compute()
+
+        return [work(0, task, share, load, None) for share in shares]
+
+
+class Workers:
+    """One rank per worker of a Dask cluster. If a worker dies, all ranks begin again.
+
+    Args:
+        client: The client.
+        log: Called with the reason if they do.
+        attempts: How often at most.
+        patience: Seconds to wait for a worker to come back.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        log: Callable[[dict[str, Any]], None],
+        attempts: int = 5,
+        patience: float = 60.0,
+    ) -> None:
+        self.client, self.log, self.attempts, self.patience = client, log, attempts, patience
+        self.number = len(self._addresses())
+        if not self.number:
+            raise LLPError("the Dask cluster has no workers; start some")
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the smallest worker may use; infinite without a limit."""
+        known = self._known().values()
+        return float(min((w["memory_limit"] or float("inf") for w in known), default=float("inf")))
+
+    def _known(self) -> dict[str, Any]:
+        """What the scheduler knows about its workers; a busy one may answer for a few of them."""
+        found: dict[str, Any] = {}
+        for _ in range(20):
+            found = self.client.scheduler_info(n_workers=-1)["workers"]
+            if set(found) == set(self.client.nthreads()):
+                break
+            time.sleep(0.5)
+        return found
+
+    def _addresses(self) -> list[str]:
+        """The workers by name, so that one that was restarted keeps its rank."""
+        known = self._known()
+        return sorted(known, key=lambda address: (str(known[address]["name"]), address))
+
+    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run one rank per share, and again if a worker is lost."""
+        failure: BaseException | None = None
+        for _ in range(self.attempts):
+            workers = self._wait()
+            found, failure = self._attempt(work, task, shares, workers)
+            if found is not None:
+                return found
+            self.log({"step": "again", "reason": repr(failure)})
+        raise LLPError(
+            f"the M-step failed {self.attempts} times, the last time with {failure!r}; look into "
+            "the logs of the workers: too little memory is a common reason"
+        ) from failure
+
+    def _wait(self) -> list[str]:
+        """As many workers as ranks."""
+        end = time.monotonic() + self.patience
+        while len(found := self._addresses()) < self.number:
+            if time.monotonic() > end:
+                raise LLPError(
+                    f"{len(found)} of {self.number} workers are left and none came back within "
+                    f"{self.patience:g} s; start the fit again with those"
+                )
+            time.sleep(0.2)
+        return found[: self.number]
+
+    def _lost(self, workers: Sequence[str]) -> bool:
+        """Whether a worker is gone, after a second look."""
+        for _ in range(3):
+            if set(workers) <= set(self.client.nthreads()):
+                return False
+            time.sleep(0.5)
+        return True
+
+    def _attempt(
+        self, work: Callable[..., Any], task: Any, shares: Sequence[Any], workers: Sequence[str]
+    ) -> tuple[list[Any] | None, BaseException | None]:
+        from distributed import wait
+        from xgboost.core import XGBoostError
+        from xgboost.tracker import RabitTracker
+
+        # Published, because arguments of a task are all in memory until its end.
+        name = f"llpkit-{uuid.uuid4().hex}"
+        held = [[(i, *map(_future, rest)) for i, *rest in share] for share in shares]
+        self.client.publish_dataset(held, name=name)
+        tracker = RabitTracker(len(shares), _own_address(self.client), sortby="task")
+        tracker.start()
+        address = tracker.worker_args()
+        futures = [
+            self.client.submit(
+                _ranked, rank, work, task, name, address, workers=[worker], pure=False
+            )
+            for rank, worker in enumerate(workers[: len(shares)])
+        ]
+        try:
+            while waiting := [future for future in futures if not future.done()]:
+                if any(future.status == "error" for future in futures) or self._lost(workers):
+                    return None, _failure(futures) or LLPError("a worker died")
+                with contextlib.suppress(TimeoutError):
+                    wait(waiting, timeout=_PAUSE, return_when="FIRST_COMPLETED")
+            if (failure := _failure(futures)) is not None:
+                return None, failure
+            return self.client.gather(futures), None
+        finally:
+            # The other ranks notice the loss and end; their errors are of no interest.
+            self.client.cancel(futures, force=True)
+            self.client.unpublish_dataset(name)
+            with contextlib.suppress(XGBoostError):
+                tracker.free()
+
+
+def _failure(futures: Sequence[Any]) -> BaseException | None:
+    failed = [future.exception() for future in futures if future.status == "error"]
+    for error in failed:
+        if isinstance(error, LLPError):
+            raise error
+    return failed[0] if failed else None
+
+
+def _future(held: Any) -> Any:
+    from distributed import futures_of
+
+    return futures_of(held)[0]
+
+
+def _own_address(client: Any) -> str:
+    """The address of this machine as the scheduler sees it."""
+    url = urlsplit(client.scheduler.address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((url.hostname or "127.0.0.1", url.port or 1))
+        return str(probe.getsockname()[0])
+
+
+def _ranked(rank: int, work: Callable[..., Any], task: Any, name: str, address: Any) -> Any:
+    """One rank, on a worker."""
+    from distributed import get_worker, worker_client
+    from xgboost.collective import CommunicatorContext
+
+    with worker_client() as client:
+        share = client.get_dataset(name)[rank]
+        with CommunicatorContext(**address, dmlc_task_id=f"{rank:06d}"):
+            return work(rank, task, share, client.gather, get_worker().local_directory)

@@ -1,0 +1,93 @@
+"""Runs on tables that do not fit into memory: an estimator, fitted by Dask.
+
+A sample of whole bags stands for the table where a run needs rows in memory: the encoder is fitted
+to it, and measures and pages show it.
+"""
+
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from llpkit._words import several
+from llpkit.config import Config
+from llpkit.datasets import DataSet
+from llpkit.distributed.check import Checked, check
+from llpkit.distributed.fitting import fit_checked
+from llpkit.distributed.partitions import Partitions, parquet
+from llpkit.distributed.parts import Layout
+from llpkit.estimators.base import ENOUGH
+from llpkit.estimators.registry import make
+from llpkit.runs.data import load_data
+from llpkit.runs.estimator import FittedEstimator, baseline
+from llpkit.tables import CountColumns
+
+Log = Callable[[dict[str, Any]], None]
+
+
+class Large:
+    """A table in partitions, checked, and its sample as a data set.
+
+    Dask computes where :func:`llpkit.distributed.cluster.connected` has connected it to.
+    """
+
+    def __init__(self, config: Config, log: Log) -> None:
+        data = config.data
+        assert data.table is not None  # checked with the configuration
+        assert data.bag is not None
+        self.config, self.log = config, log
+        self.partitions: Partitions = parquet(data.table)
+        counts = CountColumns(
+            data.count, data.count_low, data.count_high, data.proportion, data.decimals
+        )
+        self.layout = Layout(data.bag, counts, ())
+        self.checked: Checked = check(
+            self.partitions, self.layout, sample_rows=ENOUGH, seed=config.recipe.seed, every=True
+        )
+        rows, bags = sum(self.checked.rows), self.checked.bags
+        log({"step": "check", "rows": rows, "bags": bags, "partitions": len(self.partitions)})
+        self.sample = self._sample(rows, bags)
+
+    def _sample(self, rows: int, bags: int) -> DataSet:
+        """The sample, read like any table."""
+        import pyarrow.parquet as pq
+
+        with tempfile.TemporaryDirectory(prefix="llpkit-") as folder:
+            path = Path(folder) / f"a sample of {Path(self.config.data.table or '').name}"
+            path = path.with_suffix(".parquet")
+            pq.write_table(self.checked.sample, path)
+            found = load_data(self.config.data.replace(table=str(path)), self.config.recipe.seed)
+        note = (
+            f"the table has {rows:,} rows in {several(bags, 'bag')}; the encoder, the measures and "
+            f"the page are of a sample of {len(found.bags):,} bags"
+        )
+        return replace(found, notes=(note, *found.notes))
+
+    def train(self) -> FittedEstimator:
+        """Fit the estimator to all partitions."""
+        choice, recipe = self.config.choice, self.config.recipe
+        assert choice.estimator is not None
+        assert self.sample.encoder is not None
+        threads = self.config.execution.threads or 1
+        estimator = make(choice.estimator, choice.estimator_options, recipe.seed, threads)
+        layout = replace(self.layout, features=self.sample.encoder)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fitted = fit_checked(estimator, self.partitions, layout, self.checked, log=self.log)
+        path = getattr(fitted, "log_likelihoods_", np.empty(0)).tolist()
+        history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
+        details: dict[str, Any] = {
+            "estimator": choice.estimator,
+            "rows": sum(self.checked.rows),
+            "warnings": sorted({str(w.message) for w in caught}),
+        }
+        inputs, bags = self.sample.inputs, self.sample.bags
+        assert isinstance(inputs, Tensor)
+        model = FittedEstimator(fitted, bags.num_classes, len(inputs[0]), history, details)
+        details["baseline"] = baseline(model, inputs, bags, None)
+        return model

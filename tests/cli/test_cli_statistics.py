@@ -12,10 +12,11 @@ def write_votes(path, bags=40, seed=0):
     draw = random.Random(seed)
     lines = ["precinct,votes,age,town"]
     for bag in range(bags):
-        lean = draw.random()
+        lean, rural = draw.random(), draw.random()
         people = ["old" if draw.random() < lean else "young" for _ in range(10)]
         votes = sum(draw.random() < (0.8 if age == "old" else 0.3) for age in people)
-        lines += [f"{bag},{votes},{age},{'a' if i % 2 else 'b'}" for i, age in enumerate(people)]
+        towns = ["a" if draw.random() < rural else "b" for _ in people]
+        lines += [f"{bag},{votes},{age},{town}" for age, town in zip(people, towns, strict=True)]
     path.write_text("\n".join(lines) + "\n")
     return path
 

@@ -207,8 +207,9 @@ def test_errors(options, message):
 
 def test_large_bags_of_equal_rows_need_no_approximation():
     random = np.random.default_rng(0)
-    groups, member = np.repeat(np.arange(6), 400), random.random(2400) < 0.5
-    labels = random.integers(0, 3, 2400)
+    groups = np.repeat(np.arange(6), 400)
+    member = random.random(2400) < np.linspace(0.1, 0.9, 6)[groups]
+    labels = np.where(random.random(2400) < 0.3, 0, np.where(member, 1, 2))
     counts = np.stack([np.bincount(groups, labels == k) for k in range(3)], 1).astype(int)
     X = member[:, None].astype(float)
     model = LLPLogisticRegression().fit(X, counts[groups], groups)

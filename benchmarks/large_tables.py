@@ -232,17 +232,22 @@ def kill(rows: int, folder: Path, trees: int) -> dict[str, Any]:
     home = write(folder, rows)
     models, pids, seconds = [], [], []
     steps: list[dict[str, Any]] = []
-    with cluster() as (_, watch), warnings.catch_warnings():
+    with cluster() as (client, watch), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        homes = client.run(lambda dask_worker: dask_worker.local_directory)
+
+        def shoot(pid: int) -> None:
+            # XGBoost's file is there once the M-step has read its rows, until it has all its trees.
+            while not any(file for home in homes.values() for file in Path(home).glob("*/*.page")):
+                time.sleep(0.005)
+            os.kill(pid, signal.SIGKILL)
 
         def log(event: dict[str, Any]) -> None:
             print(f"fit {len(models) + 1}: {event}", file=sys.stderr, flush=True)
             steps.append(event)
             if models and event["step"] == "E" and event["iteration"] == 1:
                 pids.append(watch.pids()[1])
-                # In the middle of the M-step that begins now, to judge by the last one.
-                delay = 0.5 * steps[-2]["seconds"]
-                threading.Timer(delay, os.kill, (pids[0], signal.SIGKILL)).start()
+                threading.Thread(target=shoot, args=(pids[0],), daemon=True).start()
 
         for _ in range(2):
             begin = time.perf_counter()
@@ -252,7 +257,7 @@ def kill(rows: int, folder: Path, trees: int) -> dict[str, Any]:
                     str(home),
                     bag="bag",
                     count="count",
-                    sample_rows=20_000,
+                    sample_rows=min(20_000, rows // 4),
                     log=log,
                 )
             )

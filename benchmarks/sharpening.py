@@ -72,11 +72,11 @@ def draw(data: datasets.DataSet, targets: Tensor, title: str, path: Path) -> Non
         grid = figure.add_gridspec(2, SIZE, height_ratios=(1, 8), hspace=0.02, wspace=0.1)
         for i, row in enumerate(rows.tolist()):
             axes = figure.add_subplot(grid[0, i])
-            axes.imshow(data.inputs[row, 0], cmap="gray_r")
+            axes.imshow(data.inputs[row, 0].numpy(), cmap="gray_r")
             axes.set_axis_off()
         axes = figure.add_subplot(grid[1, :])
         axes.grid(False)
-        axes.imshow(phi.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.imshow(phi.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         for i, label in enumerate(truth.tolist()):
             axes.add_patch(mpl.patches.Rectangle((i - 0.5, label - 0.5), 1, 1, fill=False, ec=INK))
             for k in range(10):

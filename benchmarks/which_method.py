@@ -307,7 +307,7 @@ def figure(runs: list[Run], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    shown = [p for p in PROBLEMS if scores(runs, p)][::-1]
+    shown = [p for p in PROBLEMS if 0 in scores(runs, p).get(picked(p), {})][::-1]
     panel, axis = plt.subplots(figsize=(8, 0.5 * len(shown) + 1.4), layout="constrained")
     for y, problem in enumerate(shown):
         found, own = scores(runs, problem), picked(problem)
@@ -315,8 +315,7 @@ def figure(runs: list[Run], path: Path) -> None:
         values = {name: by_seed[0] for name, by_seed in found.items() if 0 in by_seed}
         others = [value for name, value in values.items() if name != own]
         axis.plot(others, [y] * len(others), "o", ms=5, alpha=0.45, color="#616a75", mew=0)
-        if own in values:
-            axis.plot(values[own], y, "D", ms=7, color="#0a5cad")
+        axis.plot(values[own], y, "D", ms=7, color="#0a5cad")
     axis.set(yticks=range(len(shown)), yticklabels=[PROBLEMS[p].title for p in shown])
     axis.set_xlabel("AUC, or accuracy for ten classes, of test rows")
     axis.plot([], [], "D", color="#0a5cad", label="auto")

@@ -172,6 +172,8 @@ def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.ApproximationWarning")
+@pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
 def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
@@ -183,6 +185,7 @@ def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
     assert all(cost > 0 for cost in found["ms_per_1000_images"].values())
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.ApproximationWarning")
 def test_the_pictures_of_targets_in_their_small_version(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)
     import sharpening

@@ -125,3 +125,11 @@ def test_which_method_says_what_is_too_far():
     found = {"a": {0: 0.9, 1: 0.8}, "b": {0: 0.95}, "c": {1: 0.81}}
     assert which_method.best_beside(found, "a") == ("b", 0.95, 0.9)
     assert which_method.best_beside(found, "b") == ("b", 0.95, 0.95)
+
+
+def test_the_page_shows_the_table_of_the_records():
+    root = BENCHMARKS.parent
+    made = (root / "results/which-method/which-method.md").read_text(encoding="utf-8").split("\n\n")
+    page = (root / "docs/which-method.md").read_text(encoding="utf-8")
+    assert made[1] in page
+    assert "too far" not in made[1]

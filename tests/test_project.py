@@ -62,7 +62,16 @@ def test_api_page_names_every_public_name():
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OTHERWISE_CALLED = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
-OPTIONAL = {"dask", "distributed", "lightgbm", "pandas", "ray", "triton"}
+OPTIONAL = {
+    "dask",
+    "distributed",
+    "lightgbm",
+    "pandas",
+    "ray",
+    "starlette",
+    "triton",
+    "uvicorn",
+} | {"xgboost"}
 
 
 def plain_name(requirement: str) -> str:

@@ -27,7 +27,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "network": "convlarge"}, "network = 'convlarge'; did you mean 'conv-large'?"),
         (
             {**DIGITS, "augment": "papers"},
-            "augment = 'papers'; give paper, authors, geometric or none",
+            "augment = 'papers'; did you mean 'paper'",
         ),
         ({**DIGITS, "epochs": 0}, "epochs = 0; give a whole number from 1 to 1000000000"),
         ({**DIGITS, "lr": -1}, "lr = -1; give a number above 0"),

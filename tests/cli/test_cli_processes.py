@@ -34,7 +34,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def arguments(table: Path, out: Path, epochs: int, *more: str) -> list[str]:
-    usual = ["--bag", "bag", "--count", "n", "--precision", "64-true", "--held-out", "0.2"]
+    usual = ["--bag", "bag", "--count", "n", "--precision", "64-true", "--method", "mle"]
     return ["fit", str(table), *usual, "--epochs", str(epochs), "--out", str(out), *more]
 
 

@@ -18,7 +18,7 @@ def _path(monkeypatch):
 def test_a_killed_worker_does_not_change_the_model(tmp_path):
     import large_tables
 
-    found = large_tables.kill(24_000, tmp_path, trees=30)
+    found = large_tables.kill(24_000, tmp_path, trees=60)
     assert found["killed"]
     assert found["m_steps_begun_again"] >= 1
     assert found["same_bytes"]

@@ -164,3 +164,22 @@ def test_shares_and_groups():
     assert sorted(i for share in shares([3, 1, 2, 2], 2) for i in share) == [0, 1, 2, 3]
     assert groups_for([10**6], float("inf")) == 1
     assert groups_for([15_000_000, 14_000_000], 1e9) == 3
+
+
+def test_trees_on_groups_of_partitions(tmp_path, monkeypatch):
+    write(tmp_path, 4, rows=2000)
+    # Memory for the gradients of two partitions of the four.
+    monkeypatch.setattr("llpkit.distributed.ranks.Alone.memory", 4000 * 32 / 0.2)
+    estimator = LLPClassifier(
+        XGBClassifier(n_estimators=12, max_depth=3, n_jobs=1), max_iter=1, random_state=0
+    )
+    events = []
+    with pytest.warns(UserWarning, match="did not converge"):
+        model = distributed.fit(
+            estimator, tmp_path, bag="bag", count="n", sample_rows=400, log=events.append
+        )
+    assert [e["groups"] for e in events if e["step"] == "M"] == [2]
+    whole = pd.concat([pd.read_parquet(path) for path in sorted(tmp_path.glob("*.parquet"))])
+    found = model.score(whole[FEATURES].to_numpy(), whole["n"], whole["bag"])
+    assert found == pytest.approx(max(model.log_likelihoods_), abs=1e-5)
+    assert model.log_likelihoods_[1] > model.log_likelihoods_[0]

@@ -15,6 +15,9 @@ from llpkit.training import Fitted
 _ROWS = 20_000
 """Most rows that importances are measured on; more would only take longer."""
 _REPEATS = 5
+_PREDICTED = 2_000_000
+"""Rows that are predicted for all columns together; of a wide table, each column has fewer."""
+_FEWEST = 500
 
 
 class Importance(NamedTuple):
@@ -35,7 +38,9 @@ def importances(
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(bags))
-    some = np.cumsum(bags.sizes.numpy()[order]) <= _ROWS
+    columns = _columns(encoder, inputs.shape[1])
+    affordable = max(_FEWEST, _PREDICTED // (_REPEATS * max(1, len(columns))))
+    some = np.cumsum(bags.sizes.numpy()[order]) <= min(_ROWS, affordable)
     some[0] = True  # one bag at least, even if it is larger than that
     bags = bags[np.sort(order[some])]
     rows = inputs[bags.rows].numpy()
@@ -46,7 +51,7 @@ def importances(
 
     whole = likelihood(rows)
     found, start = [], 0
-    for name, width in _columns(encoder, rows.shape[1]):
+    for name, width in columns:
         falls = []
         for _ in range(_REPEATS):
             shuffled = rows.copy()

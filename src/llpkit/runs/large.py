@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from llpkit._validation import option
 from llpkit._words import several
 from llpkit.config import Config
 from llpkit.datasets import DataSet
@@ -21,6 +22,7 @@ from llpkit.distributed.check import Checked, check
 from llpkit.distributed.fitting import fit_checked
 from llpkit.distributed.partitions import Partitions, parquet
 from llpkit.distributed.parts import Layout
+from llpkit.errors import LLPError
 from llpkit.estimators.base import ENOUGH
 from llpkit.estimators.registry import make
 from llpkit.runs.data import load_data
@@ -40,10 +42,20 @@ class Large:
         data = config.data
         assert data.table is not None  # checked with the configuration
         assert data.bag is not None
+        if data.known_label is not None:
+            raise LLPError(
+                f"{option('known_label')} is for tables that fit into memory; leave it out, or "
+                "use a part of the table"
+            )
         self.config, self.log = config, log
         self.partitions: Partitions = parquet(data.table)
         counts = CountColumns(
-            data.count, data.count_low, data.count_high, data.proportion, data.decimals
+            data.count,
+            data.count_low,
+            data.count_high,
+            data.proportion,
+            data.decimals,
+            noise=data.count_noise,
         )
         self.layout = Layout(data.bag, counts, ())
         self.checked: Checked = check(

@@ -80,7 +80,12 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
         raise LLPError(f"{out} cannot be written: there is no folder {out.parent}; create it first")
     schema = pq.read_schema(files[0])
     counts = CountColumns(
-        data.count, data.count_low, data.count_high, data.proportion, data.decimals
+        data.count,
+        data.count_low,
+        data.count_high,
+        data.proportion,
+        data.decimals,
+        noise=data.count_noise,
     )
     layout = Layout(data.bag, counts, ())
     reason = _no_posterior(files, schema.names, layout, data)

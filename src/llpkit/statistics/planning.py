@@ -62,8 +62,8 @@ class Information:
     def accuracy(self, bags: float) -> float:
         r"""The expected accuracy of the classifier learned from this many bags.
 
-        An instance with logit :math:`z`, estimated with standard error :math:`\\tau`, is put on the
-        wrong side with probability :math:`\\Phi(-|z| / \\tau)`, which costs :math:`|2 p - 1|`.
+        An instance with logit :math:`z`, estimated with standard error :math:`\tau`, is put on the
+        wrong side with probability :math:`\Phi(-|z| / \tau)`, which costs :math:`|2 p - 1|`.
         """
         x, z = self.model.design, self.model.design @ self.model.weights
         tau = np.sqrt(np.einsum("np,pq,nq->n", x, self.covariance(bags), x))

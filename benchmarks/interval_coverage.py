@@ -27,6 +27,7 @@ import torch
 from scipy import stats
 from scipy.special import expit, logit, softmax
 
+from llpkit.errors import IdentifiabilityWarning
 from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
 from llpkit.likelihood import sample
 from llpkit.statistics import shares, summary
@@ -187,6 +188,7 @@ def run_chunk(name: str, chunk: int, size: int) -> dict[str, Any]:
         random = np.random.default_rng([i, *name.encode()])
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", IdentifiabilityWarning)
             try:
                 found = work(random, DESIGNS[name])
             except (RuntimeWarning, np.linalg.LinAlgError):

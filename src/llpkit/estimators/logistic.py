@@ -23,7 +23,6 @@ from llpkit.estimators.base import (
     solve,
 )
 from llpkit.likelihood.checks import Approximation
-from llpkit.likelihood.choice import resolve
 from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
 
@@ -149,11 +148,8 @@ class LLPLogisticRegression(BaseLLP):
         """Choose the approximation; none is needed where equal rows can be merged."""
         self.approximation_: Approximation = None
         if rows.times is None and self.approximation == "auto":
-            chosen = resolve("auto", rows.bags.evidence, rows.bags.sizes)
-            if chosen is not None:
-                order = rows.bags.rows.numpy()
-                x, few, _ = merged(X[order], replace(rows, approximation=chosen))
-                X, rows = (X, rows) if few.times is None else (x, few)
+            x, few, _ = merged(X[rows.bags.rows.numpy()], rows)
+            X, rows = (X, rows) if few.times is None else (x, few)
         if rows.times is None:
             self.approximation_ = choose(self.approximation, rows.bags)
         return X, replace(rows, approximation=self.approximation_)

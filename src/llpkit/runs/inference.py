@@ -202,6 +202,7 @@ def table_shares(
     from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
 
     table = Table.read(path)
+    code = group_values(table, by)
     groups, _ = table.groups(bag)
     columns = [_whole_column(table, name) for name in count]
     y = columns[0] if len(columns) == 1 else np.stack(columns, 1)
@@ -226,7 +227,7 @@ def table_shares(
         X,
         y,
         groups,
-        by=group_values(table, by),
+        by=code,
         level=level,
         covariance=about.covariance,
         multiplicity=times,

@@ -228,6 +228,8 @@ class Network:
         x, flat = self._inputs(X), self.flat.clone().requires_grad_()
         total = (self._forward(flat, x) * slope).sum()
         first = torch.autograd.grad(total, flat, create_graph=True)[0]
+        if not first.requires_grad:  # the logits are linear
+            return np.zeros_like(self.penalty)
         found = []
         for value in first:
             row = torch.autograd.grad(value, flat, retain_graph=True, allow_unused=True)[0]

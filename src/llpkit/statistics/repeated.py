@@ -44,6 +44,7 @@ class RepeatedSolver(Solver):
         self.offsets = offsets
         self.times = times
         self.counts = counts
+        _check_grid(counts, offsets)
 
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
@@ -57,7 +58,6 @@ class RepeatedSolver(Solver):
         # A class with count zero has tilt -inf; its term 0 * -inf must be zero, not NaN.
         shift = shift - torch.where(y > 0, t * y, 0.0).sum(1)
         p = (tilted - total[:, None]).exp()
-        _check_grid(p, self.times, y, self.offsets)
         log_p, mean = z.new_empty(len(y)), torch.zeros_like(p)
         v = z.new_zeros((0, 0)) if direction is None else direction
         second = torch.zeros_like(v)
@@ -119,16 +119,23 @@ def tilt(z: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
     return t
 
 
-def _check_grid(p: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> None:
+def grid_size(counts: Tensor) -> Tensor:
+    """About how many frequencies a bag with these counts ``(B, K)`` needs, float64 ``(B,)``."""
+    y = counts.double()
+    n = y.sum(1, keepdim=True).clamp(min=1)
+    variance = (y * (1 - y / n)).sort(1).values[:, :-1]  # the largest that equal rows can have
+    points = torch.minimum(n, 7.5 * variance.sqrt() + 17) + 1
+    decay = 0.5 * _DECAY / (0.5 * variance).clamp(min=0.5 * _DECAY)
+    used = torch.minimum(points, 2 * points * decay.sqrt().asin() / math.pi + 3)
+    return torch.where(y.sort(1).values[:, :-1] > 0, used, 1.0).prod(1) / 2
+
+
+def _check_grid(counts: Tensor, offsets: Tensor) -> None:
     """Refuse counts of so many classes that the sum would take minutes."""
-    variance = segment_sum(times[:, None] * p * (1 - p), offsets).sort(1).values[:, :-1]
-    variance = torch.where(y.sort(1).values[:, :-1] > 0, variance, 0.0)
-    axis = 1 + (2 * (8 * variance.sqrt() + 20)).clamp(max=40)
-    pairs = float((offsets.diff() * axis.prod(1)).sum())
-    if pairs > _MAX_GRID:
+    if float((offsets.diff() * grid_size(counts)).sum()) > _MAX_GRID:
         raise LLPError(
-            f"{y.shape[1]} classes are too many for aggregated rows in bags this large; give one "
-            'row per instance and approximation="saddlepoint", or merge rare classes'
+            f"{counts.shape[1]} classes are too many for aggregated rows in bags this large; give "
+            'one row per instance and approximation="saddlepoint", or merge rare classes'
         )
 
 

@@ -13,6 +13,11 @@ from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
 from llpkit.ragged import segment_sum
 
+_QUICK = 3e7
+"""Pairs of a row and a frequency that take a second or two."""
+_WORTH = 4
+"""Rows are merged if that leaves at most one in this many."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -71,7 +76,7 @@ class Rows:
         Args:
             z: Logits in the order of ``bags.rows``, ``(R,)`` or ``(R, K)``, float64.
         """
-        if self.times is None:
+        if self.times is None and not self._small():
             return log_prob(
                 z,
                 self.bags.evidence,
@@ -81,8 +86,16 @@ class Rows:
             )
         from llpkit.statistics.repeated import RepeatedSolver  # Numba is slow to import
 
-        solver = RepeatedSolver(self.offsets, self.times, self.counts)
+        solver = RepeatedSolver(self.offsets, self.weight, self.counts)
         return solve(two_columns(z), solver)[0]
+
+    def _small(self) -> bool:
+        """Whether K classes are best solved by a Fourier sum: exact, with fast derivatives."""
+        if self.num_classes is None or not self.bags.evidence.is_exact:
+            return False
+        from llpkit.statistics.repeated import grid_size
+
+        return float((self.offsets.diff() * grid_size(self.counts)).sum()) <= _QUICK
 
     def prior(self, z: Tensor) -> Tensor:
         """Expected totals of every row before counts are known, in the shape of ``z``."""
@@ -104,10 +117,6 @@ def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> 
     return Rows(bags, m[bags.rows], approximation)
 
 
-_WORTH = 4
-"""Rows are merged if that leaves at most one in this many."""
-
-
 def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
     """Rows of a bag with equal features as one row with a multiplicity, where that is worthwhile.
 
@@ -120,8 +129,8 @@ def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
         extra: Whole numbers per row ``(R,)``; only rows with equal ones are merged.
     """
     dense = isinstance(X, np.ndarray) or hasattr(X, "to_numpy")
-    large = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
-    if not dense or not large or rows.approximation is None:
+    apt = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
+    if not dense or not apt:
         return X, rows, extra
     values = np.asarray(X)
     columns = [*values.T, *([] if extra is None else [np.asarray(extra)])]

@@ -43,7 +43,7 @@ tables: $(STAMP)  ## write the tables of README.md and docs/ from the records in
 bench: $(STAMP)  ## compare the engine with enumeration, and epochs with supervised ones
 	$(BIN)/python benchmarks/speed.py
 
-demo: $(STAMP)  ## train every method on digits and write a page, llpkit-demo/report.html
+demo: $(STAMP)  ## compare methods on digits and write a page, llpkit-demo/report/report.html
 	$(BIN)/llpkit demo
 
 clean:  ## remove everything that was built, .venv too

@@ -78,3 +78,15 @@ def test_blocks_of_a_page_share_names_and_a_folder(tmp_path: Path):
 def test_links_lead_to_files(page: Path):
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_links_every_page_and_names_every_module():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [
+        p.name for p in PAGES[1:] if p.name != "index.md" and f"](docs/{p.name})" not in readme
+    ] == []
+    parts = [p for p in (ROOT / "src" / "llpkit").iterdir() if not p.name.startswith("_")]
+    names = [
+        p.name if p.suffix == ".py" else f"{p.name}/" for p in parts if p.suffix in ("", ".py")
+    ]
+    assert [name for name in names if f"`{name}" not in readme] == []

@@ -22,7 +22,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Few folds and epochs.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Train all methods on handwritten digits and show what they learned.
+    """Train eight methods on handwritten digits and show what they learned.
 
     Odd against even, in bags of 1 to 12 digits; only the number of odd digits
     per bag is known. It takes about two minutes on two cores, needs no

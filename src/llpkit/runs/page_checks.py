@@ -208,7 +208,7 @@ def _worst_rows(
 ) -> list[dict[str, object]]:
     """The worst bags as rows of a table."""
     classes = class_names if bags.num_classes else class_names[1:]
-    exact, bound = tractability(bags.evidence, bags.sizes)
+    exact, near = tractability(bags.evidence, bags.sizes)
     n = bags.sizes if bags.num_classes is None else bags.sizes[:, None]
     low, high = bags.evidence.low, torch.minimum(bags.evidence.high, n)
     rows = []
@@ -220,7 +220,7 @@ def _worst_rows(
         row["standard_deviations"] = float(found.distance[b])
         row["log_likelihood"] = float(found.log_likelihood[b])
         if not exact.all():
-            how = "exact" if exact[b] else "upper bound" if bound[b] else "not known"
+            how = "exact" if exact[b] else "approximate" if near[b] else "not known"
             row["log_likelihood_is"] = how
         rows.append(row)
     return rows

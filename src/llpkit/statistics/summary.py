@@ -177,10 +177,10 @@ class Summary:
                 )
                 continue
             if not math.isfinite(se):
-                rows.append([name, f"{b:.4f}", "undetermined", "", "", "", "", ""])
+                rows.append([name, _short(b, 4), "undetermined", "", "", "", "", ""])
                 continue
             ratio = math.exp(b) if abs(b) < 50 else math.inf
-            cells = [f"{b:.4f}", f"{se:.3f}", f"{z:.2f}", f"{p:.3f}", f"{low:.3f}", f"{high:.3f}"]
+            cells = [_short(b, 4), _short(se), f"{z:.2f}", f"{p:.3f}", _short(low), _short(high)]
             rows.append([name, *cells, f"{ratio:.3g}"])
         return heads, rows
 
@@ -313,6 +313,12 @@ def problem_notes(X: Any, bags: Bags, multiplicity: Any = None) -> list[str]:
     return [
         f"{text[0].upper()}{text[1:]}." for text in map(str, problems_of(X, bags, multiplicity))
     ]
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """A number with these decimals, or as a power of ten if they would be mostly zeros."""
+    small = 0 < abs(value) < 10.0 ** (1 - digits)
+    return f"{value:.1e}" if small else f"{value:.{digits}f}"
 
 
 def _level(given: float | None, own: float) -> float:

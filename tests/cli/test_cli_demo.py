@@ -7,14 +7,15 @@ from llpkit.methods import METHODS
 
 
 def test_the_quick_demo_shows_every_method(llpkit):
+    methods = experiments.load("digits").methods
     done = llpkit("demo", "--quick", "--out", "shown")
     assert done.code == 0, done.err
-    for method in METHODS:
+    for method in methods:
         assert f"{method}, fold 0: accuracy" in done.err
         assert method in done.out
     page = Path(done.out.splitlines()[-1])
     text = page.read_text()
-    assert all(method in text for method in METHODS)
+    assert all(method in text for method in methods)
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "data:image/png" in text
 
@@ -30,5 +31,6 @@ def test_a_folder_that_is_no_demo_is_left_alone(llpkit):
     assert "mine has no protocol.yaml and is not empty" in done.err
 
 
-def test_every_method_takes_part():
-    assert set(experiments.load("digits").methods) == set(METHODS)
+def test_the_methods_of_the_paper_take_part():
+    paper = {"supervised", "mle", "mle-pass", "direct", "amle", "amle-paper", "dllp", "llp-gan"}
+    assert paper <= set(experiments.load("digits").methods) <= set(METHODS)

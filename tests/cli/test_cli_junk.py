@@ -75,7 +75,7 @@ def test_a_value_that_is_no_number_word_or_list(fit_survey, value):
 
 def test_a_date_is_a_word(fit_survey):
     for day in ("2020-13-45", "2020-01-31"):
-        done = fit_survey("--method-option", f"step={day}")
+        done = fit_survey("--method", "mle", "--method-option", f"step={day}")
         assert done.code == 2
         assert day in done.err
 

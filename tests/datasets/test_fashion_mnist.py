@@ -51,10 +51,10 @@ def test_load(tmp_path, zipped, where):
 def test_a_share_at_half_size(tmp_path):
     put(tmp_path, FILES)
     data = load("fashion-mnist", data_dir=tmp_path, share=0.5, size="half")
-    assert data.inputs.shape == (4, 1, 14, 14)
+    assert data.inputs.shape == (6, 1, 14, 14)
     # The mean of four pixels, one of which is not black.
-    assert data.inputs[:, 0, 1, 2].tolist() == [round(v / 4) for v in (2, 4, 12, 14)]
-    assert data.test.tolist() == [False] * 4
+    assert data.inputs[:, 0, 1, 2].tolist() == [round(v / 4) for v in (2, 4, 12, 14, 102, 104)]
+    assert data.test.tolist() == [False] * 4 + [True] * 2
     for wrong, message in (({"share": 0}, "share = 0"), ({"size": "tiny"}, "size = 'tiny'")):
         with pytest.raises(LLPError, match=message):
             load("fashion-mnist", data_dir=tmp_path, **wrong)

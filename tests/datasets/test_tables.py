@@ -593,7 +593,7 @@ def test_what_is_written_is_read_back(names, rows):
     assert again.names == header == [*names, "p"]
     expected = [[value or "" for value in row[: len(names)]] for row in rows]
     assert [row[:-1] for row in others] == expected
-    found = [again._data.column(name).to_pylist() for name in names]
+    found = [again.data.column(name).to_pylist() for name in names]
     assert [list(row) for row in zip(*found, strict=True)] == expected
 
 

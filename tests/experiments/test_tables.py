@@ -1,6 +1,6 @@
 """The tables in README.md and docs/ are those that the records in results/ give."""
 
-import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[ModuleType]:
+    # By its path: the tests have a module of the same name.
+    spec = importlib.util.spec_from_file_location("tables_of_pages", ROOT / "tools" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(ROOT / "tools"))
-    yield importlib.import_module("tables")
+    spec.loader.exec_module(found)
+    yield found
     sys.path.remove(str(ROOT / "tools"))
 
 

@@ -108,6 +108,7 @@ def test_counts_of_another_bag_are_noticed(monkeypatch):
     assert "count of bag" in first_failure(bags.case)
 
 
+@pytest.mark.filterwarnings("ignore::llpkit.errors.IdentifiabilityWarning")
 def test_probabilities_that_are_none_are_noticed(monkeypatch):
     monkeypatch.setattr(
         LLPLogisticRegression, "predict_proba", lambda _, X: np.full((len(X), 2), 0.6)

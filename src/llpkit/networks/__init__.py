@@ -86,6 +86,7 @@ def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> 
             has two logits, all others one.
         **options: Further options of the network, such as ``hidden`` of ``mlp``.
 
+    >>> import torch
     >>> make("mlp", input_shape=(30,), num_outputs=3, hidden=(16,))(torch.zeros(2, 30)).shape
     torch.Size([2, 3])
     """

@@ -52,7 +52,7 @@ def epoch_times(rows: Sequence[EpochTime], look: Mapping[str, Style], name: str)
 def importance_bars(entries: Sequence[tuple[str, float, float]], style: Style) -> Figure:
     """Bars of ``(column, mean, standard deviation)`` in the given order; only the first 15."""
     drawn = entries[:COLUMNS]
-    names, means = [name for name, _, _ in drawn], [mean for _, mean, _ in drawn]
+    names, means = [_printable(name) for name, _, _ in drawn], [mean for _, mean, _ in drawn]
     sds = [sd for _, _, sd in drawn]
     texts = [f"{mean:.3f}" for mean in means]
     title = "Loss of log-likelihood per bag"
@@ -67,6 +67,11 @@ def importance_bars(entries: Sequence[tuple[str, float, float]], style: Style) -
     more = f"; {left_out} more columns are not shown" if left_out else ""
     spelled = _spelled(names, texts)
     return Figure("importances", f"{title} when a column is shuffled: {spelled}{more}.", drawing)
+
+
+def _printable(name: str) -> str:
+    """A column's name with a question mark for what no font has, such as control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
 def intervals(

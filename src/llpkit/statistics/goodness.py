@@ -219,7 +219,11 @@ def _unit(ratio: Array, excess: Array) -> float:
 
     if not len(ratio):
         return 1.0
-    z = (ratio - 1).sum(0) / np.sqrt(excess.sum(0))  # (K,)
+    total = np.atleast_1d(excess.sum(0))
+    # Without any excess all counts are certain, and the ratios are one by definition.
+    z = np.atleast_1d((ratio - 1).sum(0))[total > 0] / np.sqrt(total[total > 0])  # (K,)
+    if not len(z):
+        return 1.0
     return float(min(1.0, len(z) * (2 * ndtr(-np.abs(z))).min()))
 
 

@@ -23,12 +23,14 @@ from llpkit.estimators import (
     LLPClassifier,
     LLPEnsembleClassifier,
     LLPLogisticRegression,
+    LLPMixedLogisticRegression,
     LLPNetworkClassifier,
     MeanMapClassifier,
 )
 
 ESTIMATORS = [
     LLPLogisticRegression(),
+    LLPMixedLogisticRegression(),
     LLPClassifier(LogisticRegression()),
     LLPClassifier(HistGradientBoostingClassifier(max_iter=10), random_state=0),
     LLPClassifier(SVC(), out_of_fold=False, max_iter=2),

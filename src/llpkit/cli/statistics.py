@@ -161,7 +161,8 @@ def shares(
         )
         found = parts.shares
         if not quiet and not as_json:
-            for line in (*parts.notes, *parts.summary.notes[-1:] * effect):
+            about = [line for line in parts.summary.notes if line.startswith("Bags differ")]
+            for line in (*parts.notes, *about):
                 note(line)
     if as_json:
         echo(json.dumps(found.records(), indent=1))

@@ -92,12 +92,14 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
             )
         super()._fit_rows(X, rows)  # the model without the effect is the start
         found, self.effect_lr_ = _fit_mixed(X, rows, self)
-        self.effect_p_value_ = 0.5 * float(chi2.sf(self.effect_lr_, 1)) if self.effect_lr_ else 1.0
         found.warn(self)
         weights = found.weights[:-1].reshape(X.shape[1] + 1, -1)
         self.coef_, self.intercept_ = weights[:-1].T, weights[-1]
         sd = float(found.weights[-1])
         self.effect_sd_ = sd if sd > _LEAST else 0.0
+        if self.effect_sd_ == 0:
+            self.effect_lr_ = 0.0
+        self.effect_p_value_ = 0.5 * float(chi2.sf(self.effect_lr_, 1)) if self.effect_lr_ else 1.0
         self.n_iter_ += found.n_iter
 
     def predict_proba(self, X: Any) -> Array:

@@ -143,9 +143,7 @@ def run_shares(
             part.bag_index.numpy(),
             covariance=covariance,  # type: ignore[arg-type]
         )
-        found = shares(
-            run.model.estimator, X, y, groups, by=code, level=level, covariance=known.covariance
-        )
+        found = shares(run.model.estimator, X, y, groups, by=code, level=level, covariance=known)
     else:
         raise LLPError(
             f"the uncertainty of {run.model.details['estimator']} is known from refits only; give "
@@ -229,7 +227,7 @@ def table_shares(
         groups,
         by=code,
         level=level,
-        covariance=about.covariance,
+        covariance=about,
         multiplicity=times,
     )
     classes = list(count) if len(count) > 1 else [f"not {count[0]}", count[0]]

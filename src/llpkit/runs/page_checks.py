@@ -47,7 +47,9 @@ def part_of(parts: Mapping[str, Bags]) -> str:
 
 def goodness(model: Fitted, inputs: Inputs, bags: Bags, seed: int) -> Goodness:
     """How well a model explains these bags."""
-    return goodness_of_fit(model.logits(take(inputs, bags.rows)), bags, seed=seed)
+    sd = getattr(getattr(model, "estimator", None), "effect_sd_", 0.0)
+    logits = model.logits(take(inputs, bags.rows))
+    return goodness_of_fit(logits, bags, seed=seed, effect_sd=sd)
 
 
 def fit_section(name: str, style: Style, part: str, found: Goodness, bags: Bags) -> Section:

@@ -85,7 +85,11 @@ def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None)
         coef = np.asarray(fitted.coef_)
         if coef.shape[0] != 1:
             raise LLPError(f"the model has {coef.shape[0]} classes; planning is for two")
-        weights = np.append(coef[0], np.asarray(fitted.intercept_)[0])
+        if coef.shape[1] != x.shape[1]:
+            raise LLPError(
+                f"X has {x.shape[1]} columns, but the model was fitted to {coef.shape[1]}"
+            )
+        weights = np.append(coef[0], np.ravel(fitted.intercept_)[0])
         return Model(_with_ones(x), weights, _names(X, x.shape[1], feature_names))
     z = np.asarray(fitted.decision_function(X), np.float64)
     if z.ndim != 1:
@@ -99,11 +103,21 @@ def as_model(model: Any, X: Any, guess: Mapping[str, Any]) -> Model:
         return model
     if model is None:
         return assume(X, **guess)
+    extra = [name for name in ("rate", "accuracy") if name in guess]
+    if extra:
+        raise LLPError(f"{extra[0]} is a guess, which the model replaces; give one of the two")
+    if not hasattr(model, "decision_function"):
+        raise LLPError(
+            f"model is of type {type(model).__name__}; give a fitted estimator, or a Model"
+        )
     return model_of(model, X, **guess)
 
 
 def _features(X: Any) -> Array:
-    x = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
+    try:
+        x = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
+    except (TypeError, ValueError) as error:
+        raise LLPError(f"X: {error}; give numbers, one row per instance") from error
     if x.ndim != 2 or not x.size or not np.isfinite(x).all():
         raise LLPError(f"X has shape {x.shape}; give finite numbers, one row per instance")
     return x

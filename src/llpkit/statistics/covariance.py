@@ -1,5 +1,6 @@
 r"""The covariance of estimated parameters: observed information, or the sandwich by bag."""
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,20 +32,38 @@ class Estimated(NamedTuple):
 
         ``turn`` is a linear map to other parameters, ``(Q, P)``; the result is then theirs.
         """
-        one_of("covariance", kind, KINDS)
-        found = self.inverse
-        if kind == "sandwich":
-            centred = self.scores - self.scores.mean(0)
-            spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
-            found = found @ spread @ found
+        found = self._known(kind)
         turn = np.eye(len(found)) if turn is None else turn
         found = turn @ found @ turn.T
-        # A parameter that takes part in an undetermined direction has no standard error.
-        part = np.abs(turn @ self.flat).max(1, initial=0.0)
-        lost = part > 1e-3 * np.abs(turn).max(1, initial=0.0)
+        lost = self._lost(turn)
         found[lost, :] = found[:, lost] = 0.0
         found[lost, lost] = np.inf
         return found
+
+    def _known(self, kind: str) -> Array:
+        """The covariance on the directions that are determined, ``(P, P)``."""
+        if one_of("covariance", kind, KINDS) == "observed":
+            return self.inverse
+        centred = self.scores - self.scores.mean(0)
+        spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
+        return np.asarray(self.inverse @ spread @ self.inverse)
+
+    def variance(self, kind: str, turn: Array) -> Array:
+        """The variances of combinations ``(Q, P)``, ``(Q,)``, without their covariances."""
+        found = ((turn @ self._known(kind)) * turn).sum(1)
+        return np.where(self._lost(turn), np.inf, found)
+
+    def distance(self, slope: Array) -> float:
+        """How far the estimate is from the maximum, in standard errors.
+
+        ``slope`` is the derivative of the penalised log-likelihood at the estimate, ``(P,)``.
+        """
+        return math.sqrt(max(0.0, float(slope @ self.inverse @ slope)))
+
+    def _lost(self, turn: Array) -> Array:
+        """Whether a combination takes part in an undetermined direction, so has no error."""
+        part = np.abs(turn @ self.flat).max(1, initial=0.0)
+        return np.asarray(part > 1e-3 * np.abs(turn).max(1, initial=0.0) + 1e-12)
 
 
 def take(X: Any, order: Array) -> Any:

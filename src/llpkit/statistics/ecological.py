@@ -21,7 +21,8 @@ class Goodman(NamedTuple):
     """Goodman's estimates of the shares of every group and class, with their standard errors."""
 
     share: Array
-    """``(G, K)``; may lie outside 0 and 1, which tells that the assumption is wrong."""
+    """``(G, K)``; may lie outside 0 and 1, which tells that the assumption is wrong. NaN if
+    the bags do not determine it, such as when there are fewer bags than groups."""
     standard_error: Array
     """``(G, K)``, robust to unequal variances."""
 
@@ -69,22 +70,29 @@ def goodman(cells: Any, counts: Any) -> Goodman:
     x, target = m / np.sqrt(n), y / np.sqrt(n)  # proportions times the root of the weight
     inverse = np.linalg.pinv(x.T @ x)
     share = inverse @ x.T @ target  # (G, K)
-    residual = target - x @ share  # (B, K)
-    freedom = max(1, len(m) - m.shape[1])
-    errors = [
-        np.sqrt(np.diag(inverse @ (x.T * r**2) @ x @ inverse) * len(m) / freedom)
-        for r in residual.T
-    ]
-    return Goodman(share, np.stack(errors, 1))
+    # The regression determines a group's share if its unit vector is in the range of the cells.
+    lost = np.abs(np.eye(m.shape[1]) - inverse @ (x.T @ x)).max(1, initial=0.0) > 1e-6
+    share[lost] = np.nan
+    residual = target - x @ (inverse @ x.T @ target)  # (B, K)
+    freedom = len(m) - m.shape[1]
+    errors = [((inverse @ x.T) ** 2 * r**2).sum(1) for r in residual.T]  # a diagonal, (G,)
+    error = np.sqrt(np.stack(errors, 1) * len(m) / freedom) if freedom > 0 else share * np.nan
+    error[lost] = np.nan
+    return Goodman(share, error)
 
 
 def _checked(cells: Any, counts: Any) -> tuple[Array, Array]:
-    m, y = np.asarray(cells, np.float64), np.asarray(counts, np.float64)
+    try:
+        m, y = np.asarray(cells, np.float64), np.asarray(counts, np.float64)
+    except (TypeError, ValueError) as error:
+        raise LLPError(f"cells and counts: {error}; give numbers") from error
     if m.ndim != 2 or y.ndim != 2 or len(m) != len(y):
         raise LLPError(
             f"cells has shape {m.shape} and counts {y.shape}; give (bags, groups) and "
             "(bags, classes)"
         )
+    if not ((m >= 0).all() and (y >= 0).all()):
+        raise LLPError("cells or counts are negative or missing; give whole numbers from 0")
     if not np.array_equal(m.sum(1), y.sum(1)):
         b = int((m.sum(1) != y.sum(1)).argmax())
         raise LLPError(

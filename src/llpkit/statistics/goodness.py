@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit.bags import Bags
+from llpkit.errors import LLPError
 from llpkit.evaluation import Calibration
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.ragged import bag_index, segment_sum
+from llpkit.statistics.effect import effect_basis, effect_term, nodes
+from llpkit.statistics.rows import two_columns
 
 Array = NDArray[Any]
 
@@ -52,7 +55,9 @@ class Goodness:
         return self.distance.argsort(descending=True, stable=True)
 
 
-def goodness_of_fit(logits: Tensor, bags: Bags, *, seed: int = 0) -> Goodness:
+def goodness_of_fit(
+    logits: Tensor, bags: Bags, *, seed: int = 0, effect_sd: float = 0.0
+) -> Goodness:
     """Compare the counts of bags with what a model expects.
 
     Use bags that the model was not fitted to: a flexible model explains its training bags too well,
@@ -63,6 +68,7 @@ def goodness_of_fit(logits: Tensor, bags: Bags, *, seed: int = 0) -> Goodness:
         logits: ``(N,)`` or ``(N, K)``, in the order of the bags.
         bags: The bags.
         seed: For the randomised transform.
+        effect_sd: ``effect_sd_`` of a model with a random effect per bag; its counts must be exact.
 
     >>> bags = Bags(offsets=range(0, 2001, 4), counts=[2] * 500)  # far too regular
     >>> found = goodness_of_fit(torch.zeros(2000), bags)
@@ -71,13 +77,24 @@ def goodness_of_fit(logits: Tensor, bags: Bags, *, seed: int = 0) -> Goodness:
     """
     bags = bags.to("cpu")
     z = logits.detach().cpu().double()
-    p = z.sigmoid() if z.dim() == 1 else z.softmax(1)
-    total, variance = (segment_sum(x, bags.offsets) for x in (p, p * (1 - p)))  # (B,) or (B, K)
+    if effect_sd and not bags.evidence.is_exact:
+        raise LLPError("with a random effect counts must be exact; some are intervals or weights")
+    shifts = _shifts(z, effect_sd)
+    moments = [_moments(z, bags, shifts, k) for k in range(z.shape[1] if z.dim() == 2 else 1)]
+    total, variance = (torch.stack([m[i] for m in moments], 1) for i in (0, 1))  # (B, K)
+    if z.dim() == 1:
+        total, variance = total[:, 0], variance[:, 0]
     gap = (bags.evidence.low - total).clamp(min=0) + (total - bags.evidence.high).clamp(min=0)
     distance = gap / variance.clamp(min=1e-12).sqrt()
     if distance.dim() == 2:
         distance = distance.max(1).values
-    pit, ratio, excess = _transformed(z, p, bags, seed)
+    pit, ratio, excess = _transformed(z, bags, shifts, seed)
+    log_p = best_log_prob(z, bags.evidence, bags.offsets)
+    if effect_sd:
+        weight, sd = torch.ones(len(z)).double(), torch.full((len(bags),), effect_sd).double()
+        y = bags.counts.double()
+        counts = y if y.dim() == 2 else torch.stack([bags.sizes - y, y], 1)
+        log_p = log_p + effect_term(two_columns(z), weight, counts, bags.offsets, sd)
     return Goodness(
         pit,
         _uniformity(pit),
@@ -85,11 +102,55 @@ def goodness_of_fit(logits: Tensor, bags: Bags, *, seed: int = 0) -> Goodness:
         _unit(ratio, excess),
         total,
         distance,
-        best_log_prob(z, bags.evidence, bags.offsets),
+        log_p,
     )
 
 
-def _transformed(z: Tensor, p: Tensor, bags: Bags, seed: int) -> tuple[Array, Array, Array]:
+def _shifts(z: Tensor, sd: float) -> list[tuple[float, Tensor]]:
+    """Weights, and shifts ``(K',)`` of the logits, over which the random effect is averaged."""
+    if not sd:
+        return [(1.0, torch.zeros((), dtype=torch.float64))]
+    basis = effect_basis(z.shape[1] if z.dim() == 2 else 2)
+    if basis.shape[1] <= 2:
+        x, log_w = nodes(basis.shape[1], 25 if basis.shape[1] == 1 else 7)
+        weights = log_w.exp()
+    else:  # a grid would be too large
+        drawn = torch.quasirandom.SobolEngine(basis.shape[1], scramble=True, seed=0).draw(64)
+        x, weights = torch.special.ndtri(drawn.double().clamp(1e-4, 1 - 1e-4)), torch.ones(64) / 64
+    moves = sd * (x @ basis.T)  # (Q, K)
+    moves = moves[:, 1] if z.dim() == 1 else moves
+    return list(zip(weights.tolist(), moves, strict=True))
+
+
+def _logit(z: Tensor, k: int) -> Tensor:
+    """The log-odds of class k, ``(N,)``."""
+    if z.dim() == 1:
+        return z
+    others = torch.cat([z[:, :k], z[:, k + 1 :]], 1).logsumexp(1)
+    return (z[:, k] - others).clamp(-690, 690)
+
+
+def _moments(
+    z: Tensor, bags: Bags, shifts: list[tuple[float, Tensor]], k: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and fourth central moment of the count of class k, each ``(B,)``."""
+    weights = torch.tensor([w for w, _ in shifts], dtype=torch.float64)[:, None]  # (Q, 1)
+    parts = []
+    for _, shift in shifts:
+        p = _logit(z + shift, k).sigmoid()
+        pq = p * (1 - p)
+        sums = (p, pq, pq * (1 - 2 * p), pq * (1 - 6 * pq))  # cumulants of a label
+        parts.append(torch.stack([segment_sum(x, bags.offsets) for x in sums]))
+    means, second, third, fourth = torch.stack(parts, 1)  # each (Q, B)
+    mean = (weights * means).sum(0)
+    d = means - mean
+    central = fourth + 3 * second**2 + 4 * third * d + 6 * second * d**2 + d**4
+    return mean, (weights * (second + d**2)).sum(0), (weights * central).sum(0)
+
+
+def _transformed(
+    z: Tensor, bags: Bags, shifts: list[tuple[float, Tensor]], seed: int
+) -> tuple[Array, Array, Array]:
     """The transform, the squared standardised counts and the variances of these, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
     # A bag of known counts needs no likelihood of all classes, only of each.
@@ -98,25 +159,24 @@ def _transformed(z: Tensor, p: Tensor, bags: Bags, seed: int) -> tuple[Array, Ar
     sure = sure if sure.dim() == 1 else sure.all(1)
     kept = torch.where((bags.sizes > 0) & (exact | sure))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
-    bags, z, p = bags[kept], z[rows], p[rows]
+    bags, z = bags[kept], z[rows]
     counts = _counts(z, bags, sure[kept], seed)
-    p = p[:, None] if p.dim() == 1 else p  # (N, K)
     counts = counts.reshape(len(bags), -1)
     random = torch.from_numpy(np.random.default_rng(seed).random(tuple(counts.shape)))
     pit, ratio, excess = [], [], []
-    for k in range(p.shape[1]):
-        q = p[:, k].clamp(1e-300, 1)
-        logit = z if z.dim() == 1 else q.log() - (1 - q).clamp(min=1e-300).log()
-        pit.append(_pit(logit, bags.offsets, counts[:, k], random[:, k]))
-        pq = p[:, k] * (1 - p[:, k])
-        mean, variance, fourth = (
-            segment_sum(x, bags.offsets) for x in (p[:, k], pq, pq * (1 - 6 * pq))
-        )
+    for k in range(counts.shape[1]):
+        # The transform is linear in the distribution, so that of a mixture is the mean.
+        each = [
+            w * _pit(_logit(z + shift, k), bags.offsets, counts[:, k], random[:, k])
+            for w, shift in shifts
+        ]
+        pit.append(torch.stack(each).sum(0).clamp(0, 1))
+        mean, variance, fourth = _moments(z, bags, shifts, k)
         known = variance > 1e-9  # else the model is certain
         safe = variance.clamp(min=1e-9)
         ratio.append(torch.where(known, (counts[:, k] - mean).square() / safe, torch.nan))
-        # The variance of the square of a standardised sum of independent labels.
-        excess.append(2 + fourth / safe.square())
+        # The variance of the square of a standardised count.
+        excess.append(fourth / safe.square() - 1)
     stacked = (torch.stack(x, 1).numpy() for x in (pit, ratio, excess))
     u, r, e = stacked
     inside = ~np.isnan(r).any(1)

@@ -109,22 +109,36 @@ def warn_unidentified(
 ) -> tuple[Problem, ...]:
     """Give an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
 
-    By default the warning points at the caller's caller. Rows with a ``multiplicity`` ``(R,)`` are
-    written out, unless these are too many.
+    By default the warning points at the caller's caller. See :func:`problems_of`.
     """
-    if multiplicity is not None:
-        times = np.asarray(multiplicity, np.int64)
-        if times.sum() > _WRITTEN_OUT:
-            return ()
-        rows = np.repeat(bags.rows.numpy(), times[bags.rows.numpy()])
-        ends = np.append(0, np.cumsum(times[bags.rows.numpy()]))[bags.offsets.numpy()]
-        X, bags = X[rows], Bags(ends, bags.evidence)
-    if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
-        return ()  # labelled instances
-    found = identifiability(X, bags, seed=seed).problems
+    found = problems_of(X, bags, multiplicity, seed=seed)
     for problem in found:
         warnings.warn(str(problem), IdentifiabilityWarning, stacklevel=stacklevel)
     return found
+
+
+def problems_of(
+    X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0
+) -> tuple[Problem, ...]:
+    """The problems of data with rows that may have a ``multiplicity`` ``(R,)``.
+
+    Such rows are written out; of very many, those of some bags.
+    """
+    if multiplicity is not None:
+        times = np.asarray(multiplicity, np.int64)[bags.rows.numpy()]
+        sizes = np.diff(np.append(0, np.cumsum(times))[bags.offsets.numpy()])
+        order = np.random.default_rng(seed).permutation(len(bags))
+        chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
+        if not len(chosen):
+            return ()
+        inner = np.concatenate([np.arange(*bags.offsets[b : b + 2].tolist()) for b in chosen])
+        rows = np.repeat(bags.rows.numpy()[inner], times[inner])
+        ends = np.append(0, np.cumsum(sizes[chosen]))
+        X = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        bags = Bags(ends, bags.evidence[chosen])
+    if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
+        return ()  # labelled instances
+    return identifiability(X, bags, seed=seed).problems
 
 
 def _of_counts(bags: Bags, rho: Array) -> list[Problem]:

@@ -70,7 +70,16 @@ def _names(steps: Any) -> Sequence[str] | None:
 def features(X: Any) -> Array:
     """Features as a dense float64 array ``(R, D)``."""
     dense = X.toarray() if hasattr(X, "toarray") else X
-    return np.asarray(dense, np.float64)
+    try:
+        found = np.asarray(dense, np.float64)
+    except (TypeError, ValueError) as error:
+        raise LLPError(f"X: {error}; give numbers, one row per instance") from error
+    if found.ndim != 2:
+        raise LLPError(f"X has shape {found.shape}; give one row per instance, (N, D)")
+    if not np.isfinite(found).all():
+        row, column = np.argwhere(~np.isfinite(found))[0]
+        raise LLPError(f"X[{row}, {column}] = {found[row, column]}; give finite numbers")
+    return found
 
 
 class Linear:

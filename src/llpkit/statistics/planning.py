@@ -34,11 +34,37 @@ class Information:
 
     def __init__(self, per_bag: Array, size: float, model: Model) -> None:
         self.per_bag, self.size, self.model = per_bag, size, model
+        labels = label_information(model.design, model.weights) / len(model.design)
+        scale = np.sqrt(np.maximum(np.diag(labels), np.finfo(float).tiny))
+        values, axes = np.linalg.eigh(labels / np.outer(scale, scale))
+        # Collinear columns: no row varies in these directions, and the weights in them are zero.
+        real = values > 1e-10 * values.max(initial=0.0)
+        self._best = (axes[:, real] / values[real] @ axes[:, real].T) / np.outer(scale, scale)
+        whiten = axes[:, real] / np.sqrt(values[real]) / scale[:, None]
+        # Information of a count in units of that of a label, per direction.
+        worth, turned = np.linalg.eigh(whiten.T @ per_bag @ whiten)
+        known = worth > 1e-9
+        self._known = whiten @ turned[:, known] / np.sqrt(worth[known])  # (P, …)
+        self._unknown = whiten @ turned[:, ~known]
 
     def covariance(self, bags: float) -> Array:
-        """Of the estimated weights after counting this many bags, ``(P, P)``."""
-        found: Array = np.linalg.pinv(self.per_bag * bags, hermitian=True)
+        """Of the estimated weights after counting this many bags, ``(P, P)``.
+
+        Infinite for weights that such bags do not determine. Of collinear columns, such as one per
+        category, the weights are those with the least squares.
+        """
+        number("bags", bags, above=0)
+        found: Array = self._known @ self._known.T / bags
+        lost = np.isinf(self._variances(np.eye(len(found))))
+        found[lost, :] = found[:, lost] = 0.0
+        found[lost, lost] = np.inf
         return found
+
+    def _variances(self, x: Array) -> Array:
+        """Of the logits of rows ``(N, P)`` after one bag, ``(N,)``."""
+        lost = np.abs(x @ self._unknown).max(1, initial=0.0)
+        most = np.sqrt(np.einsum("np,pq,nq->n", x, self._best, x).clip(min=0))
+        return np.where(lost > 1e-6 * most, np.inf, np.square(x @ self._known).sum(1))
 
     def standard_errors(self, bags: float) -> Array:
         """Of the weights, ``(P,)``, the intercept last."""
@@ -48,11 +74,9 @@ class Information:
     @property
     def efficiency(self) -> float:
         """Information per instance against labels: the mean ratio of the slopes' variances."""
-        labels = label_information(self.model.design, self.model.weights) / len(self.model.design)
-        best = np.diag(np.linalg.pinv(labels, hermitian=True))
-        own = np.diag(self.covariance(1 / self.size))
-        ratio = best / np.maximum(own, 1e-300)
-        return float(ratio[:-1].mean() if len(ratio) > 1 else ratio.mean())
+        ratio = np.diag(self._best) / np.maximum(np.diag(self.covariance(1 / self.size)), 1e-300)
+        slopes = np.ptp(self.model.design, axis=0) > 0  # not the intercept, nor constant columns
+        return float(ratio[slopes].mean() if slopes.any() else ratio.mean())
 
     @property
     def labels_per_bag(self) -> float:
@@ -66,22 +90,26 @@ class Information:
         wrong side with probability :math:`\Phi(-|z| / \tau)`, which costs :math:`|2 p - 1|`.
         """
         x, z = self.model.design, self.model.design @ self.model.weights
-        tau = np.sqrt(np.einsum("np,pq,nq->n", x, self.covariance(bags), x))
+        tau = np.sqrt(self._variances(x) / number("bags", bags, above=0))
         p = expit(np.abs(z))  # of the more probable class
         return float((p - (2 * p - 1) * ndtr(-np.abs(z) / np.maximum(tau, 1e-300))).mean())
 
-    def bags_for_standard_error(self, error: float, column: str | None = None) -> int:
-        """The fewest bags for this standard error of a column's weight, or of the worst one's."""
+    def bags_for_standard_error(self, error: float, column: str | None = None) -> int | None:
+        """The fewest bags for this standard error of a column's weight, or of the worst one's.
+
+        ``None`` if no number of such bags determines the weight.
+        """
         number("error", error, above=0)
         names = self.model.names
         if column is not None and column not in names:
             raise LLPError(f"there is no column {column!r}; the columns are {', '.join(names)}")
         one = self.standard_errors(1)[:-1]
         worst = one.max() if column is None else one[names.index(column)]
-        return max(1, int(np.ceil((worst / error) ** 2)))
+        return None if np.isinf(worst) else max(1, int(np.ceil((worst / error) ** 2)))
 
     def bags_for_accuracy(self, accuracy: float) -> int | None:
         """The fewest bags for this expected accuracy, or ``None`` if the model cannot reach it."""
+        number("accuracy", accuracy, above=0, below=1)
         if self.accuracy(_MOST) < accuracy:
             return None
         low, high = 1, _MOST
@@ -129,6 +157,8 @@ def plan(
     >>> found[8].bags_for_standard_error(0.2) > found[1].bags_for_standard_error(0.2) / 8
     True
     """
+    if not isinstance(sizes, Sequence | np.ndarray) or not len(sizes):
+        raise LLPError(f"sizes = {sizes!r}; give a list of bag sizes, such as [1, 8, 64]")
     chosen = as_model(model, X, guess)
     random = np.random.default_rng(seed)
     rows = len(chosen.design)

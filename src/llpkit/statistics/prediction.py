@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.special import expit
 from torch import Tensor
 
 from llpkit.statistics._text import frame
+from llpkit.statistics.covariance import Estimated
 from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter
 from llpkit.statistics.rows import two_columns
@@ -47,20 +49,18 @@ class Prediction:
         return frame(self.records())
 
 
-def predicted(adapter: Adapter, X: Any, covariance: Array, level: float) -> Prediction:
-    """Probabilities of the rows of ``X``, given the covariance of the parameters."""
+def predicted(adapter: Adapter, X: Any, known: Estimated, kind: str, level: float) -> Prediction:
+    """Probabilities of the rows of ``X``; the interval is [0, 1] if the data do not tell."""
     z, jacobian = adapter.at(X)
-    known = np.where(np.isinf(covariance), 0.0, covariance)
-    p, slope = _log_odds(adapter, z, jacobian)
-    centre = np.log(p) - np.log1p(-p)
-    deviation = np.sqrt(np.einsum("nkp,pq,nkq->nk", slope, known, slope))
-    half = quantile(level) * deviation
-    low, high = (1 / (1 + np.exp(-(centre + sign * half))) for sign in (-1, 1))
+    p, centre, slope = _log_odds(adapter, z, jacobian)
+    variance = known.variance(kind, slope.reshape(-1, slope.shape[2])).reshape(p.shape)
+    half = quantile(level) * np.sqrt(variance)
+    low, high = (expit(centre + sign * half) for sign in (-1, 1))
     return Prediction(p, low, high, adapter.classes)
 
 
-def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Array]:
-    """Probabilities ``(N, K)``, and the derivative of their log-odds ``(N, K, P)``."""
+def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Array, Array]:
+    """Probabilities and their log-odds, ``(N, K)``, and the derivative of these ``(N, K, P)``."""
     z2 = two_columns(z)
     j2 = torch.cat([torch.zeros_like(jacobian), jacobian], 1) if z.dim() == 1 else jacobian
     sd = adapter.sd
@@ -70,10 +70,12 @@ def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Arr
         rest = -p[:, None, :] / (1 - p).clamp(min=1e-300)[:, :, None]
         eye = torch.eye(z2.shape[1], dtype=torch.bool)
         slope = torch.where(eye, 1.0, rest)  # (N, K, K)
-        return p.numpy(), (slope @ j2).numpy()
+        others = z2[:, None, :].masked_fill(eye, -torch.inf).logsumexp(2)
+        return p.numpy(), (z2 - others).numpy(), (slope @ j2).numpy()
     z2 = z2.detach().clone().requires_grad_()
     log_sd = torch.full((len(z2),), math.log(sd), dtype=torch.float64, requires_grad=True)
     p = effect_mean(z2, log_sd.exp()[:, None, None])
+    p = p.clamp(1e-15, 1 - 1e-15)  # so that the log-odds are finite
     parts = []
     for k in range(z2.shape[1]):
         odds = (p[:, k].log() - (-p[:, k]).log1p()).sum()
@@ -81,7 +83,8 @@ def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Arr
         row = (by_z[:, :, None] * j2).sum(1)
         row[:, -1] += by_sd
         parts.append(row)
-    return p.detach().numpy(), torch.stack(parts, 1).numpy()
+    centre = p.log() - (-p).log1p()
+    return p.detach().numpy(), centre.detach().numpy(), torch.stack(parts, 1).numpy()
 
 
 def quantile(level: float) -> float:

@@ -44,6 +44,8 @@ class Shares:
     """Goodman's regression, for comparison."""
     level: float
     by: str
+    notes: list[str] = field(default_factory=list)
+    """What the counts do not determine."""
 
     def records(self) -> list[dict[str, Any]]:
         """One mapping per group and class."""
@@ -82,7 +84,7 @@ class Shares:
         half = stats.norm.ppf((1 + self.level) / 2) * float(
             np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1])
         )
-        return gap, gap - half, gap + half
+        return gap, max(-1.0, gap - half), min(1.0, gap + half)
 
     def figure(self) -> Any:
         """A picture: shares with their intervals, the bounds behind, and Goodman's estimates.
@@ -112,10 +114,10 @@ class Shares:
         return heads, rows
 
     def __str__(self) -> str:
-        return text_table(f"Shares by {self.by}", [], *self._cells())
+        return text_table(f"Shares by {self.by}", [], *self._cells(), self.notes)
 
     def _repr_html_(self) -> str:
-        return html_table(f"Shares by {self.by}", [], *self._cells())
+        return html_table(f"Shares by {self.by}", [], *self._cells(), self.notes)
 
 
 def _place(known: list[Any], wanted: Any, what: str) -> int:

@@ -1,6 +1,8 @@
 """Shares of groups: of the instances with some value of a column, how many have which label?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -8,18 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._validation import share
+from llpkit._validation import one_of, share
 from llpkit.errors import LLPError
 from llpkit.statistics.bootstrap import bags_of, bootstrap
-from llpkit.statistics.covariance import estimated, take
+from llpkit.statistics.covariance import KINDS, estimated, take
 from llpkit.statistics.curvature import Labels, as_array
 from llpkit.statistics.ecological import bounds, goodman
 from llpkit.statistics.models import Adapter, adapt, features
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import Rows, merged, rows_of
 from llpkit.statistics.share_table import Shares
+from llpkit.statistics.summary import Summary, problem_notes
 
 Array = NDArray[Any]
+
+_MOST = 500
+"""Most groups: each takes an evaluation of all bags."""
 
 
 def shares(
@@ -30,7 +36,7 @@ def shares(
     *,
     by: Any,
     level: float = 0.95,
-    covariance: Literal["observed", "sandwich", "bootstrap"] | Array = "observed",
+    covariance: Literal["observed", "sandwich", "bootstrap"] | Array | Summary = "observed",
     multiplicity: Any = None,
     **options: Any,
 ) -> Shares:
@@ -58,8 +64,9 @@ def shares(
         by: The column: its name, if ``X`` is a table; its number; or the group of every row,
             ``(N,)``.
         level: Probability that an interval holds the share.
-        covariance: As for :func:`summary`; or the matrix V, ``(P, P)``. With ``"bootstrap"`` the
-            model is refitted to resampled bags, and the shares of every refit are computed.
+        covariance: As for :func:`summary`; or, if the model was fitted to other bags, its summary
+            there; or the matrix V, ``(P, P)``. With ``"bootstrap"`` the model is refitted to
+            resampled bags, and the shares of every refit are computed.
         multiplicity: How many instances every row stands for.
         options: For ``covariance="bootstrap"``, those of :func:`bootstrap`.
 
@@ -88,20 +95,34 @@ def shares(
         raise LLPError(f"{', '.join(options)}: only with covariance='bootstrap'")
     adapter, inner = adapt(model, X)
     rows = adapter.rows(inner, y, groups, multiplicity)
-    if isinstance(covariance, str):
-        V = estimated(adapter, inner, rows).covariance(covariance)
-    else:
-        V = np.asarray(covariance, np.float64)
-        if V.shape != (len(adapter.estimate),) * 2:
-            raise LLPError(
-                f"covariance has shape {V.shape}, but the model has {len(adapter.estimate)} "
-                "parameters"
-            )
-    values, inverse = np.unique(code, return_inverse=True)
+    spread = _spread(covariance, adapter, inner, rows)
+    notes = problem_notes(inner, rows.bags, multiplicity)
+    values, inverse = _values(code)
     index = torch.from_numpy(inverse)[rows.bags.rows]  # (R,) in the order of the bags
     x, rows, index = merged(take(inner, rows.bags.rows.numpy()), rows, index)
-    found = _moments(adapter, x, rows, index, len(values), np.where(np.isinf(V), 0.0, V))
-    return _shares(found, rows, index, values.tolist(), list(adapter.classes), level, names)
+    found = _moments(adapter, x, rows, index, len(values), spread)
+    table = _shares(found, rows, index, values.tolist(), list(adapter.classes), level, names)
+    return replace(table, notes=notes)
+
+
+def _spread(given: Any, adapter: Adapter, X: Any, rows: Rows) -> Callable[[Array], Array]:
+    """A function that returns the covariance ``(Q, Q)`` of combinations ``(Q, P)`` of parameters.
+
+    A combination that the data do not determine has infinite variance.
+    """
+    if isinstance(given, str):
+        one_of("covariance", given, (*KINDS, "bootstrap"))
+        return partial(estimated(adapter, X, rows).covariance, given)
+    if isinstance(given, Summary):
+        return partial(given.derivatives.covariance, given.kind)
+    V = np.asarray(given, np.float64)
+    if V.shape != (len(adapter.estimate),) * 2:
+        raise LLPError(
+            f"covariance has shape {V.shape}, but the model has {len(adapter.estimate)} parameters"
+        )
+    if not np.isfinite(V).all():
+        raise LLPError("covariance is not finite; give the summary that it is from instead")
+    return lambda turn: turn @ V @ turn.T
 
 
 @dataclass(frozen=True)
@@ -113,7 +134,12 @@ class _Moments:
 
 
 def _moments(
-    adapter: Adapter, x: Any, rows: Rows, index: Tensor, number: int, V: Array
+    adapter: Adapter,
+    x: Any,
+    rows: Rows,
+    index: Tensor,
+    number: int,
+    spread: Callable[[Array], Array],
 ) -> _Moments:
     """Expected shares and the two parts of their covariance, by the delta method."""
     z, jacobian = adapter.at(x)
@@ -124,7 +150,7 @@ def _moments(
 
     found = _label_moments(z, rows, index, number, note)
     slope = _turn(number, z) @ as_array(torch.stack(slopes)) / _scale(found)[:, None]
-    return replace(found, model=slope @ V @ slope.T)
+    return replace(found, model=spread(slope))
 
 
 def _label_moments(z: Tensor, rows: Rows, index: Tensor, number: int, note: Any = None) -> _Moments:
@@ -183,7 +209,7 @@ def _bootstrapped(
     """Shares of any estimator, whose uncertainty comes from refits."""
     bags = bags_of(model, X, y, groups, multiplicity)
     rows = rows_of(bags, multiplicity, "auto")
-    values, inverse = np.unique(code, return_inverse=True)
+    values, inverse = _values(code)
     index = torch.from_numpy(inverse)[bags.rows]
     member = torch.nn.functional.one_hot(index, len(values)).double()
 
@@ -269,10 +295,30 @@ def _column(X: Any, by: Any) -> tuple[str, Array]:
             )
         return by, np.asarray(X[by])
     if isinstance(by, int | np.integer) and not isinstance(by, bool):
-        return f"x{by}", features(X)[:, by]
+        table = features(X)
+        if not 0 <= by < table.shape[1]:
+            raise LLPError(f"by = {by}, but X has the columns 0 to {table.shape[1] - 1}")
+        return f"x{by}", table[:, by]
     values = np.asarray(by)
     if values.shape != (size,):
         raise LLPError(
             f"by has shape {values.shape}, but X has {size} rows; give one value per row"
         )
     return str(getattr(by, "name", None) or "group"), values
+
+
+def _values(code: Array) -> tuple[Array, Array]:
+    """The groups, and the number of the group of every row."""
+    try:
+        values, inverse = np.unique(code, return_inverse=True)
+    except TypeError as error:
+        raise LLPError(
+            "by has missing values, or values of several types, which cannot be sorted; give them "
+            "as text, such as 'missing'"
+        ) from error
+    if len(values) > _MOST:
+        raise LLPError(
+            f"by has {len(values):,} different values; give up to {_MOST} groups, such as ages in "
+            "classes"
+        )
+    return values, inverse

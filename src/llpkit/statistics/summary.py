@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from llpkit._validation import share
+from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.statistics._text import frame, html_table, text_table
 from llpkit.statistics.covariance import Estimated, estimated
-from llpkit.statistics.models import Adapter, adapt
+from llpkit.statistics.identifiability import problems_of
+from llpkit.statistics.models import Adapter, adapt, features
 from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 Array = NDArray[Any]
@@ -124,7 +126,7 @@ class Summary:
             raise LLPError("combinations of parameters do not predict; use the summary itself")
         if self.steps is not None:
             X = self.steps.transform(X)
-        return predicted(self.adapter, X, self.covariance, _level(level, self.level))
+        return predicted(self.adapter, X, self.derivatives, self.kind, _level(level, self.level))
 
     def records(self) -> list[dict[str, Any]]:
         """One mapping per parameter."""
@@ -175,10 +177,10 @@ class Summary:
                 )
                 continue
             if not math.isfinite(se):
-                rows.append([name, f"{b:.4f}", "undetermined", "", "", "", "", ""])
+                rows.append([name, _short(b, 4), "undetermined", "", "", "", "", ""])
                 continue
             ratio = math.exp(b) if abs(b) < 50 else math.inf
-            cells = [f"{b:.4f}", f"{se:.3f}", f"{z:.2f}", f"{p:.3f}", f"{low:.3f}", f"{high:.3f}"]
+            cells = [_short(b, 4), _short(se), f"{z:.2f}", f"{p:.3f}", _short(low), _short(high)]
             rows.append([name, *cells, f"{ratio:.3g}"])
         return heads, rows
 
@@ -249,7 +251,8 @@ def summary(
     adapter, inner = adapt(model, X, reference)
     rows = adapter.rows(inner, y, groups, multiplicity)
     found = estimated(adapter, inner, rows)
-    notes = _notes(adapter, found.flat, model)
+    notes = _notes(adapter, found, model)
+    notes += problem_notes(inner, rows.bags, multiplicity)
     return Summary(
         names=list(adapter.names),
         estimate=adapter.estimate,
@@ -267,7 +270,7 @@ def summary(
     )
 
 
-def _notes(adapter: Adapter, flat: Array, model: Any) -> list[str]:
+def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
     notes = []
     if len(adapter.classes) > 2 and hasattr(adapter, "others"):
         notes.append(
@@ -286,11 +289,36 @@ def _notes(adapter: Adapter, flat: Array, model: Any) -> list[str]:
             f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
             f"{last.effect_lr_:.2f}, p = {last.effect_p_value_:.2g}."
         )
-    for direction in flat.T[:3]:
+    away = found.distance(found.scores.sum(0) - adapter.penalty @ adapter.estimate)
+    if found.log_likelihood > -0.01 * len(found.scores) and math.isinf(C):
+        notes.append(
+            "The columns explain all counts, so the likelihood has no maximum and these numbers "
+            "mean nothing. Give a finite C."
+        )
+    elif away > 0.5:
+        notes.append(
+            f"The estimate is {away:.1f} standard errors from the maximum of the likelihood of "
+            "these bags: they are not those of the fit, or it did not converge (scale the columns)."
+        )
+    for direction in found.flat.T[:3]:
         main = np.argsort(-np.abs(direction))[:4]
         terms = [adapter.names[i] for i in main if abs(direction[i]) > 1e-3]
         notes.append(f"The data do not determine a combination of: {', '.join(terms)}.")
     return notes
+
+
+def problem_notes(X: Any, bags: Bags, multiplicity: Any = None) -> list[str]:
+    """What the counts do not determine, whatever the model; standard errors do not show it."""
+    X = X if hasattr(X, "shape") else features(X)
+    return [
+        f"{text[0].upper()}{text[1:]}." for text in map(str, problems_of(X, bags, multiplicity))
+    ]
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """A number with these decimals, or as a power of ten if they would be mostly zeros."""
+    small = 0 < abs(value) < 10.0 ** (1 - digits)
+    return f"{value:.1e}" if small else f"{value:.{digits}f}"
 
 
 def _level(given: float | None, own: float) -> float:

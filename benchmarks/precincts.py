@@ -134,7 +134,7 @@ def report(records: dict[str, dict]) -> str:
         "",
         "`python benchmarks/precincts.py` (and `--effect 0.3`, and `--pyei` in an environment with "
         "PyEI). Mean absolute error of the 12 shares and mean width of their 95 % intervals, in "
-        "percentage points; seconds include the fit, on one core of a busy machine: compare CPU.",
+        "percentage points; seconds include the fit.",
         "",
         "| data | method | error | inside | width | CPU s | seconds |",
         "|---|---|---:|---:|---:|---:|---:|",

@@ -12,7 +12,15 @@ from run_page import blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SLOW = ("command-line.md", "extending.md", "reproduce.md", "scale.md")
+SLOW = (
+    "check.md",
+    "command-line.md",
+    "extending.md",
+    "known-labels.md",
+    "private-reports.md",
+    "reproduce.md",
+    "scale.md",
+)
 """Pages of several commands, each of which imports torch anew; the README has three."""
 RUNNER = ROOT / "tests" / "run_page.py"
 

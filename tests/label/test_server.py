@@ -149,6 +149,7 @@ def alive(process):
         return False
 
 
+@pytest.mark.slow  # the store is killed in test_store.py too
 def test_answers_survive_a_kill_of_the_server(photos, serve):
     server = serve(photos[0], "--project", "q")
     for round_ in range(2):

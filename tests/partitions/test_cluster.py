@@ -15,6 +15,7 @@ def _path(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{BENCHMARKS}:{':'.join(filter(None, sys.path))}")
 
 
+@pytest.mark.slow
 def test_a_killed_worker_does_not_change_the_model(tmp_path):
     import large_tables
 

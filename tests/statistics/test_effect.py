@@ -13,7 +13,7 @@ from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
 from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
 from llpkit.statistics import bootstrap, overdispersion, summary
-from llpkit.statistics.effect import effect_basis, effect_term
+from llpkit.statistics.effect import effect_basis, effect_mean, effect_term
 from llpkit.statistics.repeated import RepeatedSolver
 from llpkit.statistics.rows import two_columns
 
@@ -179,3 +179,16 @@ def test_the_bootstrap_agrees_with_the_information():
     np.testing.assert_array_equal(again.replicates, found.replicates[:3])
     with pytest.raises(LLPError, match="replicates = 1"):
         bootstrap(model, X, y, groups, replicates=1)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 6])
+def test_predictions_in_a_new_bag_average_over_the_effect(classes):
+    draw = np.random.default_rng(0)
+    z = torch.from_numpy(2 * draw.normal(size=(3, classes)))
+    basis = effect_basis(classes)
+    u = torch.from_numpy(draw.normal(size=(200_000, basis.shape[1])))
+    expected = torch.stack([(row + 1.2 * (u @ basis.T)).softmax(1).mean(0) for row in z])
+    found = effect_mean(z, torch.tensor(1.2).double())
+    assert found.sum(1).numpy() == pytest.approx(1)
+    assert found.numpy() == pytest.approx(expected.numpy(), abs=0.01)
+    assert (found - z.softmax(1)).abs().max() > 0.02  # the effect does matter

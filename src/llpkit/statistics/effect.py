@@ -63,7 +63,9 @@ def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: T
 def effect_mean(z: Tensor, sd: Tensor) -> Tensor:
     """Class probabilities ``(R, K)`` averaged over the effect, of instances in a new bag."""
     basis = effect_basis(z.shape[1])
-    x, log_w = nodes(basis.shape[1], 25 if basis.shape[1] == 1 else None)
+    depth = basis.shape[1]
+    # Not adaptive, so the single node of many dimensions would leave the effect out.
+    x, log_w = nodes(depth, 25 if depth == 1 else None) if depth in _NODES else points(depth)
     shift = sd * (x @ basis.T)  # (Q, K)
     p = (z[:, None, :] + shift).softmax(2)  # (R, Q, K)
     return (p * log_w.exp()[:, None]).sum(1)
@@ -88,6 +90,18 @@ def nodes(dimensions: int, number: int | None = None) -> tuple[Tensor, Tensor]:
     log_grid = np.stack(np.meshgrid(*[log_w] * dimensions, indexing="ij"), -1)
     log_grid = log_grid.reshape(-1, dimensions).sum(1)
     return torch.from_numpy(grid), torch.from_numpy(log_grid)
+
+
+@cache
+def points(dimensions: int, power: int = 9) -> tuple[Tensor, Tensor]:
+    """Evenly spread normal vectors ``(Q, d)`` of equal weight: a quasi-Monte Carlo grid."""
+    from scipy.special import ndtri
+    from scipy.stats import qmc
+
+    spread = qmc.Sobol(dimensions, seed=0).random_base2(power)  # scrambled, so never 0 or 1
+    number = len(spread)
+    log_w = torch.full((number,), -math.log(number), dtype=torch.float64)
+    return torch.from_numpy(ndtri(spread)), log_w
 
 
 def _mode(

@@ -317,7 +317,7 @@ def problem_notes(X: Any, bags: Bags, multiplicity: Any = None) -> list[str]:
 
 def _short(value: float, digits: int = 3) -> str:
     """A number with these decimals, or as a power of ten if they would be mostly zeros."""
-    small = 0 < abs(value) < 10.0 ** (1 - digits)
+    small = 0 < abs(value) < 10.0**-digits
     return f"{value:.1e}" if small else f"{value:.{digits}f}"
 
 

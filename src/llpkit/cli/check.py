@@ -1,15 +1,13 @@
 """The command ``check``."""
 
 import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from llpkit import config as settings
-from llpkit.cli.options import OPTIONS, takes
+from llpkit.cli.options import OPTIONS, from_source, takes
 from llpkit.cli.printing import echo, note, terminal
-from llpkit.errors import LLPError
 
 PROBLEMS = 1
 
@@ -45,15 +43,7 @@ def check(
     """
     from llpkit.runs.check import check as look
 
-    names = {option.path: option.name for option in OPTIONS if option.path in given}
-    file: dict[str, Any] = {}
-    if source is not None:
-        if Path(source).suffix.lower() in (".yaml", ".yml"):
-            file = settings.read(Path(source))
-        elif "data.table" in given:
-            raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
-        else:
-            given["data.table"], names["data.table"] = source, "table"
+    file, given, names = from_source(source, given)
     checked = look(settings.check(settings.merge(file, given), options=names))
     if as_json:
         echo(json.dumps(checked.to_dict(), indent=1))

@@ -9,7 +9,7 @@ import typer
 from llpkit import config as settings
 from llpkit._files import check_apart, place_of
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.options import OPTIONS, takes
+from llpkit.cli.options import OPTIONS, from_source, takes
 from llpkit.cli.printing import (
     echo,
     fit_progress,
@@ -19,7 +19,6 @@ from llpkit.cli.printing import (
     resumable,
     terminal,
 )
-from llpkit.errors import LLPError
 
 
 @takes([option.path for option in OPTIONS])
@@ -80,15 +79,7 @@ def fit(
     from llpkit import runs, training
 
     out = None if out is None else place_of("--out", out)
-    names = {option.path: option.name for option in OPTIONS if option.path in given}
-    file: dict[str, Any] = {}
-    if source is not None:
-        if Path(source).suffix.lower() in (".yaml", ".yml"):
-            file = settings.read(Path(source))
-        elif "data.table" in given:
-            raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
-        else:
-            given["data.table"], names["data.table"] = source, "table"
+    file, given, names = from_source(source, given)
     # Repeating the command after the run has finished is not an error.
     writes = training.writes()  # one of several processes does
     if resume and out is not None and not force and writes and runs.nothing_to_resume(out):

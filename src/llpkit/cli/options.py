@@ -4,13 +4,14 @@ import functools
 import inspect
 import reprlib
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import typer
 
 from llpkit._settings import Setting, Settings
-from llpkit.config import Choice, Cluster, Data
+from llpkit.config import Choice, Cluster, Data, read
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
@@ -121,6 +122,25 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
         return wrapped
 
     return wrap
+
+
+def from_source(
+    source: str | None, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """What a command's first argument adds to its options: a configuration, or a table.
+
+    Returns:
+        The settings of the configuration, the given options with the table, and how messages name
+        each option.
+    """
+    names = {option.path: option.name for option in OPTIONS if option.path in given}
+    if source is None:
+        return {}, dict(given), names
+    if Path(source).suffix.lower() in (".yaml", ".yml"):
+        return read(Path(source)), dict(given), names
+    if "data.table" in given:
+        raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
+    return {}, {**given, "data.table": source}, {**names, "data.table": "table"}
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:

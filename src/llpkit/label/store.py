@@ -12,7 +12,7 @@ from llpkit._files import writing
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 
-MOST_PEOPLE_LETTERS = 40
+LONGEST_NAME = 40
 
 _SCHEMA = """
 create table if not exists setting (name text primary key, value text not null);
@@ -222,8 +222,8 @@ def checked_person(name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise LLPError(f"person = {name!r}; give a name")
     name = name.strip()
-    if len(name) > MOST_PEOPLE_LETTERS or not name.isprintable():
-        raise LLPError(f"person: give a name of at most {MOST_PEOPLE_LETTERS} printable letters")
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise LLPError(f"person: give a name of at most {LONGEST_NAME} printable letters")
     return name
 
 

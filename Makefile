@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install test slow lint types docs format tables bench demo clean
+.PHONY: help venv install test slow lint types docs format tables package bench demo clean
 
 help:  ## show this list
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -30,8 +30,8 @@ lint: $(STAMP)  ## check style, format and the direction of imports
 types: $(STAMP)  ## check types
 	$(BIN)/mypy
 
-docs: $(STAMP)  ## build the pages into docs/_build
-	$(BIN)/sphinx-build -q -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+docs: $(STAMP)  ## run the notebooks and build the pages into docs/_build
+	$(BIN)/sphinx-build -q -W --keep-going -j 2 -d docs/_build/doctrees docs docs/_build/html
 
 format: $(STAMP)  ## rewrite the files in the project's style
 	$(BIN)/ruff check --fix .
@@ -39,6 +39,9 @@ format: $(STAMP)  ## rewrite the files in the project's style
 
 tables: $(STAMP)  ## write the tables of README.md and docs/ from the records in results/
 	$(BIN)/python tools/tables.py
+
+package: $(STAMP)  ## build sdist and wheel, install the wheel elsewhere and use it
+	$(BIN)/python tools/package.py
 
 bench: $(STAMP)  ## compare the engine with enumeration, and epochs with supervised ones
 	$(BIN)/python benchmarks/speed.py

@@ -130,6 +130,6 @@ def test_which_method_says_what_is_too_far():
 def test_the_page_shows_the_table_of_the_records():
     root = BENCHMARKS.parent
     made = (root / "results/which-method/which-method.md").read_text(encoding="utf-8").split("\n\n")
-    page = (root / "docs/which-method.md").read_text(encoding="utf-8")
+    page = (root / "docs/measurements/which-method.md").read_text(encoding="utf-8")
     assert made[1] in page
     assert "too far" not in made[1]

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llpkit import likelihood
+    from llpkit._loading import load
     from llpkit.bags import Bags, random_bags
     from llpkit.errors import LLPError
     from llpkit.evidence import Evidence
-    from llpkit.training import Fitted, load
+    from llpkit.training import Fitted
     from llpkit.training.fitting import fit
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = ["Bags", "Evidence", "Fitted", "LLPError", "fit", "likelihood", "load", "random_bags"]
 
@@ -21,7 +22,7 @@ _HOME = {
     "Fitted": "training",
     "LLPError": "errors",
     "fit": "training",
-    "load": "training",
+    "load": "_loading",
     "random_bags": "bags",
 }
 

@@ -50,8 +50,10 @@ def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
     if order is None:
         return codes, ids, False
     # A pandas groupby on a categorical returns its results in the order of the categories.
-    categories = getattr(getattr(groups, "dtype", None), "categories", None)
-    usual = categories is None or _order(list(categories)) == list(range(len(categories)))
+    # A Categorical of polars, whose categories have no length, is sorted as text.
+    categories: Any = getattr(getattr(groups, "dtype", None), "categories", None)
+    known = list(categories) if hasattr(categories, "__len__") else []
+    usual = _order(known) == list(range(len(known)))
     return np.argsort(order)[codes], [ids[i] for i in order], usual
 
 

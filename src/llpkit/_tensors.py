@@ -1,5 +1,6 @@
 """Values from users as tensors."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -33,3 +34,13 @@ def real_tensor(values: Any, name: str) -> Tensor:
     if tensor.dtype.is_complex or tensor.layout != torch.strided:
         raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
     return tensor
+
+
+def shared_tensor(array: Array) -> Tensor:
+    """A tensor on the memory of an array, to be read only.
+
+    torch warns of arrays that are not writable, such as those of pandas 3 and of memory maps.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(array))

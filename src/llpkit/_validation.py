@@ -122,7 +122,9 @@ def one_of(place: str, value: Any, known: Iterable[str]) -> str:
 
 
 def _in_python(name: str, *value: Any) -> str:
-    return f"{name}={value[0]!r}" if value else name
+    if not value:
+        return name
+    return f"{name}={'math.inf' if value[0] == math.inf else repr(value[0])}"
 
 
 _style: ContextVar[Callable[..., str]] = ContextVar("_style", default=_in_python)

@@ -1,7 +1,7 @@
 """The default method: which one, by what is known before training, and why.
 
 The rules were chosen by the measurements of ``benchmarks/which_method.py``, which
-``docs/which-method.md`` shows. Whoever changes a rule runs it again.
+``docs/measurements/which-method.md`` shows. Whoever changes a rule runs it again.
 """
 
 import math

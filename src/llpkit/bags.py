@@ -13,6 +13,7 @@ from torch import Tensor
 from llpkit._arrays import Array, checked_labels, numbers
 from llpkit._counts import CountNaming
 from llpkit._groups import Groups, aligned, group, numbered
+from llpkit._html import SHOWN, html_table
 from llpkit._indices import checked_offsets, checked_rows, positions
 from llpkit._known import checked_known, without_labelled
 from llpkit._support import checked_evidence, label_counts, proportion_evidence
@@ -76,6 +77,8 @@ class Bags:
     evidence: Evidence
     ids: tuple[Hashable, ...]
     num_rows: int
+    columns: tuple[str, ...] = ()
+    """The columns of a data frame that bags and counts came from; they are never features."""
 
     def __init__(
         self,
@@ -107,12 +110,76 @@ class Bags:
         evidence: Evidence,
         ids: Iterable[Hashable],
         num_rows: int,
+        columns: Iterable[str] = (),
     ) -> "Bags":
         """Bags from parts that are already checked, on the device of the evidence."""
         bags, device = cls.__new__(cls), evidence.device
         vars(bags).update(offsets=offsets.to(device), rows=rows.to(device), evidence=evidence)
-        vars(bags).update(ids=tuple(ids), num_rows=num_rows)
+        vars(bags).update(ids=tuple(ids), num_rows=num_rows, columns=tuple(columns))
         return bags
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        bag: str,
+        count: str | Sequence[str] | None = None,
+        *,
+        count_low: str | Sequence[str] | None = None,
+        count_high: str | Sequence[str] | None = None,
+        proportion: str | Sequence[str] | None = None,
+        decimals: int | None = None,
+        counts_table: Any = None,
+        ignore_empty: bool = False,
+        count_noise: str | None = None,
+        known_label: str | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> "Bags":
+        """Bags from the columns of a data frame: one row per instance, a bag column, and counts.
+
+        The arguments mean the same as the options of ``llpkit fit``. Bag ids are text, and bags are
+        in the order of their first rows. :func:`llpkit.fit` learns from the other columns.
+
+        Args:
+            frame: A frame of pandas, polars or pyarrow, a Hugging Face data set, or the path of a
+                table file.
+            bag: The column of bag names.
+            count: The column of positives in the bag, the same in all its rows; or a list, one
+                column per class.
+            count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+            count_high: The highest possible count; empty for no bound.
+            proportion: Instead of ``count``, the share of positives; or one column per class.
+            decimals: The proportions were rounded to this many decimals.
+            counts_table: A second frame or file, one row per bag, with the bag and count columns.
+            ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an
+                error.
+            count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
+            known_label: A column of labels that are known for some rows and empty for the others.
+            class_names: Names of the classes in ``known_label``.
+
+        >>> import pyarrow as pa
+        >>> frame = pa.table({"district": ["b", "a", "b"], "n_yes": [1, 0, 1], "age": [30, 40, 50]})
+        >>> bags = Bags.from_frame(frame, bag="district", count="n_yes")
+        >>> bags.ids, bags.counts, bags.columns
+        (('b', 'a'), tensor([1, 0]), ('district', 'n_yes'))
+        """
+        from llpkit.tables import CountColumns, Table
+
+        columns = CountColumns(
+            count,
+            count_low,
+            count_high,
+            proportion,
+            decimals,
+            counts_table,
+            count_noise,
+            known_label,
+            class_names,
+            ignore_empty,
+        )
+        bags = columns.bags(Table.of(frame), bag)
+        parts = bags.offsets, bags.rows, bags.evidence, bags.ids, bags.num_rows
+        return cls._make(*parts, columns=(bag, *columns.names))
 
     @classmethod
     def from_groups(
@@ -238,6 +305,7 @@ class Bags:
             Evidence.concat([rest[kept], Evidence.unchecked(hot[known])]),
             names,
             self.num_rows,
+            self.columns,
         )
 
     @classmethod
@@ -259,6 +327,7 @@ class Bags:
             Evidence.concat([part.evidence for part in parts]),
             (name for part in parts for name in part.ids),
             before[-1],
+            dict.fromkeys(name for part in parts for name in part.columns),
         )
 
     def __repr__(self) -> str:
@@ -271,6 +340,23 @@ class Bags:
         if self.device.type != "cpu":
             parts.append(str(self.device))
         return f"Bags({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        first = self[:SHOWN]
+        heads, counts = first.evidence._in_words(SHOWN)
+        sizes = first.sizes.tolist()
+        rows = [[str(one), str(n), *c] for one, n, c in zip(first.ids, sizes, counts, strict=True)]
+        kind = "exact" if self.evidence.is_exact else "imprecise"
+        span = sorted({int(self.sizes.min()), int(self.sizes.max())})
+        facts = [
+            ("bags", f"{len(self):,}"),
+            ("instances", f"{self.num_instances:,}"),
+            ("sizes", " to ".join(map(str, span))),
+            ("counts", kind),
+        ]
+        more = len(self) - len(rows)
+        notes = [f"… and {more:,} more"] if more else []
+        return html_table("Bags", facts, ["bag", "size", *heads], rows, notes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -300,7 +386,8 @@ class Bags:
         starts = self.offsets[where]
         sizes = self.offsets[where + 1] - starts
         rows = self.rows[ranges(starts, sizes)]
-        return Bags._make(to_offsets(sizes), rows, self.evidence[where], ids, self.num_rows)
+        evidence = self.evidence[where]
+        return Bags._make(to_offsets(sizes), rows, evidence, ids, self.num_rows, self.columns)
 
     @property
     def sizes(self) -> Tensor:
@@ -341,7 +428,8 @@ class Bags:
     def to(self, device: torch.device | str) -> "Bags":
         """The same bags on another device."""
         evidence = self.evidence.to(device)
-        return Bags._make(self.offsets, self.rows, evidence, self.ids, self.num_rows)
+        parts = self.offsets, self.rows, evidence, self.ids, self.num_rows
+        return Bags._make(*parts, columns=self.columns)
 
     def in_row_order(self) -> "Bags":
         """The same bags in the order of their first rows; none may be empty.

@@ -1,8 +1,9 @@
 """The configuration of a run: one YAML file, or the same settings as options.
 
 Every setting is a field of :class:`Data`, :class:`~llpkit.training.Recipe`,
-:class:`~llpkit.training.Execution` or :class:`Choice`. In the file, those of ``Data`` are under
-``data``, all others at the top. All problems of a configuration are reported in one error.
+:class:`~llpkit.training.Execution`, :class:`Choice`, :class:`Cluster` or :class:`Tracking`. In the
+file, those of ``Data`` are under ``data``, all others at the top. All problems of a configuration
+are reported in one error.
 """
 
 import re
@@ -12,17 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_limit, check_regular
 from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import Settings, raise_all, setting
 from llpkit._validation import flag, mapping, one_of, option, share, text, whole
+from llpkit._yaml import read_yaml
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
 
 Values = dict[str, Any]
-
-_DEPTH = 20
-"""Most levels of nesting in a configuration; settings need three."""
 
 
 def _numbers(value: Any) -> list[int] | None:
@@ -146,6 +144,13 @@ class Data(Settings):
         panel="Table",
         text=True,
     )
+    ignore_empty: bool = setting(
+        False,
+        "Leave out bags of the counts table that have no rows.",
+        flag,
+        "",
+        panel="Table",
+    )
     count_noise: str | None = setting(
         None,
         "How counts were published: laplace:2, laplace:epsilon=0.5, gaussian:3, geometric:2, "
@@ -161,6 +166,7 @@ class Data(Settings):
     features: list[str] | None = several(
         None, "Column to learn from; repeatable (all others).", check=_names
     )
+    drop: list[str] = several([], "Column to leave out of the features; repeatable.", check=_names)
     numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
     categorical: list[str] = several(
         [], "Feature that is a category though it looks like a number; repeatable.", check=_names
@@ -219,7 +225,7 @@ class Data(Settings):
         return "image-table", {k: v for k, v in values.items() if k not in FEATURE_KEYS}
 
 
-FEATURE_KEYS = ("features", "numeric", "categorical")
+FEATURE_KEYS = ("features", "drop", "numeric", "categorical")
 IMAGE_KEYS = ("image", "image_root", "image_size", "grey", "skip_bad")
 DATASET_KEYS = ("options", "data_dir", "bag_size")
 TABLE_KEYS = tuple(
@@ -252,6 +258,12 @@ class Choice(Settings):
         "KEY=VALUE",
         many=True,
         option="--estimator-option",
+    )
+    search: int | None = setting(
+        None,
+        "Try up to N settings of the estimator, and keep the best for held-out training bags.",
+        lambda place, value: whole(place, value, 2, 10_000),
+        "N",
     )
     test_fraction: float | None = setting(None, "Share of bags kept for testing.", share, "SHARE")
 
@@ -288,6 +300,26 @@ class Cluster(Settings):
     )
 
 
+def _loggers(place: str, value: Any) -> list[str]:
+    from llpkit.integrations.loggers import LOGGERS
+
+    return list(dict.fromkeys(one_of(place, name, LOGGERS) for name in _names(place, value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking(Settings):
+    """Where the run is logged besides its folder."""
+
+    log: list[str] = setting(
+        [],
+        "Log the run to tensorboard, mlflow or wandb; repeatable.",
+        _loggers,
+        "NAME",
+        many=True,
+        text=True,
+    )
+
+
 LARGE = ("logistic", "xgboost")
 """The estimators that Dask fits."""
 
@@ -301,6 +333,7 @@ class Config:
     choice: Choice = field(default_factory=Choice)
     execution: Execution = field(default_factory=Execution)
     cluster: Cluster = field(default_factory=Cluster)
+    tracking: Tracking = field(default_factory=Tracking)
 
     @property
     def name(self) -> str:
@@ -318,10 +351,24 @@ class Config:
         if self.choice.estimator is None:
             if self.choice.estimator_options:
                 yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")
+            if self.choice.search is not None:
+                yield LLPError(f"{option('search')} goes with an estimator; name one")
             return
+        yield from self._search_problems()
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
         yield from _stray(self.of_networks(), "a network, not with an estimator")
+
+    def _search_problems(self) -> Iterator[LLPError]:
+        """A search that has nothing to try."""
+        if self.choice.search is None:
+            return
+        from llpkit.estimators.searches import grid_of
+
+        try:
+            grid_of(self.choice.estimator or "", self.choice.estimator_options)
+        except LLPError as error:
+            yield error
 
     def of_networks(self) -> set[str]:
         """Settings that only networks have, and that differ from their defaults."""
@@ -352,22 +399,26 @@ class Config:
             "counts_table": self.data.counts_table,
             "held_out": self.recipe.held_out,
             "test_fraction": self.choice.test_fraction,
+            "search": self.choice.search,
         }
         yield from _stray({k for k, v in wrong.items() if v}, f"{option('engine', 'memory')}")
 
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""
         found: Values = {"data": self.data.to_dict()}
-        for section in (self.recipe, self.choice, self.execution, self.cluster):
+        for section in (self.recipe, self.choice, self.execution, self.cluster, self.tracking):
             found |= section.to_dict()
         return found
 
 
-SECTIONS: dict[str, type[Recipe] | type[Choice] | type[Execution] | type[Cluster]] = {
+SECTIONS: dict[
+    str, type[Recipe] | type[Choice] | type[Execution] | type[Cluster] | type[Tracking]
+] = {
     "recipe": Recipe,
     "choice": Choice,
     "execution": Execution,
     "cluster": Cluster,
+    "tracking": Tracking,
 }
 
 
@@ -381,67 +432,6 @@ def read(path: Path) -> Values:
         home = {key: data[key] for key in PATH_KEYS if isinstance(data.get(key), str)}
         content["data"] = data | {key: str(_absolute(v, path.parent)) for key, v in home.items()}
     return content
-
-
-def read_yaml(path: Path, what: str) -> Any:
-    """The content of a file of plain YAML; ``what`` it should be is for messages."""
-    import yaml  # type: ignore[import-untyped]
-
-    try:
-        check_regular(path)
-        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
-        return yaml.load(path.read_bytes(), plain_loader(path))
-    except LLPError:
-        raise
-    except FileNotFoundError as error:
-        raise LLPError(f"{path} does not exist; check the path of the {what}") from error
-    except OSError as error:
-        raise LLPError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-
-
-def plain_loader(where: object) -> Any:
-    """A loader for plain YAML: no references, few levels, every key once.
-
-    ``where`` names the source in messages.
-    """
-    import yaml
-
-    def refuse(node: Any, wrong: str) -> None:
-        raise LLPError(f"{where}: line {node.start_mark.line + 1} {wrong}")
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        depth = 0
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent):  # a few lines of them can expand to billions
-                refuse(
-                    event,
-                    f"refers to *{event.anchor}; references are not read in a configuration, "
-                    "write the value itself",
-                )
-            self.depth += 1
-            if self.depth > _DEPTH:  # the scanner's time grows with the square of the depth
-                refuse(event, f"is nested more than {_DEPTH} levels deep; settings need a few")
-            node = super().compose_node(parent, index)
-            self.depth -= 1
-            return node
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            content = super().construct_mapping(node, deep=deep)
-            # SafeLoader silently keeps the last of repeated keys.
-            if len(content) < len(node.value):
-                seen = set()
-                for part, _ in node.value:
-                    key = self.construct_object(part, deep=True)
-                    if key in seen:
-                        refuse(part, f"gives {key!r} a second time; keep one of the two")
-                    seen.add(key)
-            return content
-
-    return Loader
 
 
 def merge(settings: Values, options: Mapping[str, Any]) -> Values:
@@ -523,7 +513,7 @@ def _unknown(path: str, name: str, known: Mapping[str, str]) -> LLPError:
 
 def to_yaml(config: Config) -> str:
     """The configuration as YAML with every setting, defaults included; see :func:`read`."""
-    import yaml
+    import yaml  # type: ignore[import-untyped]
 
     values = config.flat()
     # YAML has no tuples, and data settings that were not given are left out.

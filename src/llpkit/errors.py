@@ -48,3 +48,7 @@ class BaselineWarning(UserWarning):
 
 class IdentifiabilityWarning(UserWarning):
     """The counts do not determine what is asked of them; see ``llpkit.statistics``."""
+
+
+class UnseenValueWarning(UserWarning):
+    """A table for prediction has values that the training table never had."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from llpkit._arrays import refuse
 from llpkit._counts import CountNaming, exact_counts
+from llpkit._html import SHOWN, html_table
 from llpkit._reports import Reports
 from llpkit._tensors import on_device_of, real_tensor, whole_tensor
 from llpkit._validation import whole
@@ -16,6 +17,9 @@ from llpkit.ragged import ranges, to_offsets
 
 NO_BOUND = 2**62
 """An upper end that no bag reaches."""
+
+_WIDE = 12
+"""Classes that a table in a notebook shows."""
 
 
 class Evidence(Reports):
@@ -270,6 +274,35 @@ class Evidence(Reports):
         classes = "" if self.num_classes is None else f", num_classes={self.num_classes}"
         return f"Evidence({len(self)} bags, {kind}{classes})"
 
+    def _repr_html_(self) -> str:
+        heads, cells = self._in_words(SHOWN)
+        more = len(self) - len(cells)
+        return html_table(
+            "Evidence",
+            [("bags", f"{len(self):,}"), ("counts", "exact" if self.is_exact else "imprecise")],
+            ["bag", *heads],
+            [[str(b), *each] for b, each in enumerate(cells)],
+            [f"… and {more:,} more"] if more else [],
+        )
+
+    def _in_words(self, most: int) -> tuple[list[str], list[list[str]]]:
+        """The first bags' counts as text, under their heads; many classes are cut short.
+
+        >>> Evidence.concat([Evidence.exact([2]), Evidence.interval([1], [3])])._in_words(5)
+        (['positives'], [['2'], ['1 to 3']])
+        """
+        K = self.num_classes
+        heads = ["positives"] if K is None else [f"class {k}" for k in range(K)]
+        weighted = (self.table_offsets.diff() > 0).reshape(self.shape)
+        columns = [x[:most].reshape(-1, K or 1).tolist() for x in (self.low, self.high, weighted)]
+        rows = [
+            [_words(*cell) for cell in zip(*parts, strict=True)]
+            for parts in zip(*columns, strict=True)
+        ]
+        if len(heads) > _WIDE:
+            heads, *rows = ([*row[:_WIDE], "…"] for row in (heads, *rows))
+        return heads, rows
+
     @property
     def shape(self) -> tuple[int, ...]:
         """``(B,)`` or ``(B, K)``."""
@@ -308,3 +341,13 @@ class Evidence(Reports):
         low = self.low.to(device)
         high = low if self.low is self.high else self.high.to(device)
         return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
+
+
+def _words(low: int, high: int, weighted: bool) -> str:
+    """What is known about one count."""
+    if low == high:
+        return str(low)
+    text = f"{low} to {high}"
+    if high == NO_BOUND:
+        text = f"at least {low}" if low else "unknown"
+    return f"{text}, weighted" if weighted else text

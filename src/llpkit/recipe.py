@@ -212,4 +212,6 @@ class Execution(Settings):
         lambda place, value: number(place, value, least=0),
         "SECONDS",
     )
-    threads: int | None = setting(None, "CPU threads (torch's default).", _whole(1, 1024), "N")
+    threads: int | None = setting(
+        None, "CPU threads (torch's default; one for a small table).", _whole(1, 1024), "N"
+    )

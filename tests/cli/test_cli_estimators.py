@@ -279,3 +279,45 @@ def test_bags_are_checked_by_their_counts():
     curve = bag_calibration(found, bags, bins=2)
     assert curve.mean_predicted.tolist() == pytest.approx([(1 + 3 * p) / 5])
     assert curve.fraction_positive.tolist() == pytest.approx([0.4])
+
+
+def test_a_search_keeps_its_choice_in_the_run(llpkit, people, tmp_path):
+    fit = ("fit", people, *COLUMNS, "--estimator", "logistic", "--features", "age")
+    done = llpkit(*fit, "--search", 3, "--out", "searched")
+    assert done.code == 0, done.err
+    assert "behind the best" in done.out
+    about = json.loads((tmp_path / "searched" / "model.json").read_text())["details"]["search"]
+    assert len(about["tried"]) == 3
+    assert about["chosen"] == about["tried"][0]["settings"]
+    page = (tmp_path / "searched" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Search</h2>" in page
+
+    # The configuration in the run fits the chosen settings, without another search.
+    again = llpkit("fit", tmp_path / "searched" / "config.yaml", "--out", "again")
+    assert again.code == 0, again.err
+    assert "behind the best" not in again.out
+    first, second = (
+        estimators.load(tmp_path / run / "estimator.skops") for run in ("searched", "again")
+    )
+    np.testing.assert_array_equal(first.coef_, second.coef_)
+    assert about["chosen"]["C"] == first.C
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--search goes with an estimator"),
+        (("--estimator", "ensemble"), "no values to try for the estimator ensemble"),
+        (("--estimator", "logistic", "--estimator-option", "C=2"), "are given: C"),
+    ],
+)
+def test_a_search_with_nothing_to_try_is_refused(llpkit, people, options, message):
+    done = llpkit("fit", people, *COLUMNS, "--search", 5, *options)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+
+
+def test_quiet_fits_print_nothing(llpkit, people):
+    options = ("--estimator", "naive-bayes", "--features", "age")
+    done = llpkit("fit", people, *COLUMNS, *options, "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")

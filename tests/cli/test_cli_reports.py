@@ -64,6 +64,7 @@ def test_noise_of_a_run_is_kept(llpkit):
         ("laplac:2", {"a": 1}, "did you mean 'laplace'?"),
         ("laplace", {"a": 1}, "give one of the two"),
         ("laplace:two", {"a": 1}, "scale in --count-noise = 'two'; give a number"),
+        ("suppressed:5,rounded:10", {"a": 1}, "give one kind, which applies to all bags"),
         ("laplace:sigma=2", {"a": 1}, "laplace has scale, epsilon, sensitivity, not 'sigma'"),
         ("rounded:5", {"a": 3}, "row 1 (header not counted), column 'n' = 3 is not a multiple"),
         ("rounded:5", {"a": 10}, "are rows of the bag missing?"),

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from llpkit import load
+
 
 def write_votes(path, bags=40, seed=0):
     """Voters in precincts: two groups, who vote differently."""
@@ -45,6 +47,7 @@ def test_summary_of_a_run(llpkit, votes):
     assert found["bags"] == 32
     (age,) = (row for row in found["parameters"] if "age" in row["name"])
     assert abs(age["z"]) > 3
+    assert age["odds_ratio_low"] < age["odds_ratio"] < age["odds_ratio_high"]
 
 
 def test_summary_needs_a_likelihood(llpkit, votes):
@@ -123,3 +126,26 @@ def test_the_page_shows_coefficients(llpkit, votes, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Coefficients" in page
     assert "(intercept)" in page
+
+
+def test_summary_names_the_option_for_maximum_likelihood(llpkit, votes):
+    fit(llpkit, votes)
+    assert "--estimator-option C=inf is plain maximum" in llpkit("summary", "run").out
+    fit(llpkit, votes, **{"estimator-option": "C=inf", "out": "plain"})
+    plain = llpkit("summary", "plain").out
+    assert "Penalised" not in plain
+    assert "do not determine" not in plain  # contrasts of levels are determined
+    first = repr(load("run")).splitlines()[0]
+    assert first == "Fitted logistic (binary, inputs of 4)"
+
+
+def test_what_is_undetermined_has_the_names_of_the_table(llpkit, votes):
+    lines = votes.read_text().splitlines()
+    twice = [lines[0] + ",same", *(f"{line},{line.split(',')[3]}" for line in lines[1:])]
+    votes.write_text("\n".join(twice))
+    fit(llpkit, votes, **{"estimator-option": "C=inf"})
+    found = llpkit("summary", "run").out
+    assert found.count("do not determine a combination of") == 1
+    (note,) = (line for line in found.splitlines() if "determine a combination" in line)
+    assert "same = " in note
+    assert "town = " in note

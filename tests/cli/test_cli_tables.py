@@ -100,7 +100,7 @@ def test_values_that_training_never_had(llpkit, survey, options):
     assert done.code == 0, done.err
     place = "new.csv: row {} (header not counted), column"
     assert f"{place.format(2)} 'region' = 'west', which training never had" in done.err
-    assert "(2 such rows in all)" in done.err
+    assert "(2 such rows in all: 'west', 'east')" in done.err
     assert f"{place.format(4)} 'region' is empty, which training never had" in done.err
     assert f"{place.format(5)} 'age' is empty, which training never had; the mean" in done.err
     p = [float(row["probability"]) for row in rows_of("p.csv")]
@@ -148,7 +148,7 @@ def test_a_column_that_tells_of_the_bag_is_noted(fit):
     done = fit(text)
     assert done.code == 0, done.err
     assert "column 'n_no' is the same in all rows of every bag: it describes the bag" in done.err
-    assert "with --features" in done.err
+    assert "to leave it out, give --drop n_no" in done.err
     assert "'age'" not in done.err
     assert "'sex'" not in done.err
     assert "n_no" not in fit(text, "--features", "age", "--features", "n_no").err

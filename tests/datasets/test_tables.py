@@ -91,7 +91,7 @@ def test_parquet_types(tmp_path):
         "n": pa.array([True, False, True]),
         "x": pa.array([1.0, float("nan"), None]),
         "y": pa.array([1, 2, 3], pa.decimal128(5, 2)),
-        "z": pa.array([[1], [2], [3]]),
+        "z": pa.array([["1"], ["2"], ["3"]]),
         "w": pa.nulls(3),
     }
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
@@ -154,8 +154,8 @@ def test_no_file(tmp_path):
     assert "nothing.csv does not exist; check the path" in refusal(
         Table.read, tmp_path / "nothing.csv"
     )
-    assert "is a folder; give a CSV or Parquet file" in refusal(Table.read, tmp_path)
-    assert "table = 3; give the path" in refusal(Table.read, 3)
+    assert "is a folder; give a file: CSV, Parquet" in refusal(Table.read, tmp_path)
+    assert "table is of type int; give the path" in refusal(Table.read, 3)
     assert "cannot be read" in refusal(Table.read, tmp_path / ("x" * 300))
     assert "cannot be read" in refusal(Table.read, "a\0b.csv")
     assert "does not exist" in refusal(Table.read, "~nobody of that name/t.csv")
@@ -395,7 +395,16 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
     ("rows", "message"),
     [
         (COUNTS[:3], "counts.csv has no row for bag 'b' of "),
-        ([*COUNTS, "0,d"], "counts.csv: row 4 (header not counted), column 'bag' = 'd' but no row"),
+        (COUNTS[:2], "counts.csv has no row for bags 'a', 'b' of "),
+        ([*COUNTS, "0,d"], "is in bag 'd' of "),
+        (
+            [*COUNTS, *(f"0,{name}" for name in "defghij")],
+            "is in bags 'd', 'e', 'f', 'g', 'h' and 2 more of ",
+        ),
+        (
+            [*COUNTS, "0,d"],
+            "row 4 (header not counted), column 'bag'); remove them, or leave",
+        ),
         (
             [*COUNTS, "1,a"],
             "row 4 (header not counted), column 'bag' = 'a' is in row 2 already",

@@ -457,3 +457,12 @@ def test_more_classes_by_their_counts():
         phi = model.posterior(data.X, data.y, data.groups)
         sums = np.stack([np.bincount(data.groups, column) for column in phi.T], 1)
         np.testing.assert_allclose(sums[data.groups], data.y, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [LLPLogisticRegression, LLPClassifier])
+def test_a_column_of_text_is_named(kind):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": np.arange(8.0), "smoker": ["1", "no"] * 4})
+    groups, y = np.repeat([0, 1], 4), np.repeat([1, 3], 4)
+    with pytest.raises(LLPError, match=r"column 'smoker' of X holds text \('no'\).*OneHotEncoder"):
+        kind().fit(frame, y, groups)

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import dask
+import distributed  # noqa: F401  (its defaults have to be there before they are changed)
 import pytest
 
 from experiments.conftest import small
@@ -29,6 +31,13 @@ class Dies(MLE):
 if "dies" not in METHODS:
     METHODS.register("dies", Dies)
 """
+
+
+@pytest.fixture(autouse=True)
+def _patient():
+    """Dask waits for workers however busy the machine is."""
+    with dask.config.set({"distributed.comm.timeouts.connect": "600s"}):
+        yield
 
 
 @pytest.fixture
@@ -58,7 +67,9 @@ def test_its_run_is_performed_again(deadly, backend, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_a_run_that_kills_every_worker_is_given_up_alone(deadly, backend):
+def test_a_run_that_kills_every_worker_is_given_up_alone(deadly, backend, monkeypatch):
+    # Every retry starts a worker, which takes long on a busy machine.
+    monkeypatch.setattr("llpkit.experiments.backends.RETRIES", 1)
     with pytest.raises(LLPError, match=r"2 runs had no result.*dies, fold"):
         reproduce(deadly(times=99), ["convergence"], backend=backend)
     again = reproduce(deadly(times=0), ["convergence"], methods=["mle"], backend="loky")

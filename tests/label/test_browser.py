@@ -70,12 +70,19 @@ def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
     until(lambda: "All bags are counted" in message(), "the end")
     until(lambda: "better than a constant rate" in find("learned").text, "a model that has learned")
 
-    # A label for a single item.
+    # A label for a single item: one press for positive, one more for negative.
     press = """const tile = [...document.querySelectorAll('#unsure-wall .tile')]
-        .find((tile) => arguments[0].includes(tile.title)); tile?.click(); return tile?.title"""
-    bright = [name for name, value in truth.items() if value]
-    labelled = until(lambda: browser.execute_script(press, bright), "an unsure bright item")
-    until(lambda: "Labelled bright" in message(), "the label")
+        .find((tile) => !arguments[0] || tile.title === arguments[0]);
+        tile?.click(); return tile?.title"""
+    labelled = until(lambda: browser.execute_script(press, None), "an unsure item")
+    until(lambda: message() == "Labelled bright.", "the label")
+    until(lambda: "1 labelled alone" in find("done-text").text, "the page to know of it")
+    for text in ("Labelled not bright.", "Label taken back.", "Labelled bright."):
+        assert browser.execute_script(press, labelled) == labelled
+        until(lambda text=text: message() == text, text)
+    if not truth[labelled]:
+        browser.execute_script(press, labelled)
+        until(lambda: message() == "Labelled not bright.", "the other label")
 
     # Readable on a phone and on a desk, in both themes, and nothing was logged as an error.
     for width in (390, 1280):

@@ -1,6 +1,7 @@
 """Bags, beliefs and the choice of the next bag."""
 
 import itertools
+import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,8 +12,10 @@ from PIL import Image
 
 import llpkit
 from llpkit.errors import LLPError
+from llpkit.estimators import LLPLogisticRegression
 from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
 from llpkit.label.counts import Known, bags_of, combine, without_labels
+from llpkit.label.features import Features
 from llpkit.label.simulation import counting, digits, fresh, labelling
 from llpkit.label.store import Answer
 
@@ -94,7 +97,7 @@ def test_information_is_the_mutual_information_of_count_and_model():
 
 def test_a_surprising_count_has_a_small_chance():
     logits = np.array([[4.0, 4.0, 4.0, -4.0, -4.0]])
-    beliefs = learning.Beliefs(2, logits, np.zeros(5, np.int64), 0.0, 0.0)
+    beliefs = learning.Beliefs(2, logits, np.zeros(5, np.int64), 0.0, 0.0, logits)
     bags = llpkit.Bags([0, 3, 5], [3, 2])
     chance = learning.surprise(beliefs, bags)
     assert chance[0] == pytest.approx(1)
@@ -214,3 +217,87 @@ def test_the_simulated_person_teaches_the_models(pool):
         same="keystrokes",
     )
     assert [step.answers for step in single] == [steps[-1].keystrokes]
+
+
+def test_bags_by_likeness_hold_items_of_one_kind():
+    items, truth = lamps(96)
+    project = Project(items, Store(":memory:"), way="alike", size=6)
+    bags = project.store.bags()
+    assert sorted(itertools.chain(*bags.values())) == list(range(96))
+    mixed = [bag for bag in bags.values() if len(set(truth[bag].tolist())) == 2]
+    assert len(mixed) <= 2
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 32, 32), (3, 24, 40)])
+def test_features_tell_pictures_apart(shape):
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (30, *shape), generator=draw).to(torch.uint8)
+    images[15:] = images[:15]  # the same pictures again
+    found = Features(images)(images)
+    assert torch.allclose(found[15:], found[:15])
+    assert torch.pdist(found[:15]).min() > 0.1
+
+
+def test_features_of_equal_items_are_finite():
+    same = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)
+    assert Features(same)(same).isfinite().all()
+
+
+def test_a_mirror_image_is_closer_than_another_image():
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (20, 3, 32, 32), generator=draw).to(torch.uint8)
+    images = torch.cat([images, images[:1].flip(-1)])
+    far = torch.cdist(Features(images)(images[:1]), Features(images)(images[1:]))[0]
+    assert far.argmin() == 19
+
+
+def test_draws_have_the_variance_of_a_logistic_regression(monkeypatch):
+    # Bags of one are labels, whose information is known in closed form.
+    monkeypatch.setattr(learning, "_DRAWS", 20_000)
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 2))
+    labels = (draw.random(60) < 1 / (1 + np.exp(-x[:, 0]))).astype(int)
+    bags = llpkit.Bags(np.arange(61), labels)
+    model = LLPLogisticRegression(C=learning._C).fit(x, labels)
+    draws = learning.draws_of(model, x, bags, seed=0)
+    design = np.column_stack([x, np.ones(60)])
+    p = model.predict_proba(x)[:, 1]
+    precision = design.T @ (design * (p * (1 - p))[:, None]) + np.eye(3) / learning._C
+    expected = np.einsum("np,pq,nq->n", design, np.linalg.inv(precision), design)
+    assert draws.var(0) == pytest.approx(expected, rel=0.05)
+
+
+def test_training_survives_counts_that_are_all_zero(pool):
+    items, _ = lamps(60)
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    for count in (0, 0, 0, 0, 0, 6):
+        project.answer(project.next_bag("Ada"), "Ada", count, count, 1.0)
+    project.wait()
+    assert project.error is None
+    json.dumps(project.state(), allow_nan=False)  # what the server does
+
+
+def test_photos_are_ordered_by_the_time_of_the_camera(tmp_path):
+    for i, day in enumerate(("03", "01", "02")):
+        image = Image.new("RGB", (20, 20))
+        exif = image.getexif()
+        exif.get_ifd(0x8769)[0x9003] = f"2024:05:{day} 12:00:00"
+        image.save(tmp_path / f"{i}.jpg", exif=exif)
+    items = ImageItems(tmp_path)
+    assert list(np.argsort(items.times)) == [1, 2, 0]
+    Image.new("RGB", (20, 20)).save(tmp_path / "later.png")
+    assert np.argmax(ImageItems(tmp_path).times) == 3
+
+
+def test_items_that_are_misjudged_together_are_less_of_a_surprise():
+    # Ten equal items of an unknown kind: all positive or all negative is what one expects.
+    certain = np.zeros((2, 10))
+    either = np.stack([np.full(10, -4.0), np.full(10, 4.0)])
+    bags = llpkit.Bags([0, 10], [10])
+    none = np.zeros(10, np.int64)
+    chances = [
+        learning.surprise(learning.Beliefs(1, d, none, 0.0, 0.0, d), bags)[0]
+        for d in (certain, either)
+    ]
+    assert chances[0] < 0.01
+    assert chances[1] > 0.5

@@ -3,14 +3,21 @@
 import contextlib
 import http.client
 import json
+import runpy
 import signal
 import socket
 import sqlite3
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
+from llpkit.label import Store
+
+KILLS = Path(__file__).parents[2] / "benchmarks" / "label_kills.py"
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,26 @@ def test_strangers_get_a_clean_refusal(running, status, changes):
     assert b"Traceback" not in text
 
 
+def test_a_body_of_100_mb_is_refused_unread(running):
+    server, _ = running
+    size = 100 * 2**20
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
+        head = (
+            f"POST /api/answer HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+            f"Cookie: llpkit-token-{server.port}={server.token}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+        )
+        raw.sendall(head.encode())
+        sent = 0
+        with contextlib.suppress(OSError):  # the server hangs up in the middle
+            while sent < size:
+                sent += raw.send(b" " * 2**20)
+        with contextlib.suppress(OSError):
+            assert raw.recv(64).startswith(b"HTTP/1.1 413")
+    assert sent < size
+    assert ask(server)[0] == 200
+
+
 def test_an_endless_body_is_cut_off(running):
     server, _ = running
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
@@ -149,8 +176,29 @@ def alive(process):
         return False
 
 
-@pytest.mark.slow  # the store is killed in test_store.py too
-def test_answers_survive_a_kill_of_the_server(photos, serve):
+def test_answers_survive_kills_of_the_server():
+    """A small form of the benchmark with 200 kills."""
+    command = [sys.executable, str(KILLS), "--kills", "3", "--seconds", "0.1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 lost" in done.stdout
+
+
+def test_the_benchmark_of_kills_notices_a_lost_answer(tmp_path):
+    kills = runpy.run_path(str(KILLS))
+    (tmp_path / "counted").mkdir()
+    store = Store(tmp_path / "counted" / "counts.sqlite")
+    store.set_items(["a", "b"])
+    bag = store.add_bag("both", [0, 1])
+    store.answer(bag, "Ada", 1, 1, seconds=0.5)
+    store.close()
+    kept, lost = {0.5: (bag, "Ada", 1)}, {0.75: (bag, "Ada", 2)}
+    assert kills["missing"](tmp_path, kept) == 0
+    assert kills["missing"](tmp_path, kept | lost) == 1
+
+
+@pytest.mark.slow
+def test_the_process_that_trains_ends_with_the_server(photos, serve):
     server = serve(photos[0], "--project", "q")
     for round_ in range(2):
         for _ in range(7):

@@ -31,18 +31,18 @@ def drawn(rng, bags, n, classes, sd):
 
 
 @pytest.mark.parametrize(
-    ("sd", "mean", "largest"), [(1, 0.0005, 0.015), (3, 0.0035, 0.12), (6, 0.002, 0.13)]
+    ("sd", "mean", "largest"), [(1, 0.0005, 0.015), (3, 0.0035, 0.09), (6, 0.0017, 0.09)]
 )
 def test_it_is_close_to_exact_in_bags_of_16_with_ten_classes(sd, mean, largest):
-    bags, counts = drawn(np.random.default_rng(0), 40, 16, 10, sd)
+    bags, counts = drawn(np.random.default_rng(0), 200, 16, 10, sd)
     data = batch(bags, Evidence.exact(counts))
     log_p, phi = likelihood.log_prob_and_posterior(*data)
     value, found = near(bags, counts)
     error = np.abs(found - phi.numpy())
     assert error.mean() <= mean
     assert error.max() <= largest
-    assert np.abs(value - log_p.numpy()).mean() <= 0.2
-    assert np.abs(value - log_p.numpy()).max() <= 0.5
+    assert np.abs(value - log_p.numpy()).mean() <= 0.1
+    assert np.abs(value - log_p.numpy()).max() <= 0.4
 
 
 @settings(max_examples=40)
@@ -73,6 +73,17 @@ def test_backends_agree():
             one, two = (near(bags, counts, backend) for backend in ("torch", "numba"))
             assert_close(one[0], two[0], 1e-4 if sd == 30 else 1e-6)
             assert_close(one[1], two[1], 1e-5)
+
+
+def test_confident_bags_are_never_far_off(backend):
+    """Counts that are all but certain must not blow up where the covariance is nearly singular."""
+    rng = np.random.default_rng(9)
+    for sd in (12, 30, 100):
+        bags, counts = drawn(rng, 60, 12, 6, sd)
+        log_p, phi = likelihood.log_prob_and_posterior(*batch(bags, Evidence.exact(counts)))
+        value, found = near(bags, counts, backend)
+        assert np.abs(found - phi.numpy()).max() <= 0.06
+        assert np.abs(value - log_p.numpy()).max() <= 0.3
 
 
 def test_order_of_instances_and_classes_and_shifts_of_logits_change_nothing(backend):
@@ -126,6 +137,13 @@ def test_logits_far_apart(backend, sd):
     value, phi = near(bags, counts, backend)
     assert np.isfinite(value).all()
     assert_close(phi.reshape(5, 60, 10).sum(axis=1), counts, 1e-5)
+
+
+def test_a_variance_close_to_underflow(backend):
+    z = np.array([[672.0, 0.0, 0.0], [0.0, 672.0, 0.0]])
+    value, phi = near([z], [[1, 1, 0]], backend)
+    assert np.isfinite(value).all()
+    assert_close(phi, [[1, 0, 0], [0, 1, 0]], 1e-12)
 
 
 def test_an_impossible_bag_is_refused_or_has_its_prior(backend):

@@ -9,7 +9,7 @@ import torch
 
 from llpkit import likelihood
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence, dispatch
+from llpkit.likelihood import Evidence, backends
 from oracle import Enumeration, assert_close
 from strategies import rounded
 
@@ -263,10 +263,10 @@ def test_what_the_kernels_do_not_take():
 
 
 def test_without_a_card_or_the_package(monkeypatch):
-    monkeypatch.setattr(dispatch, "triton_interpreted", lambda: False)
+    monkeypatch.setattr(backends, "triton_interpreted", lambda: False)
     with pytest.raises(LLPError, match=r"needs CUDA tensors \(these are on cpu\)"):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], backend="triton")
-    monkeypatch.setattr(dispatch, "installed", lambda _: False)
+    monkeypatch.setattr(backends, "installed", lambda _: False)
     with pytest.raises(LLPError, match=r'installed: False\); use backend = "auto"'):
         likelihood.log_prob(torch.zeros(2), [1], [0, 2], backend="triton")
 
@@ -309,19 +309,19 @@ def test_a_kernel_that_cannot_be_launched_is_told_once(kernel, monkeypatch):
             raise RuntimeError("no compiler\nand more")
 
     monkeypatch.setattr(triton_binary, kernel, Fails())
-    dispatch.triton_launches.cache_clear()
+    backends.triton_launches.cache_clear()
     with pytest.warns(UserWarning, match=r"could not be launched \(no compiler\); the torch"):
-        assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)
+        assert not backends.triton_launches(torch.device(DEVICE), torch.float32)
     # And no second warning.
-    assert not dispatch.triton_launches(torch.device(DEVICE), torch.float32)
-    dispatch.triton_launches.cache_clear()
+    assert not backends.triton_launches(torch.device(DEVICE), torch.float32)
+    backends.triton_launches.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_all_kernels_can_be_launched(dtype):
-    dispatch.triton_launches.cache_clear()
-    assert dispatch.triton_launches(torch.device(DEVICE), dtype)
-    dispatch.triton_launches.cache_clear()
+    backends.triton_launches.cache_clear()
+    assert backends.triton_launches(torch.device(DEVICE), dtype)
+    backends.triton_launches.cache_clear()
 
 
 def test_classes_by_the_saddlepoint_kernel_are_as_in_float64():

@@ -1,5 +1,7 @@
 """What every registered method must do, whatever it is."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -186,3 +188,10 @@ def test_the_gradient_of_a_bag_larger_than_a_batch_is_exact(key):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-7)
     for name, value in network.named_buffers():
         torch.testing.assert_close(value, statistics[name])
+
+
+def test_has_something_to_cite(key):
+    reference = METHODS[key].reference
+    authors, _, rest = reference.partition(", ")
+    assert re.search(r"[A-Z]\. ", authors), reference
+    assert re.search(r"\b(19|20)\d\d\b", rest), reference

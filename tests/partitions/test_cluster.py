@@ -36,3 +36,37 @@ def test_benchmark(tmp_path):
     text = (out / "large_tables.md").read_text()
     assert "| 40,000 |" in text
     assert "'written': 600000" in text
+
+
+def fill(dask_worker):
+    """Let Dask find that almost no memory is left to this worker."""
+    dask_worker.memory_manager.memory_pause_fraction = 1e-6
+
+
+@pytest.mark.slow
+def test_a_worker_that_dask_has_paused_is_named(tmp_path):
+    from xgboost import XGBClassifier
+
+    from large import write
+    from llpkit import LLPError, distributed
+    from llpkit.distributed.cluster import connected
+    from llpkit.distributed.ranks import Workers
+    from llpkit.estimators import LLPClassifier
+
+    write(tmp_path, 2, rows=1000)
+    with connected(workers=1, memory_limit="2GB") as client:
+
+        def log(event):
+            if event["step"] == "start":
+                client.run(fill)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Workers.__init__, "__defaults__", (5, 1.0))
+            with pytest.raises(LLPError, match=r"of 2\.00 GB in use, and Dask has paused it"):
+                distributed.fit(
+                    LLPClassifier(XGBClassifier(n_estimators=3, max_depth=2), max_iter=1),
+                    tmp_path,
+                    bag="bag",
+                    count="n",
+                    log=log,
+                )

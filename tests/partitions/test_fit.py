@@ -12,7 +12,8 @@ from xgboost import XGBClassifier
 from large import frames, write
 from llpkit import LLPError, distributed
 from llpkit.distributed.binned import Bins
-from llpkit.distributed.m_step import groups_for, shares
+from llpkit.distributed.partitions import RowGroups
+from llpkit.distributed.steps import groups_for, shares
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression, MeanMapClassifier, load, save
 from llpkit.estimators.persistence import BOOSTERS
 from llpkit.tables import CountColumns
@@ -163,13 +164,13 @@ def test_thresholds_on_bins_are_thresholds_on_numbers(column, x):
 def test_shares_and_groups():
     assert sorted(i for share in shares([3, 1, 2, 2], 2) for i in share) == [0, 1, 2, 3]
     assert groups_for([10**6], float("inf")) == 1
-    assert groups_for([15_000_000, 14_000_000], 1e9) == 3
+    assert groups_for([15_000_000, 14_000_000], 1e9) == 4
 
 
 def test_trees_on_groups_of_partitions(tmp_path, monkeypatch):
     write(tmp_path, 4, rows=2000)
     # Memory for the gradients of two partitions of the four.
-    monkeypatch.setattr("llpkit.distributed.ranks.Alone.memory", 4000 * 32 / 0.2)
+    monkeypatch.setattr("llpkit.distributed.ranks.Alone.memory", 4000 * 32 / 0.12)
     estimator = LLPClassifier(
         XGBClassifier(n_estimators=12, max_depth=3, n_jobs=1), max_iter=1, random_state=0
     )
@@ -183,3 +184,55 @@ def test_trees_on_groups_of_partitions(tmp_path, monkeypatch):
     found = model.score(whole[FEATURES].to_numpy(), whole["n"], whole["bag"])
     assert found == pytest.approx(max(model.log_likelihoods_), abs=1e-5)
     assert model.log_likelihoods_[1] > model.log_likelihoods_[0]
+
+
+def boosted(data, log=None):
+    estimator = LLPClassifier(
+        XGBClassifier(n_estimators=8, max_depth=3, n_jobs=1), max_iter=3, tol=1e-12, random_state=0
+    )
+    with pytest.warns(UserWarning, match="did not converge"):
+        return distributed.fit(
+            estimator, data, bag="bag", count="n", features=FEATURES, sample_rows=400, log=log
+        )
+
+
+def trees(model):
+    return bytes(model.estimator_.get_booster().save_raw("ubj"))
+
+
+def test_every_step_uses_what_was_read_once(tmp_path, monkeypatch):
+    paths = write(tmp_path, 4, rows=1000)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    read, seen = RowGroups.read, []
+
+    def counted(self, columns=None):
+        seen.append(self.path)
+        return read(self, columns)
+
+    monkeypatch.setattr(RowGroups, "read", counted)
+    boosted(tmp_path)
+    assert sorted(seen) == sorted(3 * list(map(str, paths)))  # the check; XGBoost's two passes
+    assert not list(scratch.iterdir())
+
+
+def test_boosting_on_a_dask_dataframe(tmp_path):
+    write(tmp_path, 3, rows=1000)
+    frame = dd.concat([dd.from_pandas(part, npartitions=1) for part in frames(3, rows=1000)])
+    assert trees(boosted(frame)) == trees(boosted(tmp_path))
+
+
+def test_another_fit_in_the_same_process_does_not_change_the_model(tmp_path):
+    """It takes the place of what the first one keeps, as the end of a worker would."""
+    write(tmp_path, 3, rows=1000)
+    between = []
+
+    def log(event):
+        if (event["step"], event.get("iteration")) in (("E", 1), ("M", 2)):
+            between.append(boosted(tmp_path))
+
+    first, second = boosted(tmp_path), boosted(tmp_path, log)
+    assert len(between) == 2
+    assert trees(first) == trees(second) == trees(between[1])
+    assert first.log_likelihoods_.tolist() == second.log_likelihoods_.tolist()

@@ -129,3 +129,11 @@ def test_the_next_bag_adds_most():
 def test_bad_arguments_are_refused(call, message):
     with pytest.raises(LLPError, match=message):
         call(np.random.default_rng(0).normal(size=(40, 2)))
+
+
+def test_too_many_columns_are_refused_and_a_plan_is_a_table():
+    random = np.random.default_rng(0)
+    with pytest.raises(LLPError, match=r"31\.3 GiB.*principal components"):
+        plan(random.normal(size=(50, 1024)), sizes=[2])
+    lines = str(plan(random.normal(size=(50, 2)), sizes=[1, 4])).splitlines()
+    assert [line.split()[0] for line in lines[-3:-1]] == ["1", "4"]

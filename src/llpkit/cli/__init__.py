@@ -19,6 +19,7 @@ from llpkit.cli import lists
 from llpkit.cli.check import check
 from llpkit.cli.demo import demo
 from llpkit.cli.evaluate import evaluate
+from llpkit.cli.export import export
 from llpkit.cli.fit import fit
 from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
@@ -147,6 +148,7 @@ for _command in (
     fit,
     predict,
     evaluate,
+    export,
     summary,
     shares,
     label,

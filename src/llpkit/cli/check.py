@@ -18,7 +18,7 @@ def check(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A table (CSV or Parquet, one row per instance), or a configuration (.yaml).",
+            help="A table (CSV, Parquet, Feather, JSON lines, Excel), or a configuration (.yaml).",
             metavar="[TABLE|CONFIG.yaml]",
             show_default=False,
         ),

@@ -17,6 +17,7 @@ from llpkit.cli.printing import (
     note,
     print_step,
     resumable,
+    search_table,
     terminal,
 )
 
@@ -29,7 +30,7 @@ def fit(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="A configuration (.yaml), or a table (CSV or Parquet, one row per instance).",
+            help="A configuration (.yaml), or a table (CSV, Parquet, Feather, JSON lines, Excel).",
             metavar="[CONFIG.yaml|TABLE]",
             show_default=False,
         ),
@@ -63,6 +64,7 @@ def fit(
       llpkit fit cells.csv --bag slide --count n_sick --image file
       llpkit fit people.csv --bag district --count-low least --count-high most
       llpkit fit people.csv --bag district --count n_yes --estimator logistic
+      llpkit fit people.csv --bag district --count n_yes --estimator svc --search 20
       llpkit fit 'votes/*.parquet' --bag district --count n_yes --estimator xgboost --engine dask
       llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
@@ -98,7 +100,7 @@ def fit(
     if not runs.leads(config):
         runs.follow(config, folder)
         return
-    with fit_progress("training" if config.is_open else config.recipe.method, quiet) as callbacks:
+    with fit_progress("training" if config.is_open else config.name, quiet) as callbacks:
         done = runs.fit(
             config,
             folder,
@@ -113,6 +115,8 @@ def fit(
         return
     for line in done.notes:
         note(line)
+    if "search" in done.model.details:
+        terminal().print(search_table(done.model.details["search"]["tried"]))
     terminal().print(measure_table(done.measures))
     if config.recipe.held_out is not None and not hasattr(done.model, "estimator"):
         echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")

@@ -21,7 +21,7 @@ def label(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder of images, or a table (CSV or Parquet) whose rows are counted.",
+            help="A folder of images, or a table whose rows are counted.",
             metavar="[PHOTOS|TABLE]",
             show_default=False,
         ),
@@ -32,8 +32,9 @@ def label(
     bags: Annotated[
         str | None,
         typer.Option(
-            help="How bags are made: folder, time, random, or score (from the model's scores, as "
-            "it learns). Default: folder if there are several, else random.",
+            help="How bags are made: folder, time, alike (items that look alike), random, or score "
+            "(from the model's scores, as it learns). Default: folder if there are several, else "
+            "alike for images and random for rows.",
             metavar="WAY",
             show_default=False,
         ),
@@ -172,7 +173,7 @@ def _demo(port: int, browser: bool, order: str, seed: int) -> None:
     found = digits(seed)
     with trainer() as pool:
         assert pool is not None
-        project = fresh(found, pool, size=12, order=order, way="random", seed=seed)
+        project = fresh(found, pool, size=12, order=order, way="alike", seed=seed)
         project.positive = "odd"
         threading.Thread(target=run_demo, args=(project, found, pool), daemon=True).start()
         _serve(project, port, browser)

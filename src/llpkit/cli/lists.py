@@ -38,7 +38,7 @@ def datasets(
 
 
 def methods() -> None:
-    """List the methods: what they do, what they need."""
+    """List the methods: what they do, what they need, what to cite."""
     from rich.table import Table
     from rich.text import Text
 
@@ -55,6 +55,12 @@ def methods() -> None:
             f"{method.lr:g}",
         )
     terminal().print(table)
+    # Below, because a column of references would leave no room for the others.
+    cited = Table("cite", "", box=None, padding=(1, 2, 0, 0))
+    for key, method in METHODS.items():
+        if method.reference:
+            cited.add_row(Text(key, style="bold"), Text(method.reference))
+    terminal().print(cited)
 
 
 def estimators() -> None:

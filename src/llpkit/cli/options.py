@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 import reprlib
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import typer
 
 from llpkit._settings import Setting, Settings
-from llpkit.config import Choice, Cluster, Data, read
+from llpkit.config import Choice, Cluster, Data, Tracking, read
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
@@ -66,6 +67,7 @@ OPTIONS = [
     *_options(Recipe, "Training"),
     *_options(Choice, "Training"),
     *_options(Execution, "Machine"),
+    *_options(Tracking, "Machine"),
     *_options(Cluster, "Tables larger than memory"),
 ]
 OF_NEW_DATA = [
@@ -73,6 +75,7 @@ OF_NEW_DATA = [
     "data.data_dir",
     "data.bag_size",
     "data.counts_table",
+    "data.ignore_empty",
     "data.count_noise",
     "data.image_root",
     "data.image_size",
@@ -83,6 +86,8 @@ OF_NEW_DATA = [
 """Options that may differ when a run is applied to other data."""
 
 _NAMES = {option.path.removeprefix("data."): option.name for option in OPTIONS}
+_NAMES["force"] = "--force"
+_NAMES["C"] = "--estimator-option C="
 
 
 def as_typed(name: str, *value: Any) -> str:
@@ -95,7 +100,8 @@ def as_typed(name: str, *value: Any) -> str:
     if not value:
         return typed
     values = value[0] if isinstance(value[0], list | tuple) else value
-    return " ".join(f"{typed} {shlex.quote(str(each))}" for each in values)
+    gap = "" if typed.endswith("=") else " "
+    return " ".join(f"{typed}{gap}{shlex.quote(str(each))}" for each in values)
 
 
 def takes(paths: Collection[str]) -> Callable[[Command], Command]:
@@ -146,8 +152,8 @@ def from_source(
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
     """Parse ``KEY=VALUE`` texts; values are YAML: numbers, words, and lists of them.
 
-    >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45"])
-    {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45'}
+    >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45", "C=inf"])
+    {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45', 'C': inf}
     """
     found = {}
     for text in texts:
@@ -158,11 +164,14 @@ def key_values(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+_NOT_FINITE = re.compile(r"^([-+]?inf|nan)$", re.IGNORECASE)
+
+
 def _value(key: str, text: str) -> Any:
     """Parse a YAML value without dates, references or tags, which no option needs."""
     import yaml  # type: ignore[import-untyped]
 
-    from llpkit.config import plain_loader
+    from llpkit._yaml import plain_loader
 
     kinds = ("null", "bool", "int", "float", "str", "seq", "map")
     known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
@@ -179,6 +188,8 @@ def _value(key: str, text: str) -> Any:
                 raise yaml.YAMLError("a reference or a tag")
             return super().compose_node(parent, index)
 
+    # YAML writes .inf and .nan; most people type these as Python and NumPy print them.
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NOT_FINITE, list("+-iInN"))
     try:
         return yaml.load(text, Loader)
     except LLPError:

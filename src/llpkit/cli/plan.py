@@ -25,11 +25,15 @@ HEADS = {
 
 def plan(
     table: Annotated[
-        str, typer.Argument(help="CSV or Parquet: instances like those to count.", metavar="TABLE")
+        str, typer.Argument(help="Instances like those to count, one per row.", metavar="TABLE")
     ],
     features: Annotated[
         list[str] | None,
         typer.Option(help="Column to learn from; repeatable (all others).", metavar="COLUMN"),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to leave out of the features; repeatable.", metavar="COLUMN"),
     ] = None,
     by: Annotated[
         list[str] | None,
@@ -92,6 +96,7 @@ def plan(
         table,
         chosen,
         features=features or (),
+        drop=drop or (),
         by=by or (),
         rate=rate,
         accuracy=accuracy,

@@ -7,7 +7,7 @@ import functools
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +174,26 @@ def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
     return table
 
 
+def search_table(tried: Sequence[Mapping[str, Any]], most: int = 10) -> Any:
+    """The best candidates of a search."""
+    from rich.table import Table
+
+    more = f" (the best {most} of {len(tried)})" if len(tried) > most else ""
+    title = f"log-likelihood per held-out training bag, ± standard error over folds{more}"
+    table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
+    names = list(tried[0]["settings"])
+    for name in [*names, "log likelihood", "behind the best"]:
+        table.add_column(name, justify="right")
+    for place, one in enumerate(tried[:most]):
+        spreads = [
+            "–" if one[key] is None else f"{one[key]:.4f} ± {one[error] or 0:.4f}"
+            for key, error in (("mean", "standard_error"), ("behind", "behind_error"))
+        ]
+        last = spreads[1] if place else "kept"
+        table.add_row(*(str(one["settings"][name]) for name in names), spreads[0], last)
+    return table
+
+
 def _figure(key: str, value: Any) -> str:
     if value is None:
         return "–"
@@ -184,10 +204,15 @@ def _figure(key: str, value: Any) -> str:
 
 @contextmanager
 def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
-    """The callbacks that show the progress of training."""
+    """Show the progress of estimators; yields the callbacks that show that of networks."""
+    from llpkit._display import progress
     from llpkit.training import Progress
 
-    yield [] if quiet else [Progress(title)]
+    if quiet:
+        yield []
+        return
+    with progress(title=title):
+        yield [Progress(title)]
 
 
 def print_step(event: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from llpkit.cli.arguments import Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
-from llpkit.cli.printing import echo, note
+from llpkit.cli.printing import echo, fit_progress, note
 from llpkit.errors import LLPError
 
 Sandwich = Annotated[
@@ -20,7 +20,7 @@ Sandwich = Annotated[
 ]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-_COLUMNS = ("data.bag", "data.count", "data.features", "data.categorical")
+_COLUMNS = ("data.bag", "data.count", "data.features", "data.drop", "data.categorical")
 
 
 @takes(["data.counts_table"])
@@ -141,7 +141,8 @@ def shares(
         if names:
             raise LLPError(f"--{names[0].removeprefix('data.')} is for a table, not for a run")
         data = runs.data_of(run, source, given)
-        found = runs.run_shares(run, data, by, kind, level, source is None, bootstrap)
+        with fit_progress("bootstrap", quiet or bootstrap is None):
+            found = runs.run_shares(run, data, by, kind, level, source is None, bootstrap)
     else:
         if "data.bag" not in given or "data.count" not in given:
             raise LLPError(f"{place} is not a run directory; for a table give --bag and --count")
@@ -154,6 +155,7 @@ def shares(
             by=by,
             multiplicity=multiplicity,
             features=given.get("data.features", ()),
+            drop=given.get("data.drop", ()),
             categorical=given.get("data.categorical", ()),
             effect=effect,
             covariance=kind,

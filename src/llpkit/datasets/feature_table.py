@@ -1,7 +1,7 @@
-"""A table of features in CSV or Parquet, one row per instance."""
+"""A table of features, one row per instance."""
 
-import os
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -10,25 +10,25 @@ from llpkit.datasets.base import DataSet
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
-from llpkit.tables.selection import same_in_bags, usable
+from llpkit.tables.selection import left_out, same_in_bags, usable
 
 
-@register(
-    "feature-table", summary="your table: CSV or Parquet with a bag, counts, numbers and categories"
-)
+@register("feature-table", summary="your table: a bag, counts, numbers and categories")
 def feature_table(
     *,
-    table: str | os.PathLike[str],
+    table: Any,
     bag: str,
     count: Columns = None,
     count_low: Columns = None,
     count_high: Columns = None,
     proportion: Columns = None,
     decimals: int | None = None,
-    counts_table: str | os.PathLike[str] | None = None,
+    counts_table: Any = None,
     count_noise: str | None = None,
     known_label: str | None = None,
+    ignore_empty: bool = False,
     features: Columns = None,
+    drop: Columns = None,
     numeric: Columns = None,
     categorical: Columns = None,
     label: str | None = None,
@@ -37,7 +37,7 @@ def feature_table(
     """A table of features: a bag column, counts, numbers and categories.
 
     Args:
-        table: The CSV or Parquet file.
+        table: The file (CSV, Parquet, Feather, JSON lines or Excel), or a data frame.
         bag: The column of bag names.
         count: The column of positives in the bag, the same in all its rows; or one per class.
         count_low: Instead of ``count``, the lowest possible count; empty for no bound.
@@ -47,7 +47,9 @@ def feature_table(
         counts_table: A second table, one row per bag, with the bag column and the count columns.
         count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
         known_label: A column of labels that are known for some rows and empty for the others.
+        ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an error.
         features: The columns to learn from; by default all others that can be used.
+        drop: Columns to leave out instead.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
         label: The column of true labels, for evaluation only.
@@ -63,18 +65,24 @@ def feature_table(
         count_noise,
         known_label,
         class_names,
+        ignore_empty,
     )
-    data = Table.read(table)
+    data = Table.of(table)
     bags = known.bags(data, bag)
     names = class_names_of(known, class_names)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
     numbers, categories = listed(numeric), listed(categorical)
     if features is None:
-        taken = {bag, label, *known.names}
+        taken = {bag, label, *known.names, *left_out(data, drop)}
         rest = [name for name in data.names if name not in taken]
         chosen, notes = usable(data, rest, wanted={*numbers, *categories})
         notes += [_of_the_bag(name) for name in chosen if same_in_bags(data, name, bags)]
     else:
+        if drop:
+            raise LLPError(
+                f"{option('drop')} = {listed(drop)}, but {option('features')} names the columns to "
+                "learn from; give one of the two"
+            )
         chosen, notes = listed(features), []
         _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
@@ -86,7 +94,7 @@ def feature_table(
 def _of_the_bag(name: str) -> str:
     return (
         f"column {name!r} is the same in all rows of every bag: it describes the bag, not the "
-        f"instance; to leave it out, name the columns to learn from with {option('features')}"
+        f"instance; to leave it out, give {option('drop', name)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A table of image files in CSV or Parquet, one row per instance."""
+"""A table of image files, one row per instance."""
 
 import os
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from llpkit.tables import Columns, CountColumns, Table
 
 @register(
     "image-table",
-    summary="your images: a CSV or Parquet table with a bag, an image path and counts",
+    summary="your images: a table with a bag, an image path and counts",
 )
 def image_table(
     *,
@@ -40,6 +40,7 @@ def image_table(
     counts_table: str | os.PathLike[str] | None = None,
     count_noise: str | None = None,
     known_label: str | None = None,
+    ignore_empty: bool = False,
     image_root: str | os.PathLike[str] | None = None,
     image_size: Size | None = None,
     grey: bool = False,
@@ -54,7 +55,7 @@ def image_table(
     with ``skip_bad`` its bag is left out, and the notes list it.
 
     Args:
-        table: The CSV or Parquet file.
+        table: The file: CSV, Parquet, Feather, JSON lines or Excel.
         bag: The column of bag names.
         image: The column of image paths, or of encoded images in a Parquet file.
         count: The column of positives in the bag, the same in all its rows; or one per class.
@@ -65,6 +66,7 @@ def image_table(
         counts_table: A second table, one row per bag, with the bag column and the count columns.
         count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
         known_label: A column of labels that are known for some rows and empty for the others.
+        ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an error.
         image_root: The folder that paths are relative to; by default the table's folder.
         image_size: Height and width to resize images to; by default those of the first image.
         grey: Whether images are read as grey.
@@ -82,6 +84,7 @@ def image_table(
         count_noise,
         known_label,
         class_names,
+        ignore_empty,
     )
     data = table_without_images(table, image)
     bags = known.bags(data, bag)

@@ -1,18 +1,16 @@
-"""Partitions for boosting: every number as the one-byte code of an interval.
+"""The bins of boosting: intervals whose ends are quantiles of a sample.
 
-The intervals end at quantiles of a sample. XGBoost sees the lower end of each interval, so its
-thresholds are numbers of the table and mean the same for the numbers themselves: ``x < t`` holds
-for a number if and only if it holds for the lower end of its interval. As no column has more than
-256 values, XGBoost's own quantiles are these ends, however the rows are spread over workers.
+A number counts as the lower end of its interval, so thresholds are numbers of the table and mean
+the same for the numbers themselves: ``x < t`` holds for a number if and only if it holds for the
+lower end of its interval. As no column has more than 256 such values, XGBoost's own bins are these
+intervals, however the rows are spread over workers.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from torch import Tensor
 
-from llpkit.distributed.parts import Array, Layout, build
-from llpkit.evidence import Evidence
+from llpkit.distributed.parts import Array
 
 MISSING = 255
 
@@ -55,17 +53,3 @@ class Bins(NamedTuple):
     def numbers(self, codes: Array) -> Array:
         """What XGBoost sees, float32 ``(n, D)``."""
         return np.take_along_axis(self.values.T, codes, 0)
-
-
-class Binned(NamedTuple):
-    """One partition: the codes of its rows in the order of its bags."""
-
-    codes: Array  # (n, D)
-    offsets: Tensor
-    evidence: Evidence
-
-
-def build_binned(piece: Any, name: str, layout: Layout, bins: Bins) -> Binned:
-    """Read a partition and bin it."""
-    part = build(piece, name, layout)
-    return Binned(bins.code(part.X), part.offsets, part.evidence)

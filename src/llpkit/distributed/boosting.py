@@ -4,7 +4,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,50 +12,27 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from llpkit.bags import Bags
-from llpkit.distributed.binned import Binned, Bins
-from llpkit.distributed.m_step import Task, groups_for, m_step, remembered, scores_of, shares
-from llpkit.distributed.parts import Array, Part
+from llpkit.distributed.binned import Bins
+from llpkit.distributed.parts import Part
 from llpkit.distributed.ranks import Ranks
+from llpkit.distributed.steps import (
+    Model,
+    Task,
+    e_step,
+    forget,
+    groups_for,
+    m_step,
+    scores_of,
+    shares,
+)
 from llpkit.errors import LLPError
 from llpkit.estimators import LLPClassifier
 from llpkit.estimators.logistic import Scale, calibrate
-from llpkit.likelihood import log_prob_and_posterior
 
 _TOL = 5e-3
 """As of :class:`LLPClassifier` for classifiers whose likelihood is noisy."""
 _PER_LEAF = 20
 """Rows per leaf below which a fit may memorise what it is told."""
-
-
-class Posterior(NamedTuple):
-    """The E-step of one partition."""
-
-    phi: Array  # (n,) float32
-    log_likelihood: float
-    seconds: float
-
-
-class Model(NamedTuple):
-    """A model of EM: the booster, and the scale of its scores."""
-
-    label: str
-    booster: bytes
-    scale: Scale
-    bound: float  # scores are clipped to ± this
-
-
-def posterior(part: Binned, i: int, model: Model, bins: Bins) -> Posterior:
-    """Posteriors of partition ``i`` and its log-likelihood."""
-    begin = time.thread_time()
-    score = remembered(model.label, i)
-    if score is None:  # another process trained it, or this one was restarted
-        score = scores_of(model.booster, bins.numbers(part.codes))
-    z = model.scale(score.astype(np.float64).clip(-model.bound, model.bound))
-    log_p, phi = log_prob_and_posterior(
-        torch.from_numpy(z), part.evidence, part.offsets, validate=False
-    )
-    found = phi.numpy().astype(np.float32)
-    return Posterior(found, float(log_p.sum()), time.thread_time() - begin)
 
 
 def template_of(estimator: LLPClassifier) -> Any:
@@ -109,15 +86,13 @@ def fit_parts(
     Args:
         estimator: The settings.
         ranks: Where XGBoost runs.
-        parts: The binned partitions, as Dask holds them.
+        parts: The partitions: held by Dask, or functions that read them.
         rows: Their numbers of rows.
         num_bags: Bags in all partitions.
         sample: Some bags, in memory.
         bins: The intervals of the features.
         log: Called with the time and the result of every step.
     """
-    import dask
-
     template, total = template_of(estimator), sum(rows)
     rounds = template.get_num_boosting_rounds()
     leaves = rounds * 2 ** (template.max_depth or 6)
@@ -140,46 +115,63 @@ def fit_parts(
     log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
 
     bound = float(np.log(total + 1))  # Laplace's rule, as for tables in memory
-    label = uuid.uuid4().hex
     model = Model(
-        f"{label} 0",
+        0,
         bytes(first.estimator_.get_booster().save_raw("ubj")),
         Scale(first.slope_, np.asarray(first.shift_)),
         bound,
     )
     of_rank = shares(rows, min(ranks.number, len(rows)))
+    data = [[(i, parts[i]) for i in share] for share in of_rank]
     groups_of_trees = groups_for([sum(rows[i] for i in share) for share in of_rank], ranks.memory)
     params = template.get_xgb_params() | {"objective": "binary:logistic", "tree_method": "hist"}
     params |= {"max_bin": 256, "nthread": template.n_jobs or 1}
+    task = Task(uuid.uuid4().hex, params, rounds, bins, groups_of_trees, model)
     judge = Bags(sample.offsets, sample.evidence)
     tol = _TOL if estimator.tol is None else estimator.tol
     history: list[float] = []
     best, converged = model, False
-    for iteration in range(estimator.max_iter + 1):
-        begin = time.perf_counter()
-        told, of_bins = dask.delayed(model), dask.delayed(bins)
-        phis = dask.persist(
-            *[dask.delayed(posterior)(part, i, told, of_bins) for i, part in enumerate(parts)]
-        )
-        done = dask.compute(*[dask.delayed(_without_phi)(phi) for phi in phis])
-        # In the order of the partitions, so that the sum is always the same.
-        history.append(sum(p.log_likelihood for p in done) / num_bags)
-        spent = {"seconds": time.perf_counter() - begin, "cpu": sum(p.seconds for p in done)}
-        log({"step": "E", "iteration": iteration, "log_likelihood": history[-1], **spent})
-        if history[-1] == max(history):
-            best = model
-        if len(history) >= 3 and max(history[-2:]) - max(history[:-2]) < tol:
-            converged = True
-            break
-        if iteration == estimator.max_iter:
-            break
-        begin = time.perf_counter()
-        task = Task(f"{label} {iteration + 1}", params, rounds, bins, groups_of_trees)
-        booster, cpu = m_step(ranks, task, of_rank, parts, phis)
-        spent = {"seconds": time.perf_counter() - begin, "cpu": cpu, "groups": groups_of_trees}
-        log({"step": "M", "iteration": iteration + 1, **spent})
-        score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
-        model = Model(task.label, booster, calibrate(score, judge), bound)
+    try:
+        for iteration in range(estimator.max_iter + 1):
+            begin = time.perf_counter()
+            done = ranks.run(e_step, task, data)
+            values = {i: value for each in done for i, value in each.log_likelihoods.items()}
+            # In the order of the partitions, so that the sum is always the same.
+            history.append(sum(values[i] for i in range(len(rows))) / num_bags)
+            log(
+                {
+                    "step": "E",
+                    "iteration": iteration,
+                    "log_likelihood": history[-1],
+                    "seconds": time.perf_counter() - begin,
+                    "cpu": sum(each.seconds for each in done),
+                    "reading_cpu": sum(each.reading for each in done),
+                }
+            )
+            if history[-1] == max(history):
+                best = task.model
+            if len(history) >= 3 and max(history[-2:]) - max(history[:-2]) < tol:
+                converged = True
+                break
+            if iteration == estimator.max_iter:
+                break
+            begin = time.perf_counter()
+            trained = ranks.run_joint(e_step, m_step, task, data)
+            log(
+                {
+                    "step": "M",
+                    "iteration": iteration + 1,
+                    "seconds": time.perf_counter() - begin,
+                    "cpu": sum(each.seconds for each in trained),
+                    "groups": groups_of_trees,
+                }
+            )
+            booster = trained[0].booster
+            score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
+            scale = calibrate(score, judge)
+            task = task._replace(model=Model(iteration + 1, booster, scale, bound))
+    finally:
+        ranks.each(forget, task.label)
     if not converged:
         warnings.warn(
             f"EM did not converge in {estimator.max_iter} iterations; the last log-likelihoods per "
@@ -189,10 +181,6 @@ def fit_parts(
             stacklevel=4,
         )
     return _fitted(first, template, best, history, converged, total)
-
-
-def _without_phi(found: Posterior) -> Posterior:
-    return found._replace(phi=np.empty(0, np.float32))
 
 
 def _fitted(

@@ -8,6 +8,20 @@ from typing import Any
 from llpkit.errors import LLPError
 
 _TIMEOUT = 20.0
+_QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.worker.memory.monitor-interval": "500ms",
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": 0.98,
+    "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 2,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 20,
+}
+"""Less of Dask's diagnostics, which take 2 % of a core in every process, idle or not. A paused
+worker waits for memory that Dask could spill, but most of it is XGBoost's; only the limit counts.
+The last two let the system have back at once what large arrays took."""
 
 
 @contextmanager
@@ -39,14 +53,17 @@ def connected(
                 raise LLPError(f"the scheduler at {scheduler} has no workers; start dask worker")
             yield client
         return
+    import dask
+
     try:
-        local = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=memory_limit or "auto",
-            dashboard_address=":0",
-            silence_logs=logging.ERROR,
-        )
+        with dask.config.set(_QUIET):
+            local = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=memory_limit or "auto",
+                dashboard_address=":0",
+                silence_logs=logging.ERROR,
+            )
     except ValueError as error:
         raise LLPError(
             f"memory_limit = {memory_limit!r}: {error}; give 4GB, for example"

@@ -1,9 +1,11 @@
 """Fitting estimators to tables that do not fit into memory."""
 
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from llpkit._validation import one_of, whole
 from llpkit.distributed import boosting, logistic
-from llpkit.distributed.binned import Bins, build_binned
+from llpkit.distributed.binned import Bins
 from llpkit.distributed.check import Checked, check
 from llpkit.distributed.partitions import (
     Partitions,
+    RowGroups,
     array_partitions,
     frame_partitions,
     parquet,
@@ -60,8 +63,8 @@ def fit(
             bounds and proportions; with arrays, a Dask array ``(N,)`` or ``(N, K)``.
         features: Columns to learn from (all others), or a fitted encoder.
         persist: Whether logistic regression keeps the partitions in the workers' memory, instead of
-            reading them in every pass; by default if they fit. EM keeps them as one byte per
-            number.
+            reading them in every pass; by default if they fit. EM reads Parquet files once, and
+            keeps them on disk as one byte per number.
         sample_rows: Rows, in whole bags, of the sample in this process's memory on which the fit
             begins.
         seed: For the choice of these bags.
@@ -118,9 +121,11 @@ def fit_checked(
     ranks = _ranks(log)
     if isinstance(estimator, LLPClassifier):
         bins = Bins.of(sample.X)
-        of_bins = dask.delayed(bins)
-        binned = [dask.delayed(build_binned)(*entry, told, of_bins) for entry in named]
-        parts = dask.persist(*binned)
+        parts: Sequence[Any]
+        if isinstance(partitions.pieces[0], RowGroups):  # read by the rank that trains on them
+            parts = [partial(build, *entry, layout) for entry in named]
+        else:
+            parts = dask.persist(*[dask.delayed(build)(*entry, told) for entry in named])
         fitted = boosting.fit_parts(
             estimator, ranks, parts, found.rows, found.bags, sample, bins, log
         )
@@ -128,18 +133,27 @@ def fit_checked(
         fitted.n_features_in_ = sample.X.shape[1]
         return fitted
     assert isinstance(estimator, LLPLogisticRegression)
-    parts = [dask.delayed(build)(*entry, told) for entry in named]
     size = sum(found.rows) * (sample.X[0].nbytes + 8)
     if persist == "auto":
         persist = size < _HELD * ranks.memory * ranks.number
+    kept: Sequence[Any] = []
     if persist:
-        parts = dask.persist(*parts)
+        kept = dask.persist(*[dask.delayed(_read)(*entry, told) for entry in named])
+    spent = {"cpu": 0.0, "reading_cpu": 0.0}
 
     def over(function: Callable[..., Any], *more: Any) -> list[Any]:
-        return list(dask.compute(*[dask.delayed(function)(part, *more) for part in parts]))
+        tasks = [dask.delayed(_on)(each, function, *more) for each in kept] or [
+            dask.delayed(_read_and)(*entry, told, function, *more) for entry in named
+        ]
+        done = dask.compute(*tasks)
+        # What is kept was read once, and every pass returns that time again.
+        reading = sum(each.reading for each in done)
+        spent["reading_cpu"] = reading if kept else spent["reading_cpu"] + reading
+        spent["cpu"] += sum(each.seconds for each in done)
+        return [each.value for each in done]
 
-    optimum, passes, chosen = logistic.fit_parts(estimator, over, sum(found.rows), sample)
-    log({"step": "logistic", "passes": passes, "persisted": persist})
+    optimum, passes, chosen = logistic.fit_parts(estimator, over, sum(found.rows), sample, log)
+    log({"step": "logistic", "passes": passes, "persisted": persist, **spent})
     fitted = clone(estimator)
     fitted.coef_, fitted.intercept_ = optimum.weights[:-1].T, optimum.weights[-1]
     fitted.n_iter_, fitted.approximation_ = optimum.n_iter, chosen
@@ -153,6 +167,37 @@ def fit_checked(
         )
     fitted.n_features_in_ = sample.X.shape[1]
     return fitted
+
+
+class _Kept(NamedTuple):
+    """A partition in the memory of a worker, and the processor seconds to read it."""
+
+    part: Part
+    reading: float
+
+
+class _Done(NamedTuple):
+    """The result of a function on a partition, and processor seconds."""
+
+    value: Any
+    reading: float
+    seconds: float
+
+
+def _read(piece: Any, name: str, layout: Layout) -> _Kept:
+    begin = time.thread_time()
+    return _Kept(build(piece, name, layout), time.thread_time() - begin)
+
+
+def _on(kept: _Kept, function: Callable[..., Any], *more: Any) -> _Done:
+    begin = time.thread_time()
+    return _Done(function(kept.part, *more), kept.reading, time.thread_time() - begin)
+
+
+def _read_and(
+    piece: Any, name: str, layout: Layout, function: Callable[..., Any], *more: Any
+) -> _Done:
+    return _on(_read(piece, name, layout), function, *more)
 
 
 def sample_part(table: Any, layout: Layout) -> Part:

@@ -59,7 +59,11 @@ def _blocks(X: Array) -> list[Array]:
 
 
 def fit_parts(
-    estimator: LLPLogisticRegression, over: Map, rows: int, sample: Part
+    estimator: LLPLogisticRegression,
+    over: Map,
+    rows: int,
+    sample: Part,
+    log: Callable[[dict[str, Any]], None],
 ) -> tuple[Optimum, int, Approximation]:
     """The optimum over all partitions, the number of passes over them, and the approximation.
 
@@ -81,6 +85,7 @@ def fit_parts(
         random_state=estimator.random_state,
     ).weights
     root = _information(X, bags, near, strength, estimator.fit_intercept, chosen)
+    log({"step": "start", "rows": len(X)})
     passes = 0
 
     def objective(u: Array) -> tuple[float, Array]:

@@ -5,6 +5,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -14,11 +15,25 @@ _PAUSE = 1.0
 """Seconds between looks at the workers."""
 
 
-class Ranks(Protocol):
-    """Runs ``work(rank, task, share, load, scratch)`` for every share at once, results in order."""
+Work = Callable[..., Any]
+"""``work(rank, task, share, load, scratch)``."""
 
-    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
-        """Run them."""
+
+class Ranks(Protocol):
+    """Runs work for every share at once, one per process; results are in order."""
+
+    def run(self, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run work in which the ranks do not need each other."""
+
+    def run_joint(self, prepare: Work, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run work in which XGBoost connects the ranks.
+
+        If one is lost, all run ``prepare`` and then ``work`` again. Only ``work`` is connected, so
+        a rank may take its time to read again what the lost one had.
+        """
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function once in every process."""
 
     @property
     def number(self) -> int:
@@ -35,13 +50,29 @@ class Alone:
     number = 1
     memory = float("inf")
 
-    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
+    def run(self, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
         """Run it."""
+        import xgboost as xgb
 
         def load(held: Any) -> Any:
-            return held.compute()
+            return held() if isinstance(held, partial) else held.compute()
 
-        return [work(0, task, share, load, None) for share in shares]
+        with xgb.config_context(verbosity=0):
+            return [work(0, task, share, load, None) for share in shares]
+
+    def run_joint(
+        self,
+        prepare: Work,  # noqa: ARG002
+        work: Work,
+        task: Any,
+        shares: Sequence[Any],
+    ) -> list[Any]:
+        """Run it."""
+        return self.run(work, task, shares)
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it."""
+        function(*arguments)
 
 
 class Workers:
@@ -87,19 +118,40 @@ class Workers:
         known = self._known()
         return sorted(known, key=lambda address: (str(known[address]["name"]), address))
 
-    def run(self, work: Callable[..., Any], task: Any, shares: Sequence[Any]) -> list[Any]:
+    def run(self, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
         """Run one rank per share, and again if a worker is lost."""
+        return self._run((), work, task, shares, joint=False)
+
+    def run_joint(self, prepare: Work, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
+        """Run one rank per share, all of them connected, and again if a worker is lost."""
+        return self._run((prepare,), work, task, shares, joint=True)
+
+    def _run(
+        self,
+        before: Sequence[Work],
+        work: Work,
+        task: Any,
+        shares: Sequence[Any],
+        *,
+        joint: bool,
+    ) -> list[Any]:
         failure: BaseException | None = None
-        for _ in range(self.attempts):
-            workers = self._wait()
-            found, failure = self._attempt(work, task, shares, workers)
+        for attempt in range(self.attempts):
+            if attempt:
+                for each in before:
+                    self.run(each, task, shares)
+            found, failure = self._attempt(work, task, shares, self._wait(), joint)
             if found is not None:
                 return found
             self.log({"step": "again", "reason": repr(failure)})
         raise LLPError(
-            f"the M-step failed {self.attempts} times, the last time with {failure!r}; look into "
-            "the logs of the workers: too little memory is a common reason"
+            f"a step failed {self.attempts} times, the last time with {failure!r}; look into the "
+            "logs of the workers: too little memory is a common reason"
         ) from failure
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function on every worker that is there."""
+        self.client.run(function, *arguments, on_error="ignore")
 
     def _wait(self) -> list[str]:
         """As many workers as ranks."""
@@ -121,8 +173,24 @@ class Workers:
             time.sleep(0.5)
         return True
 
+    def _check_started(self, workers: Sequence[str], futures: Sequence[Any]) -> None:
+        """Refuse to wait for a worker that Dask has paused, as it will not start its rank.
+
+        It would start once Dask has spilled enough, but most of its memory is not Dask's.
+        """
+        known, running = self._known(), self.client.call_stack(futures=list(futures))
+        for worker, future in zip(workers, futures, strict=False):
+            about = known.get(worker, {})
+            started = future.done() or worker in running
+            if about.get("status") == "paused" and not started:
+                used = about["metrics"]["memory"] / 1e9
+                raise LLPError(
+                    f"worker {worker} has {used:.2f} of {about['memory_limit'] / 1e9:.2f} GB in "
+                    "use, and Dask has paused it; use more workers, or give them more memory"
+                )
+
     def _attempt(
-        self, work: Callable[..., Any], task: Any, shares: Sequence[Any], workers: Sequence[str]
+        self, work: Work, task: Any, shares: Sequence[Any], workers: Sequence[str], joint: bool
     ) -> tuple[list[Any] | None, BaseException | None]:
         from distributed import wait
         from xgboost.core import XGBoostError
@@ -130,11 +198,14 @@ class Workers:
 
         # Published, because arguments of a task are all in memory until its end.
         name = f"llpkit-{uuid.uuid4().hex}"
-        held = [[(i, *map(_future, rest)) for i, *rest in share] for share in shares]
+        held = [[(i, _future(part)) for i, part in share] for share in shares]
         self.client.publish_dataset(held, name=name)
-        tracker = RabitTracker(len(shares), _own_address(self.client), sortby="task")
-        tracker.start()
-        address = tracker.worker_args()
+        address = tracker = None
+        if joint:
+            tracker = RabitTracker(len(shares), _own_address(self.client), sortby="task")
+            tracker.start()
+            address = tracker.worker_args()
+        begin = time.monotonic()
         futures = [
             self.client.submit(
                 _ranked, rank, work, task, name, address, workers=[worker], pure=False
@@ -145,6 +216,9 @@ class Workers:
             while waiting := [future for future in futures if not future.done()]:
                 if any(future.status == "error" for future in futures) or self._lost(workers):
                     return None, _failure(futures) or LLPError("a worker died")
+                if time.monotonic() > begin + self.patience:
+                    begin = time.monotonic()
+                    self._check_started(workers, futures)
                 with contextlib.suppress(TimeoutError):
                     wait(waiting, timeout=_PAUSE, return_when="FIRST_COMPLETED")
             if (failure := _failure(futures)) is not None:
@@ -154,8 +228,9 @@ class Workers:
             # The other ranks notice the loss and end; their errors are of no interest.
             self.client.cancel(futures, force=True)
             self.client.unpublish_dataset(name)
-            with contextlib.suppress(XGBoostError):
-                tracker.free()
+            if tracker is not None:
+                with contextlib.suppress(XGBoostError):
+                    tracker.free()
 
 
 def _failure(futures: Sequence[Any]) -> BaseException | None:
@@ -166,10 +241,10 @@ def _failure(futures: Sequence[Any]) -> BaseException | None:
     return failed[0] if failed else None
 
 
-def _future(held: Any) -> Any:
+def _future(part: Any) -> Any:
     from distributed import futures_of
 
-    return futures_of(held)[0]
+    return part if isinstance(part, partial) else futures_of(part)[0]
 
 
 def _own_address(client: Any) -> str:
@@ -180,12 +255,20 @@ def _own_address(client: Any) -> str:
         return str(probe.getsockname()[0])
 
 
-def _ranked(rank: int, work: Callable[..., Any], task: Any, name: str, address: Any) -> Any:
-    """One rank, on a worker."""
+def _ranked(rank: int, work: Work, task: Any, name: str, address: Any) -> Any:
+    """One rank, on a worker; connected to the others if there is an address."""
+    import xgboost as xgb
     from distributed import get_worker, worker_client
-    from xgboost.collective import CommunicatorContext
 
     with worker_client() as client:
         share = client.get_dataset(name)[rank]
-        with CommunicatorContext(**address, dmlc_task_id=f"{rank:06d}"):
-            return work(rank, task, share, client.gather, get_worker().local_directory)
+
+        def load(part: Any) -> Any:
+            return part() if isinstance(part, partial) else client.gather(part)
+
+        connected: Any = contextlib.nullcontext()
+        if address is not None:
+            name = f"{rank:06d}"
+            connected = xgb.collective.CommunicatorContext(**address, dmlc_task_id=name)
+        with xgb.config_context(verbosity=0), connected:
+            return work(rank, task, share, load, get_worker().local_directory)

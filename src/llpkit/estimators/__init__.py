@@ -7,6 +7,7 @@ directly, :class:`LLPEnsembleClassifier` combines these three by the likelihood 
 and the others are classical methods for comparison.
 """
 
+from llpkit._display import progress
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.dllp import DLLPClassifier
@@ -20,9 +21,11 @@ from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.estimators.persistence import load, save
 from llpkit.estimators.registry import ESTIMATORS
 from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
+from llpkit.estimators.searches import GRIDS, search, tried
 
 __all__ = [
     "ESTIMATORS",
+    "GRIDS",
     "AlterSVMClassifier",
     "BaseLLP",
     "DLLPClassifier",
@@ -36,5 +39,8 @@ __all__ = [
     "bag_log_likelihood",
     "load",
     "neg_proportion_error",
+    "progress",
     "save",
+    "search",
+    "tried",
 ]

@@ -51,6 +51,7 @@ def additive_start(
         tol=1e-4,
         max_iter=200,
         random_state=random_state,
+        name="first guess",
     )
     # One column at a time: the features of all rows may need more memory than X.
     z = np.zeros((bags.num_rows, found.weights.shape[1]))

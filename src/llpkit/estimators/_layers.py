@@ -39,7 +39,7 @@ def fit_layers(X: Any, bags: Bags, estimator: Any, loss: Loss) -> tuple[Optimum,
     start = [_first(shape, source) if hidden else np.zeros(shape) for shape in shapes]
     layers = [(w, np.zeros(w.shape[1])) for w in start]
     objective = _Objective(X, bags, shapes, C, loss)
-    found = lbfgs(objective, _pack(layers), tol, estimator.max_iter)
+    found = lbfgs(objective, _pack(layers), tol, estimator.max_iter, name="network")
     return found, _unpack(found.weights, shapes)
 
 

@@ -16,6 +16,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from llpkit._progress import task
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import num_rows
 from llpkit.estimators.base import ENOUGH, Array, take_rows
@@ -120,11 +121,14 @@ class WeightedFits:
                 kept = copy.deepcopy(model) if self.warm else model  # the next fit changes it
                 return class_scores(model, self.X, self.num_classes, floor), kept
             score = np.empty(phi.shape)
-            for fold in range(int(self.folds.max()) + 1):
-                model = self._refit(fold, phi, np.flatnonzero(self.folds != fold))
-                rows = np.flatnonzero(self.folds == fold)
-                part = take_rows(self.X, rows)
-                score[rows] = class_scores(model, part, self.num_classes, floor)
+            number = int(self.folds.max()) + 1
+            with task("fold", number) as steps:
+                for fold in range(number):
+                    model = self._refit(fold, phi, np.flatnonzero(self.folds != fold))
+                    rows = np.flatnonzero(self.folds == fold)
+                    part = take_rows(self.X, rows)
+                    score[rows] = class_scores(model, part, self.num_classes, floor)
+                    steps.step()
             return score, None
 
     def _refit(self, fold: int, phi: Array, rows: Array | None) -> Any:

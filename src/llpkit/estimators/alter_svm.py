@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from llpkit._progress import Task, task
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -97,8 +98,9 @@ class AlterSVMClassifier(MarginClassifier):
             basis = root(rbf_kernel(ordered, gamma=self.gamma_))
             Z = basis.Z
         starts = random_labels(known, self.n_init, source)
-        runs = (alternate(Z, known, C, self.C_p, s) for s in starts)
-        best = min(runs, key=lambda run: run.path[-1])
+        with task("start", self.n_init) as count:
+            runs = (_counted(alternate(Z, known, C, self.C_p, s), count) for s in starts)
+            best = min(runs, key=lambda run: run.path[-1])
         self.objective_path_, self.path_C_ = best.path, best.Cs
         if self.kernel == "linear":
             self._keep_linear(*best.plane, X, bags)
@@ -160,6 +162,11 @@ class Run(NamedTuple):
     plane: Plane
     path: Array
     Cs: Array
+
+
+def _counted(run: Run, count: Task) -> Run:
+    count.step(f"objective {run.path[-1]:.4g}")
+    return run
 
 
 def random_labels(known: _Known, number: int, source: Any) -> Iterator[Array]:

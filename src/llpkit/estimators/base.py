@@ -12,9 +12,11 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from llpkit._threads import threads_for
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
+from llpkit.estimators._text_columns import text_columns_named
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.likelihood.choice import choice_note, resolve
@@ -65,9 +67,11 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: What is known about each row's bag; without ``groups``, each row's label.
             groups: The bag of every row, ``(N,)``.
         """
-        X = self._checked(X, reset=True)
-        bags = self._bags(X, y, groups, reset=True)
-        self._fit_bags(X, bags)
+        with text_columns_named(X, self):
+            X = self._checked(X, reset=True)
+            bags = self._bags(X, y, groups, reset=True)
+            with threads_for(cells(X)):
+                self._fit_bags(X, bags)
         warn_unidentified(X, bags)  # after the fit, which refuses what it cannot use
         return self
 
@@ -82,7 +86,8 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Logits: ``(N,)`` of ``classes_[1]`` for two classes, else ``(N, K)``."""
         check_is_fitted(self)
-        return self._logits(self._checked(X, reset=False))
+        with text_columns_named(X, self):
+            return self._logits(self._checked(X, reset=False))
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of every class, ``(N, K)``."""
@@ -125,13 +130,14 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Valid features: finite float64, unless a subclass overrides this."""
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=np.float64,
-            accept_sparse="csr" if self._sparse else False,
-        )
+        with text_columns_named(X, self):
+            return validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=np.float64,
+                accept_sparse="csr" if self._sparse else False,
+            )
 
     def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None) -> Bags:
         """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
@@ -189,6 +195,13 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
     inside[0] = True
     return bags[np.sort(order[inside])]
+
+
+def cells(X: Any) -> int:
+    """Rows times columns; of a sparse matrix the entries that are stored."""
+    if sparse.issparse(X):
+        return int(X.nnz)
+    return int(np.prod(X.shape)) if hasattr(X, "shape") else len(X)
 
 
 def take_rows(X: Any, rows: Array) -> Any:

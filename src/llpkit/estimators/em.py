@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
+from llpkit._progress import Task, steps_to, task
 from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -23,11 +24,14 @@ from llpkit.estimators.base import (
 )
 from llpkit.estimators.logistic import Scale, calibrate
 from llpkit.likelihood.checks import Approximation
+from llpkit.tables.frames import as_pandas, is_frame
 
 _WARMING = 1.5
 """Factor on the inverse temperature after every annealed E-step."""
 _TINY = 1e-12
 """Least distance of probabilities from zero and one, if they are not rescaled."""
+_USUAL = 8
+"""Iterations that a run is expected to take before its gains show it."""
 
 
 class LLPClassifier(BaseLLP):
@@ -160,7 +164,8 @@ class LLPClassifier(BaseLLP):
             else:
                 first = proportion
             fits = WeightedFits(base, X, classes, folds, random)
-            runs.append(self._run(fits, bags, first, floor, scaled, random))
+            with task(f"EM from start {i + 1} of {self.n_init}" if self.n_init > 1 else "EM") as em:
+                runs.append(self._run(fits, bags, first, floor, scaled, random, em))
         best = max(runs, key=lambda run: run.log_likelihood)
         if best.model is None:  # the fits were out of fold: fit once more, to all rows
             best.model = fits.fit(best.phi)
@@ -182,6 +187,7 @@ class LLPClassifier(BaseLLP):
         floor: float,
         scaled: bool,
         random: np.random.RandomState,
+        em: Task,
     ) -> "_Run":
         """EM from these posteriors."""
         few = some_bags(bags, random)
@@ -192,6 +198,7 @@ class LLPClassifier(BaseLLP):
         best = _Run([], phi, None, None, tol=tol)
         history = best.history
         cold, begin = float(self.annealing), 0
+        gains: list[float] = []
         for _ in range(self.max_iter):
             score, model = fits.scores(phi, floor)  # (N,) or (N, K)
             scale = (
@@ -203,6 +210,9 @@ class LLPClassifier(BaseLLP):
             history.append(float(log_p.mean()))
             if exact or history[-1] == max(history):
                 best = _Run(history, phi, model, scale, history[-1], tol)
+            usual = max(2, _USUAL - len(history))
+            left = steps_to(gains, tol) if len(gains) > 1 else usual
+            em.step(f"log-likelihood {history[-1]:.4f}", usual if left is None else left + 1)
             # Annealed steps do not count towards convergence: their posteriors are softened.
             if cold < 1:
                 phi = solve(cold * z, bags, self.approximation_)[1]
@@ -217,6 +227,7 @@ class LLPClassifier(BaseLLP):
                 gain = float(np.abs(np.diff(settled[-3:])).max())
             else:
                 gain = max(settled[-2:]) - max(settled[:-2])
+            gains.append(gain)
             if gain < tol:
                 best.converged = True
                 break
@@ -245,6 +256,8 @@ class LLPClassifier(BaseLLP):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         # The classifier itself checks X; here only rows are selected.
+        if is_frame(X):
+            X = as_pandas(X)
         if not hasattr(X, "shape"):
             try:
                 X = np.asarray(X)

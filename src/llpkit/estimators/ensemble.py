@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from llpkit._progress import Task, task
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -78,12 +79,15 @@ class LLPEnsembleClassifier(BaseLLP):
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of members that stop early; their weight tells
-            if len(members) > 1 and len(bags) >= 2 * self.n_folds:
-                few = _few(bags, random)
-                folds = fold_of_rows(few, self.n_folds, random)
-                unseen = [_unseen(member, X, few, folds) for member in members]
-                self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
-            self.estimators_ = [_fitted(member, X, bags) for member in members]
+            judged = len(members) > 1 and len(bags) >= 2 * self.n_folds
+            rounds = 1 + (self.n_folds if judged else 0)
+            with task("fit", kinds=[_kind(member) for member in members] * rounds) as steps:
+                if judged:
+                    few = _few(bags, random)
+                    folds = fold_of_rows(few, self.n_folds, random)
+                    unseen = _unseen(members, X, few, folds, steps)
+                    self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
+                self.estimators_ = [_fitted(member, X, bags, steps) for member in members]
 
     def _logits(self, X: Any) -> Array:
         z = self.shift_ + sum(
@@ -121,23 +125,33 @@ def _default() -> list[BaseLLP]:
     return [LLPLogisticRegression(), LLPClassifier(trees), *networks]
 
 
-def _unseen(member: BaseLLP, X: Any, bags: Bags, folds: Array) -> Array:
-    """Logits of every row of the bags from a fit to the other folds, in row order."""
+def _unseen(members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Task) -> list[Array]:
+    """Each member's logits of the bags' rows, from fits to the other folds, in row order."""
     shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
-    z = np.zeros(shape)
+    z = [np.zeros(shape) for _ in members]
     full = np.flatnonzero(bags.sizes.numpy() > 0)
     first = bags.rows[bags.offsets[:-1]][full].numpy()  # one row of every bag tells its fold
     for fold in np.unique(folds[first]):
         inside = folds[first] == fold
-        model = _fitted(clone(member), X, bags[full[~inside]])
         rows = bags[full[inside]].rows.numpy()
-        z[rows] = _centred(model.decision_function(take_rows(X, rows)))
+        # All members in every fold: after the first, the time of all is known.
+        for own, member in zip(z, members, strict=True):
+            model = _fitted(clone(member), X, bags[full[~inside]], steps)
+            own[rows] = _centred(model.decision_function(take_rows(X, rows)))
     return z
 
 
-def _fitted(member: BaseLLP, X: Any, bags: Bags) -> BaseLLP:
+def _fitted(member: BaseLLP, X: Any, bags: Bags, steps: Task) -> BaseLLP:
     rows = take_rows(X, bags.rows.numpy())
-    return member.fit(rows, bags.evidence, bags.bag_index.numpy())
+    fitted = member.fit(rows, bags.evidence, bags.bag_index.numpy())
+    steps.step()
+    return fitted
+
+
+def _kind(member: BaseLLP) -> str:
+    """The name of a member that its progress is shown with."""
+    inner = getattr(member, "estimator", None)
+    return type(member if inner is None else inner).__name__
 
 
 def _centred(z: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
@@ -12,11 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._progress import is_watched, steps_to, task
+from llpkit._threads import threads_for
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
+    cells,
     choose,
     linear_logits,
     probabilities,
@@ -109,7 +113,8 @@ class LLPLogisticRegression(BaseLLP):
         """
         X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
-        self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
+        with threads_for(cells(X)):
+            self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
         warn_unidentified(X, bags, multiplicity)
         return self
 
@@ -209,11 +214,12 @@ def fit_logistic(
     max_iter: int = 1000,
     start: Array | None = None,
     random_state: Any = None,
+    name: str = "logistic regression",
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
 
     ``X`` is float64, dense or CSR, in row order. The start is all zeros, with the intercept at the
-    overall proportion if that is known.
+    overall proportion if that is known. ``name`` is shown with its progress.
     """
     width = rows.num_classes or 1
     transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
@@ -241,7 +247,7 @@ def fit_logistic(
             step = check_random_state(random_state).normal(size=start[:-1].shape)
             spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / X.shape[0])
             start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
-    return lbfgs(objective, start, tol, max_iter)
+    return lbfgs(objective, start, tol, max_iter, name=name)
 
 
 class Scale(NamedTuple):
@@ -318,16 +324,35 @@ def lbfgs(
     tol: float,
     max_iter: int,
     bounds: Any = None,
+    name: str | None = None,
 ) -> Optimum:
-    """Minimise a function that returns value and gradient; ``weights`` have the start's shape."""
-    found = minimize(
-        objective,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
-    )
+    """Minimise a function that returns value and gradient; ``weights`` have the start's shape.
+
+    Its progress is shown under ``name``, if it has one.
+    """
+    slopes: list[float] = []  # the largest entry of the gradient at every evaluation
+
+    def noted(flat: Array) -> tuple[float, Array]:
+        value, gradient = objective(flat)
+        slopes.append(float(np.abs(gradient).max()))
+        return value, gradient
+
+    shown = name is not None and is_watched()
+    with task(name or "") if shown else nullcontext() as steps:
+
+        def count(_: Array) -> None:
+            if steps is not None:
+                steps.step(f"gradient {slopes[-1]:.1e}", steps_to(slopes, tol))
+
+        found = minimize(
+            noted if shown else objective,
+            start.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=count if shown else None,
+            options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
+        )
     # A line search that fails at the precision of float64 is as good as converged.
     converged = bool(found.success) or found.nit < max_iter
     return Optimum(found.x.reshape(start.shape), int(found.nit), converged)

@@ -114,7 +114,8 @@ class MeanMapClassifier(BaseLLP):
         totals = np.append(sums, y.sum(0)[:, None], 1)  # (K, D + 1)
         if len(totals) == 2:
             totals = totals[1:]  # one logit: the other class's is zero
-        found = lbfgs(_Objective(X, totals, C), np.zeros(totals.shape), tol, self.max_iter)
+        start = np.zeros(totals.shape)
+        found = lbfgs(_Objective(X, totals, C), start, tol, self.max_iter, name="mean map")
         found.warn(self)
         self.coef_, self.intercept_ = found.weights[:, :-1], found.weights[:, -1]
         self.n_iter_ = found.n_iter

@@ -144,6 +144,7 @@ def _fit_mixed(X: Any, rows: Rows, model: LLPLogisticRegression) -> tuple[Optimu
     bounds = [(None, None)] * len(weights) + [(0.0, None)]
     # A gradient per instance is small for large bags, whose number decides; hence the ratio.
     tol = model.tol * len(rows.bags) / n
-    found = lbfgs(objective, np.append(weights, _START), tol, model.max_iter, bounds)
+    begin = np.append(weights, _START)
+    found = lbfgs(objective, begin, tol, model.max_iter, bounds, name="random effect")
     gain = objective(np.append(weights, 0.0))[0] - objective(found.weights)[0]
     return found, max(0.0, 2 * n * gain)

@@ -21,8 +21,9 @@ from llpkit.experiments.run import Run, Worker, carry_out
 
 BACKENDS = ("loky", "ray", "dask")
 _POLL = 0.5
-_RETRIES = 3
-"""How often a run is performed again after the death of its worker; the default of both engines."""
+RETRIES = 3
+"""How often a run is performed again after the death of its worker; the default of both engines,
+and that of a Dask cluster which is running already."""
 
 
 def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
@@ -107,7 +108,7 @@ def _ray(jobs: int) -> Iterator[_Cluster]:
         # The size of an existing cluster is not ours to set.
         local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
         ray.init(include_dashboard=False, log_to_driver=False, **local)
-    perform = ray.remote(_in_worker).options(num_cpus=1, max_retries=_RETRIES)
+    perform = ray.remote(_in_worker).options(num_cpus=1, max_retries=RETRIES)
 
     def lost(handle: Any) -> str:
         try:
@@ -130,7 +131,7 @@ def _ray(jobs: int) -> Iterator[_Cluster]:
 @contextmanager
 def _dask(jobs: int) -> Iterator[_Cluster]:
     """The connected cluster, or the one at DASK_SCHEDULER_ADDRESS, or a local one."""
-    distributed = _imported("distributed")
+    distributed, dask = _imported("distributed"), _imported("dask")
     with contextlib.ExitStack() as stack:
         try:
             client = distributed.get_client()
@@ -138,7 +139,8 @@ def _dask(jobs: int) -> Iterator[_Cluster]:
             address = os.environ.get("DASK_SCHEDULER_ADDRESS")
             if address is None:
                 local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
-                address = stack.enter_context(distributed.LocalCluster(**local))
+                with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES}):
+                    address = stack.enter_context(distributed.LocalCluster(**local))
             client = stack.enter_context(distributed.Client(address))
 
         def first(handles: list[Any]) -> Any:
@@ -149,7 +151,7 @@ def _dask(jobs: int) -> Iterator[_Cluster]:
             error = handle.exception()  # a run's own errors are in its record
             return "" if error is None else str(error).strip().splitlines()[0]
 
-        # Dask moves the task of a dead worker to another one, and gives up after three deaths.
+        # Dask moves the task of a dead worker to another one, and gives up after RETRIES more.
         yield _Cluster(
             lambda run, worker: client.submit(_in_worker, run, worker, None, pure=False),
             first,
@@ -161,7 +163,7 @@ def _imported(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        extra = "dask" if name == "distributed" else "ray"
+        extra = "ray" if name == "ray" else "dask"
         raise LLPError(
             f"{name} is not installed; install it with: pip install 'llpkit[{extra}]', or use "
             "the backend loky"

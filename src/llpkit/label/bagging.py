@@ -1,4 +1,4 @@
-"""Bags for people who have none: by folder, in order of time, at random, or by score."""
+"""Bags for people who have none: by folder, time, likeness or score, or at random."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from llpkit.errors import LLPError
 
-WAYS = ("folder", "time", "random", "score")
+WAYS = ("folder", "time", "alike", "random", "score")
 COMFORTABLE = 12
 """Items that most people can count at a glance or two."""
 
@@ -35,6 +35,35 @@ def by_order(keys: Sequence[float], size: int) -> dict[str, list[int]]:
     """Neighbours in the order of ``keys``, such as times, share a bag."""
     order = np.argsort(np.asarray(keys), kind="stable").tolist()
     return _numbered(even(order, size))
+
+
+def by_likeness(features: NDArray[np.floating], size: int) -> dict[str, list[int]]:
+    """Items with similar features share a bag: all items are halved again and again.
+
+    The count of equal items is worth as much as the label of each, that of very different items no
+    more than one or two labels (:func:`llpkit.statistics.bag_information`).
+
+    >>> by_likeness(np.array([[1.0, 0.0], [9.0, 0.0], [2.0, 0.0], [8.0, 0.0]]), size=2)
+    {'bag 0001': [0, 2], 'bag 0002': [3, 1]}
+    """
+    pieces: list[list[int]] = []
+
+    def divide(items: NDArray[np.int64]) -> None:
+        number = -(-len(items) // size)
+        if number <= 1:
+            pieces.append(items.tolist())
+            return
+        centred = features[items] - features[items].mean(0)
+        direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+        # The sign of a direction is arbitrary; the largest entry decides.
+        direction = direction * np.sign(direction[np.abs(direction).argmax()])
+        order = items[np.argsort(centred @ direction, kind="stable")]
+        cut = round(len(items) * (number // 2) / number)
+        divide(order[:cut])
+        divide(order[cut:])
+
+    divide(np.arange(len(features)))
+    return _numbered(pieces)
 
 
 def at_random(number: int, size: int, seed: int) -> dict[str, list[int]]:
@@ -84,6 +113,7 @@ def make(
     seed: int,
     groups: Sequence[str] | None = None,
     times: Sequence[float] | None = None,
+    features: NDArray[np.floating] | None = None,
 ) -> Mapping[str, list[int]]:
     """All bags, made in one of the ways; by score they are random until there is a model."""
     if way == "folder":
@@ -94,4 +124,8 @@ def make(
         if times is None:
             raise LLPError("these items have no times; make bags with --bags random")
         return by_order(times, size)
+    if way == "alike":
+        if features is None:
+            raise LLPError("these items have no features; make bags with --bags random")
+        return by_likeness(features, size)
     return at_random(number, size, seed)

@@ -1,11 +1,13 @@
 """What is counted: images in a folder, rows of a table, or images in memory."""
 
+import contextlib
 import functools
 import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +100,7 @@ class ImageItems(Items):
         self._small = torch.from_numpy(small[kept])
         self.names = [found[i] for i in kept]
         self.groups = [os.path.dirname(name) or "." for name in self.names]
-        self.times = [(self.folder / name).stat().st_mtime for name in self.names]
+        self.times = [_taken(self.folder / name) for name in self.names]
         # A cache of this object alone, so that it ends with it.
         self._read = functools.lru_cache(_CACHED)(self._encoded)
 
@@ -152,7 +154,7 @@ class ArrayItems(Items):
 
 
 class RowItems(Items):
-    """The rows of a CSV or Parquet table, shown as names and values.
+    """The rows of a table, shown as names and values.
 
     Args:
         path: The table.
@@ -199,6 +201,19 @@ def _images(folder: Path) -> Iterator[str]:
             inside = Path(os.path.realpath(path)).is_relative_to(folder)
             if name.lower().endswith(ENDINGS) and not name.startswith(".") and inside:
                 yield path.relative_to(folder).as_posix()
+
+
+def _taken(path: Path) -> float:
+    """When a photo was taken according to its camera, else when its file was changed last."""
+    from PIL import ExifTags, Image
+
+    with contextlib.suppress(OSError, ValueError, SyntaxError), Image.open(path) as image:
+        fields = image.getexif()
+        text = fields.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        text = text or fields.get(ExifTags.Base.DateTime)
+        if text:
+            return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp()
+    return path.stat().st_mtime
 
 
 def _reduced(

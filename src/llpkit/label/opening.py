@@ -33,8 +33,10 @@ def items_of(
 
 
 def usual_way(items: Items) -> str:
-    """How bags are made unless the user says: by folder if there are several."""
-    return "folder" if items.groups is not None and len(set(items.groups)) > 1 else "random"
+    """How bags are made by default: by folder if there are several, else by likeness of images."""
+    if items.groups is not None and len(set(items.groups)) > 1:
+        return "folder"
+    return "alike" if items.has_pictures else "random"
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.label import bagging, learning
 from llpkit.label.counts import Known, Part, bags_of, combine, without_labels
+from llpkit.label.features import Features
 from llpkit.label.items import Items
 from llpkit.label.learning import Beliefs
 from llpkit.label.store import Store, checked_person
@@ -65,16 +66,22 @@ class Project:
         # A project that goes on keeps its bags, whatever is asked for now.
         self.way = store.setting("bags", way) or way
         store.set_items(list(items.names))
-        if not store.bags() and self.way != "score":
-            made = bagging.make(
-                self.way, len(items.names), self.size, seed, items.groups, items.times
+        new = not store.bags() and self.way != "score"
+        self._features: Tensor | None = None
+        self._test: Tensor | None = None
+        if pool is not None or (new and self.way == "alike"):
+            inputs = items.inputs()
+            self._to_features = Features(inputs, seed)
+            self._features = self._to_features(inputs)
+        if new:
+            known = None if self._features is None else self._features.numpy()
+            number = len(items.names)
+            store.add_bags(
+                bagging.make(self.way, number, self.size, seed, items.groups, items.times, known)
             )
-            store.add_bags(made)
         self.beliefs: Beliefs | None = None
         self.history: list[dict[str, float]] = []
         self.error: str | None = None
-        self.test: Tensor | None = None
-        """Inputs that nobody counts, in a demonstration."""
         self.extra: dict[str, Any] = {}
         """Further entries of the state, such as those of a demonstration."""
         self.is_training = False
@@ -83,6 +90,10 @@ class Project:
         self._lock = threading.RLock()
         with self._lock:
             self._learn_if_due()
+
+    def add_test(self, inputs: Tensor) -> None:
+        """Predict further items that nobody counts, for a demonstration."""
+        self._test = self._to_features(inputs)
 
     # Bags
 
@@ -128,7 +139,7 @@ class Project:
             place = {every[j]: i for i, j in enumerate(order)}
             return min(free, key=place.__getitem__)
         items = self.store.bags()
-        worth = learning.information(self.beliefs.members, [items[bag] for bag in free])
+        worth = learning.information(self.beliefs.draws, [items[bag] for bag in free])
         return free[int(worth.argmax())]
 
     def _new_by_score(self) -> int | None:
@@ -144,7 +155,7 @@ class Project:
             made = {f"bag {first:04d}": [int(i) for i in order[: self.size]]}
         else:
             every = bagging.by_score(self.beliefs.logits, free, self.size, first)
-            worth = learning.information(self.beliefs.members, list(every.values()))
+            worth = learning.information(self.beliefs.draws, list(every.values()))
             if self.order == "random":
                 worth = np.random.default_rng([self.seed, first]).random(len(worth))
             made = {f"bag {first:04d}": list(every.values())[int(worth.argmax())]}
@@ -229,7 +240,7 @@ class Project:
         return bags_of(parts, len(self.items.names)) if parts else None
 
     def _learn_if_due(self) -> None:
-        if self.pool is None or self.is_training:
+        if self.pool is None or self._features is None or self.is_training:
             return
         answered = len(self.store.answers()) + len(self.store.labels())
         if answered < learning.LEAST or answered - self._tried < _EVERY:
@@ -238,7 +249,7 @@ class Project:
         if bags is None or len(bags) < learning.LEAST:
             return
         self._tried, self.is_training = answered, True
-        future = self.pool.submit(learning.train, self.items.inputs(), bags, self.seed, self.test)
+        future = self.pool.submit(learning.train, self._features, bags, self.seed, self._test)
         future.add_done_callback(self._trained)
 
     def _trained(self, future: Future[Beliefs]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from llpkit.label import learning
 from llpkit.label.counts import Part, bags_of
+from llpkit.label.features import Features
 from llpkit.label.items import ArrayItems
 from llpkit.label.project import Project
 from llpkit.label.store import Store
@@ -56,9 +57,9 @@ def counting(
     """Count bags of a project one after the other; yields after every training.
 
     Args:
-        project: With ``test`` inputs and a pool.
+        project: With test items and a pool.
         truth: The labels of its items.
-        test_truth: The labels of its test inputs.
+        test_truth: The labels of its test items.
         bags: How many to count.
         on_answer: Called with every counted bag.
     """
@@ -104,6 +105,8 @@ def labelling(
         seed: Of the order and of training.
     """
     order = np.random.default_rng(seed).permutation(len(inputs)).tolist()
+    to_features = Features(inputs, seed)
+    features, tested = to_features(inputs), to_features(test)
     for step in steps:
         number = step.keystrokes if same == "keystrokes" else int(step.minutes * 60 / (LOOK + KEY))
         chosen = order[:number]
@@ -111,13 +114,13 @@ def labelling(
             continue
         parts = [Part(f"{i}", [i], int(truth[i]), int(truth[i]), None) for i in chosen]
         bags = bags_of(parts, len(inputs))
-        beliefs = pool.submit(learning.train, inputs, bags, seed, test).result()
+        beliefs = pool.submit(learning.train, features, bags, seed, tested).result()
         minutes = len(chosen) * (LOOK + KEY) / 60
         yield Step(len(chosen), len(chosen), minutes, accuracy_of(beliefs, test_truth))
 
 
 def accuracy_of(beliefs: learning.Beliefs, truth: Tensor) -> float:
-    """The share of test items that the mean of all models gets right."""
+    """The share of test items that the model of all bags gets right."""
     assert beliefs.test is not None
     return float(((torch.from_numpy(beliefs.test) > 0).long() == truth).double().mean())
 
@@ -146,9 +149,18 @@ def digits(seed: int = 0, number: int = 1200) -> Demo:
 
 def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> None:
     """Count digits on the page, and label as many as fit into the same time; fills the page."""
-    project.test = demo.test
     curves: dict[str, list[Step]] = {"counts": [], "labels": []}
     last: dict[str, object] = {}
+
+    def verdict() -> str:
+        counts, labels = curves["counts"], curves["labels"]
+        if not labels:
+            return ""
+        i = len(labels) - 1
+        return (
+            f" After {counts[i].minutes:.1f} minutes: {counts[i].accuracy:.1%} from "
+            f"{counts[i].answers} counts, {labels[i].accuracy:.1%} from {labels[i].answers} labels."
+        )
 
     def show() -> None:
         project.extra["demo"] = {
@@ -160,7 +172,7 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
             "text": (
                 f"A simulated person counts {bags} bags of digits, then labels single digits for "
                 f"as long ({LOOK} s per look, {KEY} s per key). Accuracy is that on "
-                f"{len(demo.test)} other digits."
+                f"{len(demo.test)} other digits.{verdict()}"
             ),
             **last,
         }
@@ -188,5 +200,5 @@ def fresh(demo: Demo, pool: Executor, *, size: int, order: str, way: str, seed: 
     project = Project(
         demo.items, Store(":memory:"), way=way, size=size, order=order, pool=pool, seed=seed
     )
-    project.test = demo.test
+    project.add_test(demo.test)
     return project

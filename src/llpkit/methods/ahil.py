@@ -40,6 +40,10 @@ class AHIL(Method):
 
     key = "ahil"
     summary = "proportion loss, and pseudo-labels weighted by entropies of instance and bag"
+    reference = (
+        "T. Ma, H. Chen, J. Hu, Y. Zhu and X. Li, Forming Auxiliary High-Confident "
+        "Instance-Level Loss to Promote Learning from Label Proportions, CVPR 2025"
+    )
     batches = "bags"
     views = 2
     strong_augment = "strong"

@@ -23,6 +23,9 @@ class AMLE(BagMethod):
 
     key = "amle"
     summary = "gradient of the normal approximation, with 1/12 added to the variance"
+    reference = (
+        "D. Baručić and J. Kybic, Fast Learning from Label Proportions with Small Bags, ICIP 2022"
+    )
     needs_exact_counts = True
     replayable = True
     shardable = True

@@ -91,6 +91,8 @@ class Method:
 
     key: ClassVar[str]
     summary: ClassVar[str]
+    reference: ClassVar[str] = ""
+    """What to cite: authors, title, venue and year."""
     batches: ClassVar[Literal["instances", "bags"]] = "instances"
     views: ClassVar[int] = 1
     """With 2, batches include a second, strongly augmented view of their instances."""

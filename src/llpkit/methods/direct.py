@@ -20,6 +20,11 @@ class Direct(BagMethod):
 
     key = "direct"
     summary = "gradient of the exact bag likelihood"
+    reference = (
+        "D. Baručić and J. Kybic, Fast Learning from Label Proportions with Small Bags, ICIP 2022 "
+        "(the likelihood); V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, A Unified Approach "
+        "to Count-Based Weakly-Supervised Learning, NeurIPS 2023 (its gradient)"
+    )
     replayable = True
     shardable = True
 

@@ -12,6 +12,10 @@ class DLLP(BagMethod):
 
     key = "dllp"
     summary = "cross-entropy of the bag's mean prediction with its proportion"
+    reference = (
+        "E. M. Ardehaly and A. Culotta, Co-training for Demographic Classification Using Deep"
+        " Learning from Label Proportions, ICDM Workshops 2017"
+    )
     needs_exact_counts = True
     replayable = True
     shardable = True

@@ -20,6 +20,10 @@ class DSQ(BagMethod):
 
     key = "dsq"
     summary = "square loss of instances, estimated without bias from random bags"
+    reference = (
+        "G. Li, L. Chen, A. Javanmard and V. Mirrokni, Optimistic Rates for Learning from "
+        "Label Proportions, COLT 2024"
+    )
     needs_exact_counts = True
     replayable = True
 

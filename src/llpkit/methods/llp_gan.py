@@ -43,6 +43,10 @@ class LLPGAN(Method):
 
     key = "llp-gan"
     summary = "LLP-GAN: a discriminator trained on proportions and a generator's fakes"
+    reference = (
+        "J. Liu, B. Wang, Z. Qi, Y. Tian and Y. Shi, Learning from Label Proportions with "
+        "Generative Adversarial Networks, NeurIPS 2019"
+    )
     batches = "bags"
     replayable = True
     needs_exact_counts = True

@@ -48,6 +48,10 @@ class LLPVAT(Method):
 
     key = "llp-vat"
     summary = "proportion loss, and virtual adversarial training for consistent predictions"
+    reference = (
+        "K.-H. Tsai and H.-T. Lin, Learning from Label Proportions with Consistency "
+        "Regularization, ACML 2020"
+    )
     batches = "bags"
     needs_exact_counts = True
     replayable = True

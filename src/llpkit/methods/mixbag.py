@@ -41,6 +41,10 @@ class MixBag(BagMethod):
 
     key = "mixbag"
     summary = "proportion loss on bags and on mixtures of two, with a confidence interval"
+    reference = (
+        "T. Asanomi, S. Matsuo, D. Suehiro and R. Bise, MixBag: Bag-Level Data Augmentation "
+        "for Learning from Label Proportions, ICCV 2023"
+    )
     needs_exact_counts = True
     replayable = True
     lr = 3e-4

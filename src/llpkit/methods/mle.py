@@ -41,6 +41,9 @@ class MLE(Method):
 
     key = "mle"
     summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
+    reference = (
+        "D. Baručić and J. Kybic, Fast Learning from Label Proportions with Small Bags, ICIP 2022"
+    )
     replayable = True
     shardable = True
     per_instance = ("targets",)

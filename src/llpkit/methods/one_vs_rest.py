@@ -19,6 +19,10 @@ class OneVsRest(BagMethod):
 
     key = "one-vs-rest"
     summary = "gradient of the exact likelihood of each class's count by itself"
+    reference = (
+        "V. Shukla, Z. Zeng, K. Ahmed and G. Van den Broeck, A Unified Approach to "
+        "Count-Based Weakly-Supervised Learning, NeurIPS 2023"
+    )
     needs_exact_counts = True
     replayable = True
     shardable = True

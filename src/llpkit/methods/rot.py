@@ -31,6 +31,10 @@ class ROT(BagMethod):
 
     key = "rot"
     summary = "proportion loss, and optimal-transport pseudo-labels within every bag"
+    reference = (
+        "G. Dulac-Arnold, N. Zeghidour, M. Cuturi, L. Beyer and J.-P. Vert, Deep Multi-Class "
+        "Learning from Label Proportions, arXiv:1905.12909, 2019"
+    )
     needs_exact_counts = True
     replayable = True
     shardable = True

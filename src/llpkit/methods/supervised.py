@@ -11,6 +11,10 @@ class Supervised(Method):
 
     key = "supervised"
     summary = "cross-entropy on true labels: the upper bound"
+    reference = (
+        "D. R. Cox, The Regression Analysis of Binary Sequences, Journal of the Royal "
+        "Statistical Society B, 1958"
+    )
     needs_labels = True
     replayable = True
     shardable = True

@@ -55,6 +55,12 @@ class Teacher(Method):
 
     key = "teacher"
     summary = "EM with an averaged teacher: posterior targets for a weak and a strong view"
+    reference = (
+        "D. Baručić and J. Kybic, Fast Learning from Label Proportions with Small Bags, ICIP 2022 "
+        "(EM); A. Tarvainen and H. Valpola, Mean Teachers Are Better Role Models, NeurIPS 2017 "
+        "(averaged teacher); K. Sohn et al., FixMatch, NeurIPS 2020 (two views). Their combination "
+        "is llpkit's own."
+    )
     views = 2
     strong_augment = "strong"
     replayable = True

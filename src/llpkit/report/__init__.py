@@ -9,8 +9,16 @@ from llpkit._spread import Interval, Spread
 from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
 from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import Calibration, reliability
-from llpkit.report.curves import SizePoint, epoch_curves, run_curves, size_curves, time_curves
+from llpkit.report.curves import (
+    SizePoint,
+    epoch_curves,
+    run_curves,
+    run_panels,
+    size_curves,
+    time_curves,
+)
 from llpkit.report.figure import Figure, present
+from llpkit.report.history import history_figure
 from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.planning import plan_curves
@@ -50,6 +58,7 @@ __all__ = [
     "decimals",
     "epoch_curves",
     "epoch_times",
+    "history_figure",
     "importance_bars",
     "intervals",
     "known_text",
@@ -57,6 +66,7 @@ __all__ = [
     "present",
     "reliability",
     "run_curves",
+    "run_panels",
     "size_curves",
     "styles",
     "time_curves",

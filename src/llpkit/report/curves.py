@@ -21,16 +21,26 @@ class SizePoint:
     sd: float | None
 
 
-def run_curves(run: Series, style: Style) -> list[Figure | None]:
+@dataclass(frozen=True)
+class Panel:
+    """What one drawing of a run shows."""
+
+    name: str
+    title: str
+    lines: Sequence[Line]
+    percent: bool = False
+    kept: int | None = None
+    x: str = EPOCHS
+
+
+def run_panels(run: Series, style: Style, x: str = EPOCHS) -> list[Panel]:
     """The learning curves of one run: test accuracy, and training against held-out bags."""
 
-    def panel(
-        name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False
-    ) -> Figure | None:
+    def panel(name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False) -> Panel:
         lines = [mean_line(label, style, [run], key) for label, key, style in keys]
-        return draw_lines(name, title, lines, EPOCHS, percent=percent, kept=run.selected_epoch)
+        return Panel(name, title, [one for one in lines if one], percent, run.selected_epoch, x)
 
-    def beside(name: str, title: str, key: str, baseline: bool = False) -> Figure | None:
+    def beside(name: str, title: str, key: str, baseline: bool = False) -> Panel:
         training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
         # The baseline of the bags that decide: the held-out ones, if there are any.
         unseen = any(f"held_out_{key}" in row for row in run.history)
@@ -44,6 +54,14 @@ def run_curves(run: Series, style: Style) -> list[Figure | None]:
         beside("log-likelihood", "Log-likelihood, mean of bags", "log_likelihood", baseline=True),
         beside("proportion-error", "Proportion error", "proportion_error"),
         panel("loss", "Training loss", lost),
+    ]
+
+
+def run_curves(run: Series, style: Style) -> list[Figure | None]:
+    """The panels of a run as figures of their own."""
+    return [
+        draw_lines(p.name, p.title, p.lines, p.x, percent=p.percent, kept=p.kept)
+        for p in run_panels(run, style)
     ]
 
 

@@ -10,6 +10,7 @@ import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import FigureBase
 
 from llpkit._files import write_bytes
 from llpkit.report.style import INK, RC, css_variables
@@ -83,8 +84,14 @@ def present(figures: Iterable[Figure | None]) -> list[Figure]:
 def frame(left: float, right: float, bottom: float, height: float) -> tuple[Drawing, Axes]:
     """A drawing of the usual width, with axes inside these margins in points."""
     drawing = Drawing(figsize=(WIDTH / 72, height / 72))
+    return drawing, frame_in(drawing, left, right, bottom, height)
+
+
+def frame_in(drawing: FigureBase, left: float, right: float, bottom: float, height: float) -> Axes:
+    """Axes inside these margins, in a drawing of the usual width and this height."""
     wide, tall = WIDTH - left - right, height - TOP - bottom
-    return drawing, drawing.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
+    place = (left / WIDTH, bottom / height, wide / WIDTH, tall / height)
+    return drawing.add_axes(place)
 
 
 def heading(axes: Axes, title: str, left: float) -> None:

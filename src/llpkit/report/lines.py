@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import FigureBase
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from llpkit.report.end_labels import label_ends
@@ -14,8 +16,9 @@ from llpkit.report.figure import (
     HEIGHT,
     LABEL,
     LEFT,
+    WIDTH,
     Figure,
-    frame,
+    frame_in,
     heading,
     room_for,
     shortened,
@@ -23,6 +26,7 @@ from llpkit.report.figure import (
 from llpkit.report.style import MUTED, RC, Style
 
 EPOCHS, SECONDS, SIZES = "epoch", "seconds of training", "instances per bag"
+ITERATIONS = "iteration"
 
 
 @dataclass(frozen=True)
@@ -55,32 +59,45 @@ def draw_lines(
     lines = [line for line in drawn if line is not None]
     if not lines:
         return None
-    names = [shortened(line.label) for line in lines]
     with mpl.rc_context(RC):
-        drawing, axes = frame(LEFT, room_for(names), BOTTOM, HEIGHT)
-        heading(axes, title, LEFT)
-        axes.set_xlabel(x, loc="right", labelpad=1)
-        _scale(axes, x, lines)
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-        if percent:
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
-        for line in lines:
-            _draw(axes, line)
-        axes.set_ylim(*_limits(lines, whole=x == SIZES, percent=percent))
-        if kept is not None:
-            _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
-        axes.margins(x=0.02)
-        label_ends(
-            axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)]
-        )
+        drawing = Drawing(figsize=(WIDTH / 72, HEIGHT / 72))
+        names = draw_into(drawing, title, lines, x, percent=percent, kept=kept)
     spell = "{:.1%}".format if percent else "{:.3g}".format
     ends = "; ".join(f"{n} ends at {spell(v.y[-1])}" for n, v in zip(names, lines, strict=True))
     tail = "" if kept is None else f" The weights of epoch {kept} were kept."
     return Figure(name, f"{title} by {x}: {ends}.{tail}", drawing)
 
 
+def draw_into(
+    drawing: FigureBase,
+    title: str,
+    lines: Sequence[Line],
+    x: str,
+    *,
+    percent: bool = False,
+    kept: int | None = None,
+) -> list[str]:
+    """The same in a figure, or a part of one, of the usual size; returns the labels."""
+    names = [shortened(line.label) for line in lines]
+    axes = frame_in(drawing, LEFT, room_for(names), BOTTOM, HEIGHT)
+    heading(axes, title, LEFT)
+    axes.set_xlabel(x, loc="right", labelpad=1)
+    _scale(axes, x, lines)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    if percent:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
+    for line in lines:
+        _draw(axes, line)
+    axes.set_ylim(*_limits(lines, whole=x == SIZES, percent=percent))
+    if kept is not None:
+        _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
+    axes.margins(x=0.02)
+    label_ends(axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)])
+    return names
+
+
 def _scale(axes: Axes, x: str, lines: Sequence[Line]) -> None:
-    if x == EPOCHS:
+    if x in (EPOCHS, ITERATIONS):
         axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
         return
     axes.xaxis.set_minor_locator(NullLocator())

@@ -17,7 +17,9 @@ from llpkit.runs.predictions import (
     Run,
     data_of,
     evaluate,
+    is_saved_model,
     is_table,
+    open_model,
     open_run,
     predict,
     write_predictions,
@@ -25,7 +27,6 @@ from llpkit.runs.predictions import (
 from llpkit.runs.streaming import Streamed, is_long, stream
 from llpkit.runs.train import (
     CONFIG,
-    ENCODER,
     ENVIRONMENT,
     METRICS,
     Finished,
@@ -36,6 +37,7 @@ from llpkit.runs.train import (
     nothing_to_resume,
     unfinished,
 )
+from llpkit.training.model import ENCODER
 
 __all__ = [
     "CONFIG",
@@ -61,12 +63,14 @@ __all__ = [
     "flat",
     "follow",
     "is_long",
+    "is_saved_model",
     "is_table",
     "known_datasets",
     "leads",
     "load_data",
     "measure",
     "nothing_to_resume",
+    "open_model",
     "open_run",
     "predict",
     "run_shares",

@@ -61,9 +61,9 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     }
     if len(found.efficiency):
         mean = float(found.efficiency.mean())
-        worth = mean * bags.num_instances / len(bags)
+        worth = f"{mean * bags.num_instances / len(bags):.2g}"
         facts["information"] = (
             f"{mean:.1%} of what labels of all instances would say; one count is worth "
-            f"{worth:.2g} labels"
+            f"{worth} label{'' if worth == '1' else 's'}"
         )
     return facts

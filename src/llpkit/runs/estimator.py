@@ -12,14 +12,18 @@ from torch import Tensor, nn
 
 from llpkit import evaluation
 from llpkit._files import Checksums, add_checksums, claim, write_text
+from llpkit._threads import threads as limited
+from llpkit._threads import threads_for
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.likelihood.budget import best_log_prob
+from llpkit.runs.search import SEARCH, search
+from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess
-from llpkit.training.model import DESCRIPTION
+from llpkit.training.model import DESCRIPTION, ENCODER, read_encoder
 
 ESTIMATOR = "estimator.skops"
 
@@ -34,20 +38,23 @@ class FittedEstimator(Fitted):
         num_features: int,
         history: list[dict[str, Any]],
         details: dict[str, Any],
+        encoder: FeatureEncoder | None = None,
     ) -> None:
         same = Preprocess(torch.zeros(()), torch.ones(()))
         super().__init__(nn.Identity(), same, num_classes, (num_features,), history)
-        self.details = details
+        self.details, self.encoder = details, encoder
         self.estimator = estimator
 
     def logits(self, inputs: Any) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``."""
-        rows = np.asarray(inputs)
+        """Logits ``(n,)`` or ``(n, K)`` of rows ``(n, D)``, or of a data frame."""
+        rows = np.asarray(self._inputs(inputs))
         if rows.shape[1:] != self.input_shape:
             raise LLPError(
                 f"inputs has shape {rows.shape}; this model takes (rows, {self.input_shape[0]})"
             )
-        z = torch.from_numpy(np.asarray(self.estimator.decision_function(rows), np.float64))
+        with threads_for(rows.size):
+            found = self.estimator.decision_function(rows)
+        z = torch.from_numpy(np.asarray(found, np.float64))
         # Counts of two classes are solved as binary; the other class has logit zero.
         if self.num_classes is not None and z.dim() == 1:
             z = torch.stack([torch.zeros_like(z), z], 1)
@@ -58,7 +65,8 @@ class FittedEstimator(Fitted):
         from llpkit import estimators
 
         folder = Path(directory)
-        claim(folder, (ESTIMATOR, DESCRIPTION))
+        names = (ESTIMATOR, DESCRIPTION, *([] if self.encoder is None else [ENCODER]))
+        claim(folder, names)
         with warnings.catch_warnings():  # load explains that LightGBM models must be trusted
             warnings.simplefilter("ignore", UserWarning)
             estimators.save(self.estimator, folder / ESTIMATOR)
@@ -68,9 +76,12 @@ class FittedEstimator(Fitted):
             "num_features": self.input_shape[0],
             "details": self.details,
             "history": self.history,
+            "encoder": self.encoder is not None,
         }
         write_text(folder / DESCRIPTION, json.dumps(about, indent=1))
-        add_checksums(folder, (ESTIMATOR, DESCRIPTION))
+        if self.encoder is not None:
+            write_text(folder / ENCODER, self.encoder.to_json())
+        add_checksums(folder, names)
         return folder
 
 
@@ -82,8 +93,13 @@ def train(
     seed: int,
     threads: int | None = None,
     held_out: Bags | None = None,
+    candidates: int | None = None,
 ) -> FittedEstimator:
-    """Fit an estimator by name to the training bags of a table; held-out bags only evaluate it."""
+    """Fit an estimator by name to the training bags of a table; held-out bags only evaluate it.
+
+    With ``candidates``, a search among that many settings comes first, see
+    :mod:`llpkit.runs.search`.
+    """
     from llpkit.estimators.registry import make
 
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
@@ -93,10 +109,17 @@ def train(
         )
     estimator = make(name, options, seed, threads)
     rows = data.inputs[bags.rows].numpy()
+    searched: dict[str, Any] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+            with limited(threads):
+                if candidates is None:
+                    estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+                else:
+                    estimator, searched[SEARCH] = search(
+                        name, estimator, options, rows, bags, candidates, seed
+                    )
         except LLPError:
             raise
         except Exception as error:  # classifiers refuse bad options in all kinds of ways
@@ -111,6 +134,7 @@ def train(
     details: dict[str, Any] = {
         "estimator": name,
         "warnings": sorted({str(w.message) for w in caught}),
+        **searched,
     }
     model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
     details["baseline"] = baseline(model, data.inputs, bags, held_out)
@@ -150,6 +174,7 @@ def load(folder: Path, trust: bool = False) -> FittedEstimator:
     try:
         about = json.loads(checked.check(DESCRIPTION).read_text(encoding="utf-8"))
         parts = about["num_classes"], about["num_features"], about["history"], about["details"]
+        encoder = read_encoder(checked, about)
     except LLPError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -162,9 +187,9 @@ def load(folder: Path, trust: bool = False) -> FittedEstimator:
         raise LLPError(
             f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, whose "
             "reader a crafted file can crash; if you trust where the run comes from, pass "
-            "--trust-model"
+            "--trust-model (in Python: trust_model=True)"
         ) from error
-    return _Loaded(estimator, *parts)
+    return _Loaded(estimator, *parts, encoder)
 
 
 class _Loaded(FittedEstimator):
@@ -172,6 +197,7 @@ class _Loaded(FittedEstimator):
 
     def logits(self, inputs: Any) -> Tensor:
         """Logits as in the saved model, or an error."""
+        inputs = self._inputs(inputs)
         wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
         try:
             z = super().logits(inputs)

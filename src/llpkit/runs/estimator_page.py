@@ -33,6 +33,7 @@ from llpkit.runs.page_checks import (
     worst_section,
 )
 from llpkit.runs.page_parts import calibration, closing, facts, result, title
+from llpkit.runs.search import search_section
 from llpkit.statistics.summary import LOG_SD
 
 _LISTED = 100  # most coefficients
@@ -64,6 +65,7 @@ def estimator_page(
             facts(data, parts, model, estimator=repr(model.estimator)),
             _result(name, model, data, parts, None if curve is None else curve.error),
             *([] if curve is None else [calibration(curve, look[name])]),
+            *search_section(model),
             fit_section(name, look[name], part, found, bags),
             *_coefficients(model, data, parts["training"]),
             importance_section(worth, look[name], part),

@@ -18,8 +18,8 @@ from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.predictions import Run, table_bags
 from llpkit.statistics import Shares, Summary, shares, summary
 from llpkit.tables import FeatureEncoder, Table
-from llpkit.tables.columns import NumberColumn
-from llpkit.tables.selection import usable
+from llpkit.tables.columns import CategoryColumn
+from llpkit.tables.selection import left_out, usable
 
 WEAK = 1000.0
 """The penalty of models that are fitted here: it only settles which of redundant columns wins."""
@@ -77,10 +77,12 @@ def _units(encoder: FeatureEncoder) -> tuple[Any, list[str]]:
         labels = column.feature_names
         for i, name in enumerate(labels):
             row = np.zeros(width)
-            if isinstance(column, NumberColumn):
-                row[start + i] = 1 / column.scale if i == 0 else 1.0
-                if i == 0:
-                    constant[start] -= column.mean / column.scale
+            if not isinstance(column, CategoryColumn):
+                scales, means = np.atleast_1d(column.scale), np.atleast_1d(column.mean)
+                number = i < len(scales)  # else it marks missing values
+                row[start + i] = 1 / scales[i] if number else 1.0
+                if number:
+                    constant[start + i] -= means[i] / scales[i]
             elif i == 0:  # the most frequent level, which the others are compared with
                 constant[start] += 1.0
                 continue
@@ -191,6 +193,7 @@ def table_shares(
     by: str,
     multiplicity: str | None = None,
     features: Sequence[str] = (),
+    drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     effect: bool = True,
     covariance: str = "observed",
@@ -205,7 +208,7 @@ def table_shares(
     columns = [_whole_column(table, name) for name in count]
     y = columns[0] if len(columns) == 1 else np.stack(columns, 1)
     times = None if multiplicity is None else _whole_column(table, multiplicity)
-    taken = {bag, multiplicity, *count}
+    taken = {bag, multiplicity, *count, *left_out(table, list(drop))}
     rest = [name for name in table.names if name not in taken]
     notes: list[str] = []
     if features:

@@ -30,7 +30,7 @@ from llpkit.runs.importances import Importance
 from llpkit.runs.measures import probability_of
 from llpkit.statistics import Goodness, bag_calibration, goodness_of_fit
 from llpkit.tables import FeatureEncoder
-from llpkit.tables.columns import NumberColumn
+from llpkit.tables.columns import CategoryColumn, NumberColumn
 from llpkit.training import Fitted
 
 IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
@@ -176,7 +176,7 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
             texts[column.name] = [
                 "missing" if no else _number(value, column.scale) for value, no in pairs
             ]
-        else:
+        elif isinstance(column, CategoryColumn):
             more = ["other"] * column.other + ["missing"] * column.missing
             names = [*column.levels, *more]
             texts[column.name] = [names[k] for k in values.argmax(1).tolist()]

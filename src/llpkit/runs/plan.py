@@ -14,7 +14,7 @@ from llpkit.report import Figure, csv_text, present
 from llpkit.runs.predictions import Run
 from llpkit.statistics import Information, Model, Plan, assume, compare, plan
 from llpkit.tables import FeatureEncoder, Table
-from llpkit.tables.selection import usable
+from llpkit.tables.selection import left_out, usable
 
 TABLE = "plan.csv"
 _ROWS = 20_000
@@ -77,6 +77,7 @@ def plan_table(
     sizes: Sequence[int],
     *,
     features: Sequence[str] = (),
+    drop: Sequence[str] = (),
     by: Sequence[str] = (),
     rate: float = 0.5,
     accuracy: float = 0.8,
@@ -89,6 +90,7 @@ def plan_table(
         path: The table.
         sizes: Bag sizes to compare.
         features: The columns that a model will learn from; by default all others that can be used.
+        drop: Columns to leave out.
         by: Columns that group the rows, to be compared as bags.
         rate: The assumed share of positives.
         accuracy: The assumed accuracy of the best classifier.
@@ -100,7 +102,8 @@ def plan_table(
     if run is None:
         chosen = list(features)
         if not chosen:
-            rest = [name for name in table.names if name not in by]
+            taken = {*by, *left_out(table, list(drop))}
+            rest = [name for name in table.names if name not in taken]
             chosen, notes = usable(table, rest, wanted=set())
         encoder = FeatureEncoder.fit(table, chosen)
     elif run.encoder is None:

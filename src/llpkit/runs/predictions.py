@@ -24,12 +24,11 @@ from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.measures import measure, posterior_of, probability_of
-from llpkit.runs.train import CONFIG, ENCODER
+from llpkit.runs.train import CONFIG
 from llpkit.tables import CountColumns, FeatureEncoder, Table
+from llpkit.tables.files import TABLES
 from llpkit.training import Fitted
-
-PARQUET = (".parquet", ".pq")
-TABLES = (".csv", ".tsv", ".txt", *PARQUET, ".gz", ".bz2", ".zst")
+from llpkit.training.model import DESCRIPTION
 
 
 @dataclass(frozen=True)
@@ -44,32 +43,44 @@ class Run:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes 0, 1 and so on."""
-        classes = self.model.num_classes or 2
-        names = self.model.details.get("class_names") or range(classes)
-        return tuple(map(str, names))
+        return self.model.class_names
 
 
 def open_run(folder: Path, device: str = "auto", *, trust_model: bool = False) -> Run:
     """Read a run directory; ``trust_model`` also reads models that could crash the process."""
+    place = device_of(device)
+    if is_saved_model(folder):
+        raise LLPError(
+            f"{folder} is a model saved by model.save, not a run of llpkit fit; open it with "
+            "llpkit.load"
+        )
+    model = open_model(folder, trust_model=trust_model)
+    config = check(read(Checksums.need(folder).check(CONFIG)))
+    model.network.to(place)
+    model.preprocess.to(place)
+    return Run(folder, config, model, model.encoder)
+
+
+def is_saved_model(folder: Path) -> bool:
+    """Whether a folder holds a model alone, without the configuration of a run."""
+    found = Checksums.read(folder)
+    if found is None or (folder / CONFIG).exists():
+        return False
+    return DESCRIPTION in found.files and CONFIG not in found.files
+
+
+def open_model(folder: Path, *, trust_model: bool = False) -> Fitted:
+    """The model of a run directory, a network or an estimator, with its encoder."""
     if not (folder / CONFIG).exists() and not (folder / CHECKSUMS).exists():
         if RunFolder(folder).kept:
             raise LLPError(
                 f"the run {folder} was stopped before its end; continue it with: "
                 f"llpkit fit --resume --out {shlex.quote(str(folder))}"
             )
-        raise LLPError(f"{folder} is not a run directory; give one that llpkit fit wrote")
-    place = device_of(device)
-    checked = Checksums.need(folder)
-    config = check(read(checked.check(CONFIG)))
-    is_estimator = ESTIMATOR in checked.files
-    model = load_table_model(folder, trust_model) if is_estimator else train.load(folder)
-    encoder = None
-    if ENCODER in checked.files:
-        text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")
-        encoder = FeatureEncoder.from_json(text)
-    model.network.to(place)
-    model.preprocess.to(place)
-    return Run(folder, config, model, encoder)
+        raise LLPError(f"{folder} is not a run directory; give a folder that llpkit fit wrote")
+    if ESTIMATOR in Checksums.need(folder).files:
+        return load_table_model(folder, trust_model)
+    return train.load(folder)
 
 
 def is_table(source: str) -> bool:
@@ -214,6 +225,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         data.count_noise,
         known_label,
         data.class_names or run.class_names,
+        data.ignore_empty,
     )
     if not counts.names:  # the run learned from known labels alone, and here there are none
         return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
@@ -227,6 +239,13 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
             remedy = ""
         return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
     return counts.bags(table, data.bag), []
+
+
+def _bags_of_labels(run: Run, table: Table, bag: str, truth: Tensor) -> Bags:
+    """The bags of a table without counts, which follow from the labels."""
+    codes, ids = table.groups(bag)
+    bags = Bags.from_labels(truth, codes, run.model.num_classes)  # in the order of the codes
+    return Bags(bags.offsets, bags.evidence, rows=bags.rows, ids=ids, num_rows=len(table))
 
 
 def named(what: str, probability: Tensor, class_names: Sequence[str], known: Any) -> dict[str, Any]:
@@ -274,21 +293,30 @@ class Evaluated(NamedTuple):
 def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
     """Measures of a run on other data, or on each part of its own data."""
     bags: Bags | None
+    inputs: Inputs
     notes: list[str] = []
     missing: list[str] = []
-    if data.table is None or run.encoder is None:
+    if data.table is None or (run.encoder is None and data.label is None):
         loaded = load_data(data, run.config.recipe.seed)
         inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
     else:
-        table = _table(data)
-        inputs, truth = run.encoder.apply(table), None
-        notes = run.encoder.notes(table)
+        table, truth = _table(data), None
         bags, missing = table_bags(run, data, table)
         if data.label is not None:
             names = data.class_names or run.class_names
             if len(names) != len(run.class_names):
                 raise LLPError(f"--class-name was given {len(names)} times; give one per class")
             truth = torch.from_numpy(table.labels(data.label, names))
+        if run.encoder is not None:
+            inputs, notes = run.encoder.apply(table), run.encoder.notes(table)
+        elif bags is None:
+            inputs = _images(run, data, table)
+        else:  # bags with a bad image may be left out
+            loaded = load_data(data, run.config.recipe.seed)
+            inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
+        if bags is None and truth is not None and data.bag in table.names:
+            bags = _bags_of_labels(run, table, data.bag, truth)
+            notes.append(f"the counts of bags are those of the labels in column {data.label!r}")
     if bags is None and truth is None:
         raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
     if by_part and bags is not None:

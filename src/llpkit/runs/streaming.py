@@ -20,8 +20,9 @@ from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
 from llpkit.runs.measures import posterior_of, probability_of
-from llpkit.runs.predictions import PARQUET, Run, labels, named
+from llpkit.runs.predictions import Run, labels, named
 from llpkit.tables import CountColumns, Table
+from llpkit.tables.files import PARQUET
 
 if TYPE_CHECKING:
     from llpkit.distributed.parts import Layout

@@ -31,6 +31,7 @@ from llpkit.errors import (
     LLPError,
     TooManyStates,
 )
+from llpkit.integrations import loggers
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import METHODS
 from llpkit.runs.choice import settled
@@ -42,6 +43,7 @@ from llpkit.runs.folder import RunFolder
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import measure
 from llpkit.runs.page import write_report
+from llpkit.runs.search import settled as searched
 from llpkit.training import Callback, Fitted, TestMetrics
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 
 Log = Callable[[dict[str, Any]], None]
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
-ENCODER = "encoder.json"
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ def _fit(
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
     _check_place(config, place, resume, force)
+    tracked = loggers.make(config.tracking.log, config.flat())
     work = place.work
     resumed = work.exists()
     if not resumed:
@@ -256,7 +258,8 @@ def _fit(
             if large is not None:
                 model: Fitted = large.train()
             else:
-                model = _train(config, data, parts, work, callbacks)
+                # Loggers come last: other callbacks add metrics.
+                model = _train(config, data, parts, work, [*callbacks, *tracked])
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         option = "--method-option approximation=auto"
@@ -266,6 +269,8 @@ def _fit(
     record["seconds"] = round(time.perf_counter() - start, 3)
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
     model.details |= picked
+    if config.data.image is not None:
+        model.details["image_column"] = config.data.image
     baseline = model.details["baseline"]
     about = (
         baseline.get("warning") or baseline.get("note"),
@@ -275,6 +280,8 @@ def _fit(
     )
     model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
     done = _measured(place.out, model, data, parts)
+    for logger in tracked:
+        logger.record(model.history, done.measures, config.flat(), work)
     _write_run(work, config, data, parts, model, record)
     place.finish()
     return done
@@ -397,6 +404,7 @@ def _train(
             recipe.seed,
             execution.threads,
             parts.get("held-out"),
+            choice.search,
         )
     labels = None
     if METHODS[recipe.method].needs_labels:
@@ -434,10 +442,12 @@ def _write_run(
     model: Fitted,
     record: Values,
 ) -> None:
+    model.encoder = data.encoder
     model.save(work)
+    config = searched(config, model)
+    write_text(work / CONFIG, to_yaml(config))
+    add_checksums(work, [CONFIG])
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
-    if data.encoder is not None:
-        write_text(work / ENCODER, data.encoder.to_json())
     # Epochs may differ in their measures, so the columns are the union of all rows.
     names = list(dict.fromkeys(key for row in model.history for key in row))
     table = io.StringIO(newline="")

@@ -1,9 +1,7 @@
-"""Tables of numbers as text and as HTML."""
+"""Tables of numbers as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from markupsafe import escape
 
 from llpkit.errors import LLPError
 
@@ -49,30 +47,6 @@ def text_table(
     parts += [single] * bool(shown)
     parts += [lines[0].rstrip(), single, *(line.rstrip() for line in lines[1:]), double]
     return "\n".join([*parts, *(f"* {note}" for note in notes)])
-
-
-def html_table(
-    title: str,
-    facts: Facts,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    notes: Sequence[str] = (),
-) -> str:
-    """The same as HTML, for notebooks."""
-    about = " · ".join(f"{escape(name)} {escape(value)}" for name, value in facts)
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
-    body = "".join(
-        "<tr>"
-        + f"<th style='text-align:left'>{escape(row[0])}</th>"
-        + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    remarks = "".join(f"<p><small>{escape(note)}</small></p>" for note in notes)
-    return (
-        f"<p><b>{escape(title)}</b><br>{about}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{remarks}"
-    )
 
 
 def frame(records: Sequence[Mapping[str, Any]]) -> Any:

@@ -1,6 +1,7 @@
 """The bag bootstrap: refit any estimator to bags drawn with replacement."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from llpkit._display import progress as shown
+from llpkit._progress import task
 from llpkit._validation import one_of, share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -104,7 +107,14 @@ def bootstrap(
         delayed(_refit)(model, X, bags, multiplicity, measure, [random_state, i])
         for i in range(replicates)
     )
-    found = [value for value in _shown(jobs, replicates, progress) if value is not None]
+    found = []
+    with (
+        shown(title="bootstrap") if progress else nullcontext(),
+        task("refit", replicates) as steps,
+    ):
+        for value in jobs:
+            steps.step()
+            found += [] if value is None else [value]
     if len(found) < 2:
         raise LLPError(
             f"{replicates - len(found)} of {replicates} refits failed; there are too few bags to "
@@ -164,13 +174,3 @@ def _refit(
             return np.asarray(measure(again), np.float64).ravel()
         except (LLPError, ValueError, ArithmeticError, np.linalg.LinAlgError):
             return None
-
-
-def _shown(jobs: Any, number: int, progress: bool) -> Any:
-    """The results, behind a progress bar if wanted."""
-    if not progress:
-        yield from jobs
-        return
-    from rich.progress import track
-
-    yield from track(jobs, "refitting", total=number)

@@ -62,13 +62,18 @@ def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: T
 
 def effect_mean(z: Tensor, sd: Tensor) -> Tensor:
     """Class probabilities ``(R, K)`` averaged over the effect, of instances in a new bag."""
-    basis = effect_basis(z.shape[1])
+    shifts, weights = effect_shifts(z.shape[1])
+    p = (z[:, None, :] + sd * shifts).softmax(2)  # (R, Q, K)
+    return (p * weights[:, None]).sum(1)
+
+
+def effect_shifts(classes: int) -> tuple[Tensor, Tensor]:
+    """Shifts ``(Q, K)`` of the logits by a unit effect, and their weights ``(Q,)`` in a mean."""
+    basis = effect_basis(classes)
     depth = basis.shape[1]
     # Not adaptive, so the single node of many dimensions would leave the effect out.
     x, log_w = nodes(depth, 25 if depth == 1 else None) if depth in _NODES else points(depth)
-    shift = sd * (x @ basis.T)  # (Q, K)
-    p = (z[:, None, :] + shift).softmax(2)  # (R, Q, K)
-    return (p * log_w.exp()[:, None]).sum(1)
+    return x @ basis.T, log_w.exp()
 
 
 @cache

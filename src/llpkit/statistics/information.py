@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
 
@@ -21,6 +22,8 @@ Array = NDArray[Any]
 
 _ROWS = 2**19
 """Most rows that the engine solves at once."""
+_BYTES = 2**32
+"""Most memory for the matrices of all bags."""
 _REACH = 9.0
 """Counts further from the mean than this many standard deviations have no weight."""
 
@@ -42,6 +45,13 @@ def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
     x = torch.as_tensor(np.asarray(design, np.float64))
     ends = torch.as_tensor(np.asarray(offsets, np.int64))
     z = x @ torch.as_tensor(np.asarray(weights, np.float64))  # (N,)
+    needed = 8 * (len(ends) - 1) * x.shape[1] ** 2
+    if needed > _BYTES:
+        raise LLPError(
+            f"the information of {len(ends) - 1:,} bags about {x.shape[1]:,} weights takes "
+            f"{needed / 2**30:.1f} GiB, more than {_BYTES / 2**30:.0f} GiB; give a few features, "
+            "such as the first 20 principal components"
+        )
     found = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
     for bags, counts, first in _counts(z, ends):
         sizes = ends.diff()[bags]

@@ -11,6 +11,7 @@ from scipy.special import expit, ndtr
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.statistics._text import text_table
 from llpkit.statistics.assumptions import Model, as_model
 from llpkit.statistics.information import bag_information, label_information
 
@@ -108,7 +109,11 @@ class Information:
         return None if np.isinf(worst) else max(1, int(np.ceil((worst / error) ** 2)))
 
     def bags_for_accuracy(self, accuracy: float) -> int | None:
-        """The fewest bags for this expected accuracy, or ``None`` if the model cannot reach it."""
+        """The fewest bags for this expected accuracy.
+
+        ``None`` if no number of bags reaches it: it is above :attr:`Plan.best_accuracy`, which even
+        a classifier that knows the model does not exceed, or such bags do not determine the model.
+        """
         number("accuracy", accuracy, above=0, below=1)
         if self.accuracy(_MOST) < accuracy:
             return None
@@ -119,9 +124,9 @@ class Information:
         return low
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
-    """The information of random bags, by their size."""
+    """The information of random bags, by their size; printed, a table."""
 
     model: Model
     sizes: dict[int, Information]
@@ -130,6 +135,18 @@ class Plan:
         if size not in self.sizes:
             raise LLPError(f"size {size} was not planned; give sizes=[…, {size}]")
         return self.sizes[size]
+
+    def __repr__(self) -> str:
+        facts = [
+            ("Columns", f"{len(self.model.names):,}"),
+            ("Best accuracy", f"{self.best_accuracy:.1%}"),
+        ]
+        rows = [
+            [f"{size:,}", f"{one.labels_per_bag:.2f}", f"{one.efficiency:.1%}"]
+            for size, one in self.sizes.items()
+        ]
+        heads = ["bag size", "labels a count is worth", "information of labels"]
+        return text_table("Plan", facts, heads, rows)
 
     @property
     def best_accuracy(self) -> float:

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from llpkit._html import html_table
 from llpkit.errors import LLPError
-from llpkit.statistics._text import frame, html_table, text_table
+from llpkit.statistics._text import frame, text_table
 from llpkit.statistics.ecological import Bounds, Goodman
 
 Array = NDArray[Any]

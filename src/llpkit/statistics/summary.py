@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from llpkit._validation import share
+from llpkit._html import html_table
+from llpkit._validation import option, share
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.statistics._text import frame, html_table, text_table
+from llpkit.statistics._text import frame, text_table
 from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
 from llpkit.statistics.models import Adapter, adapt, features
@@ -21,6 +22,8 @@ from llpkit.statistics.prediction import Prediction, predicted, quantile
 Array = NDArray[Any]
 
 LOG_SD = "log sd of bags"
+_PART = 1e-3
+"""A parameter with a smaller part in a direction, relative to 1, does not take part in it."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,21 @@ class Summary:
     log_likelihood: float
     num_bags: int
     num_instances: int
-    notes: list[str]
+    remarks: list[str]
+    """Notes on the fit and its bags; :attr:`notes` are these and what is undetermined."""
     title: str
     derivatives: Estimated = field(repr=False)
     """Scores of the bags and the observed information."""
     adapter: Adapter | None = field(repr=False)
     """The model; ``None`` for combinations of its parameters."""
     steps: Any = field(repr=False, default=None)
+    flat: Array = field(repr=False, default_factory=lambda: np.empty((0, 0)))
+    """``(P, F)``: directions that the data do not determine."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the estimates, as printed below the table."""
+        return [*self.remarks, *_undetermined(self.names, self.flat)]
 
     @property
     def standard_error(self) -> Array:
@@ -89,12 +100,18 @@ class Summary:
             names: Of the combinations, ``(Q,)``.
         """
         turn = np.asarray(turn, np.float64)
+        # Combinations may not take part in a direction, as contrasts of one-hot columns do not.
+        size = np.abs(turn).max(1, keepdims=True)
+        axes, lengths, _ = np.linalg.svd(
+            turn / np.where(size > 0, size, 1.0) @ self.derivatives.flat, full_matrices=False
+        )
         return replace(
             self,
             names=list(names),
             estimate=turn @ self.estimate,
             covariance=self.derivatives.covariance(self.kind, turn),
             adapter=None,
+            flat=axes[:, lengths > _PART],
         )
 
     def conf_int(self, level: float | None = None) -> Array:
@@ -103,7 +120,7 @@ class Summary:
         return np.stack([self.estimate - half, self.estimate + half], 1)
 
     def odds_ratios(self, level: float | None = None) -> Array:
-        """Exponentiated estimates with their intervals, ``(P, 3)``.
+        """Exponentiated estimates with their intervals, ``(P, 3)``: odds ratio, low, high.
 
         An odds ratio of 2 means that the odds double when the feature grows by one.
         """
@@ -130,6 +147,7 @@ class Summary:
 
     def records(self) -> list[dict[str, Any]]:
         """One mapping per parameter."""
+        ratios = self.odds_ratios()
         columns = {
             "name": self.names,
             "estimate": self.estimate.tolist(),
@@ -138,7 +156,9 @@ class Summary:
             "p_value": self.p_value.tolist(),
             "low": self.conf_int()[:, 0].tolist(),
             "high": self.conf_int()[:, 1].tolist(),
-            "odds_ratio": self.odds_ratios()[:, 0].tolist(),
+            "odds_ratio": ratios[:, 0].tolist(),
+            "odds_ratio_low": ratios[:, 1].tolist(),
+            "odds_ratio_high": ratios[:, 2].tolist(),
         }
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -262,8 +282,9 @@ def summary(
         log_likelihood=found.log_likelihood,
         num_bags=len(rows.bags),
         num_instances=int(rows.weight.sum()),
-        notes=notes,
+        remarks=notes,
         derivatives=found,
+        flat=found.flat,
         title=type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__,
         adapter=adapter,
         steps=model[:-1] if hasattr(model, "steps") else None,
@@ -280,7 +301,8 @@ def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
     if math.isfinite(C):
         notes.append(
             f"Penalised (C = {C:g}): estimates are shrunk towards zero, and intervals are those of "
-            "the prior that the penalty stands for. C=math.inf is plain maximum likelihood."
+            f"the prior that the penalty stands for. {option('C', math.inf)} is plain maximum "
+            "likelihood."
         )
     last = model.steps[-1][1] if hasattr(model, "steps") else model
     if hasattr(last, "effect_sd_"):
@@ -300,9 +322,15 @@ def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
             f"The estimate is {away:.1f} standard errors from the maximum of the likelihood of "
             "these bags: they are not those of the fit, or it did not converge (scale the columns)."
         )
-    for direction in found.flat.T[:3]:
+    return notes
+
+
+def _undetermined(names: Sequence[str], flat: Array) -> list[str]:
+    """The largest terms of the first directions ``(P, F)`` that the data do not determine."""
+    notes = []
+    for direction in flat.T[:3]:
         main = np.argsort(-np.abs(direction))[:4]
-        terms = [adapter.names[i] for i in main if abs(direction[i]) > 1e-3]
+        terms = [names[i] for i in main if abs(direction[i]) > _PART]
         notes.append(f"The data do not determine a combination of: {', '.join(terms)}.")
     return notes
 

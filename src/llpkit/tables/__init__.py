@@ -1,4 +1,4 @@
-"""User tables: reading CSV and Parquet, the counts of bags, and columns as features."""
+"""User tables: reading files and data frames, the counts of bags, and columns as features."""
 
 from llpkit.tables.counts import Columns, CountColumns, listed
 from llpkit.tables.features import FeatureEncoder

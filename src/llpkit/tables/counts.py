@@ -1,6 +1,5 @@
 """Counts of bags in the columns of a table."""
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from llpkit._arrays import refuse
 from llpkit._counts import CountNaming, check_not_shares, whole_counts
 from llpkit._support import check_support, proportion_evidence
 from llpkit._validation import option
+from llpkit._words import a_few
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import NO_BOUND, Evidence
@@ -29,9 +29,10 @@ class CountColumns:
     """The columns that hold the counts: one for the positives, or one per class.
 
     Give ``count``, or ``low`` and ``high`` (an empty cell means no bound), or ``proportion`` (with
-    the ``decimals`` that it was rounded to, if any). ``table`` names a second table, with one row
-    per bag, that has these columns and the bag column; without it they are in the table itself, the
-    same in all rows of a bag.
+    the ``decimals`` that it was rounded to, if any). ``table`` is a second table, a file or a data
+    frame with one row per bag, that has these columns and the bag column; without it they are in
+    the table itself, the same in all rows of a bag. With ``ignore_empty``, bags of that table
+    without rows are left out instead of being an error.
 
     ``noise`` says how the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
     ``known_label`` is a column of labels that are known for some rows, by the names of the classes
@@ -44,10 +45,11 @@ class CountColumns:
     high: Columns = None
     proportion: Columns = None
     decimals: int | None = None
-    table: str | os.PathLike[str] | None = None
+    table: Any = None
     noise: str | None = None
     known_label: str | None = None
     class_names: Sequence[str] | None = None
+    ignore_empty: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -71,7 +73,8 @@ class CountColumns:
             names = self.class_names or self.classes or ("negative", "positive")
             labels = table.labels(self.known_label, names, partly=True)
         codes, ids = table.groups(bag, None if labels is None else labels >= 0)
-        counted = _Counted.of(table, bag, codes, ids, self.table, partly=labels is not None)
+        partly = labels is not None
+        counted = _Counted.of(table, bag, codes, ids, self.table, partly, self.ignore_empty)
         offsets = np.append(0, np.cumsum(counted.sizes))
         rows = np.argsort(codes, kind="stable")
         bags = Bags(offsets, self._evidence(counted), rows=rows, ids=ids, num_rows=len(table))
@@ -196,14 +199,15 @@ class _Counted:
         bag: str,
         codes: Array,
         ids: list[str],
-        other: str | os.PathLike[str] | None,
+        other: Any,
         partly: bool,
+        ignore_empty: bool,
     ) -> "_Counted":
         sizes = np.bincount(codes, minlength=len(ids))
         if other is None:
             first = np.unique(codes, return_index=True)[1]
             return cls(table, codes, first, sizes, ids, partly)
-        counts = Table.read(other)
+        counts = Table.of(other, "the counts table")
         bag_of_row, known = counts.groups(bag)
         if len(known) < len(bag_of_row):
             # For each row, the first row with the same bag.
@@ -214,18 +218,19 @@ class _Counted:
                 f"{first[second] + 1} already; keep one row per bag"
             )
         row_of = {name: row for row, name in enumerate(known)}
-        for name in ids:
-            if name not in row_of and not partly:
-                raise LLPError(
-                    f"{counts.path} has no row for bag {name!r} of {table.path}; add it, or drop "
-                    "the bag's rows"
-                )
-        own = set(ids)
-        stray = next((row for row, name in enumerate(known) if name not in own), None)
-        if stray is not None:
+        uncounted = [name for name in ids if name not in row_of]
+        if uncounted and not partly:
             raise LLPError(
-                f"{counts.cell(stray, bag)} = {known[stray]!r} but no row of {table.path} is in "
-                "that bag; remove it"
+                f"{counts.path} has no row for {_bags(uncounted)} of {table.path}; add the counts, "
+                "or drop the rows"
+            )
+        own = set(ids)
+        empty = [name for name in known if name not in own]
+        if empty and not ignore_empty:
+            raise LLPError(
+                f"no row of {table.path} is in {_bags(empty)} of {counts.path} (first in "
+                f"{counts.cell(row_of[empty[0]], bag)}); remove them, or leave them out with "
+                f"{option('ignore_empty')}"
             )
         rows = np.array([row_of.get(name, -1) for name in ids])
         return cls(counts, None, rows, sizes, ids, partly)
@@ -345,6 +350,11 @@ class _Counted:
         p = self.values(naming, "a proportion is a number from 0 to 1")
         refuse(np.isnan(p), lambda *i: f"{naming.cell(*i)} is empty; give the proportion")
         return proportion_evidence(p, self.sizes, 1e-3, decimals, naming)
+
+
+def _bags(ids: list[str]) -> str:
+    """Bags by name."""
+    return f"bag{'' if len(ids) == 1 else 's'} {a_few(ids)}"
 
 
 def _shown(value: Any) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -141,16 +142,24 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
 
 
 def write_csv(data: Any, path: Path) -> None:
-    """Write a CSV like pyarrow, but with quotation marks only where needed."""
-    import pyarrow as pa
-
+    """Write a CSV like pyarrow, but with quotation marks only where needed, and lists as JSON."""
     with path.open("w", encoding="utf-8", newline="") as file:
         # csv.writer does not quote a semicolon, which a reader may take for the separator.
         file.write(",".join(map(_quoted, data.column_names)) + "\n")
         writer = csv.writer(_ShortEnds(file))
         for batch in data.to_batches(max_chunksize=10**5):
-            columns = [column.cast(pa.large_string()).to_pylist() for column in batch.columns]
+            columns = [_texts(column) for column in batch.columns]
             writer.writerows(zip(*columns, strict=True))
+
+
+def _texts(column: Any) -> list[str | None]:
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type) and not pa.types.is_dictionary(column.type):
+        values = column.to_pylist()
+        return [None if value is None else json.dumps(value, default=str) for value in values]
+    texts: list[str | None] = column.cast(pa.large_string()).to_pylist()
+    return texts
 
 
 def _quoted(name: str) -> str:

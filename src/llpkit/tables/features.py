@@ -11,11 +11,12 @@ from torch import Tensor
 
 from llpkit._validation import option
 from llpkit.errors import LLPError
-from llpkit.tables.columns import CategoryColumn, NumberColumn
+from llpkit.tables.columns import CategoryColumn, NumberColumn, VectorColumn
 from llpkit.tables.selection import is_numeric
 from llpkit.tables.table import Table
 
-Column = NumberColumn | CategoryColumn
+Column = NumberColumn | CategoryColumn | VectorColumn
+_KINDS = {NumberColumn: "number", CategoryColumn: "category", VectorColumn: "vector"}
 _FORMAT = "llpkit features 1"
 
 
@@ -24,7 +25,8 @@ class FeatureEncoder:
     """Turns the columns of a table into features: fitted once, saved as JSON, applied to others.
 
     Numbers are standardised; a missing one is set to the mean and marked by a feature. Categories
-    are one-hot, with one feature for all rare ones.
+    are one-hot, with one feature for all rare ones. Lists of numbers, such as embeddings, become
+    one feature per entry.
     """
 
     columns: tuple[Column, ...]
@@ -64,14 +66,15 @@ class FeatureEncoder:
             raise LLPError(
                 f"{table.path} has no feature columns; name some with {option('features')}"
             )
-        return cls(
-            tuple(
-                NumberColumn.fit(table, name)
-                if name in numeric or (name not in categorical and is_numeric(table, name))
-                else CategoryColumn.fit(table, name)
-                for name in names
-            )
-        )
+
+        def fitted(name: str) -> Column:
+            if name not in numeric | categorical and table.is_vector(name):
+                return VectorColumn.fit(table, name)
+            if name in numeric or (name not in categorical and is_numeric(table, name)):
+                return NumberColumn.fit(table, name)
+            return CategoryColumn.fit(table, name)
+
+        return cls(tuple(map(fitted, names)))
 
     def apply(self, table: Table) -> Tensor:
         """The features of a table, float32 ``(R, D)``."""
@@ -89,10 +92,7 @@ class FeatureEncoder:
 
     def to_json(self) -> str:
         """The encoder as JSON."""
-        columns = [
-            {"kind": "number" if isinstance(column, NumberColumn) else "category", **asdict(column)}
-            for column in self.columns
-        ]
+        columns = [{"kind": _KINDS[type(column)], **asdict(column)} for column in self.columns]
         return json.dumps({"format": _FORMAT, "columns": columns}, indent=1, ensure_ascii=False)
 
     @classmethod
@@ -118,4 +118,9 @@ def _column(entry: dict[str, Any]) -> Column:
     if entry["kind"] == "category":
         levels = tuple(map(str, entry["levels"]))
         return CategoryColumn(name, levels, missing, bool(entry["other"]))
+    if entry["kind"] == "vector":
+        means, scales = (tuple(map(float, entry[key])) for key in ("mean", "scale"))
+        if len(means) != len(scales):
+            raise LLPError(f"column {name!r} has {len(means)} means and {len(scales)} scales")
+        return VectorColumn(name, means, scales, missing)
     raise LLPError(f"column {name!r} is of the unknown kind {entry['kind']!r}")

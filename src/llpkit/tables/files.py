@@ -1,10 +1,29 @@
-"""The content of table files, bounded: a small file must not unpack to fill the memory."""
+"""Table files by their names, and their content, bounded: a small file must not fill the memory."""
 
 from pathlib import Path
 from typing import Any
 
 from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
+
+PARQUET = (".parquet", ".pq")
+ARROW = (".feather", ".arrow", ".ipc")
+JSON = (".jsonl", ".ndjson", ".json")
+EXCEL = (".xlsx", ".xlsm")
+COMPRESSED = (".gz", ".bz2", ".zst")
+TABLES = (".csv", ".tsv", ".txt", *PARQUET, *ARROW, *JSON, *EXCEL, *COMPRESSED)
+"""How the names of tables end."""
+FORMATS = "CSV, Parquet, Feather, JSON lines or Excel"
+
+
+def ending(file: Path) -> str:
+    """The end of a file's name in lower case, without that of its compression.
+
+    >>> ending(Path("survey.jsonl.gz"))
+    '.jsonl'
+    """
+    last = file.suffix.lower()
+    return file.with_suffix("").suffix.lower() if last in COMPRESSED else last
 
 
 def content(file: Path) -> bytes:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._registry import did_you_mean
-from llpkit._validation import number, whole
+from llpkit._validation import number, option, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 
@@ -52,6 +52,12 @@ class CountNoise:
         known = _PARAMETERS[kind]
         options = []
         for part in filter(None, (part.strip() for part in rest.split(","))):
+            if part.partition(":")[0].strip() in _PARAMETERS:
+                raise LLPError(
+                    f"{place} = {text!r}; give one kind, which applies to all bags; if bags differ "
+                    f"in it, give the bounds of their counts in columns, {option('count_low')} and "
+                    f"{option('count_high')}"
+                )
             name, equals, value = part.partition("=")
             name, value = (name.strip(), value.strip()) if equals else (known[0], part)
             if name not in known:

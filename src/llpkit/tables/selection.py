@@ -5,11 +5,13 @@ from collections.abc import Container, Iterable
 
 import numpy as np
 
+from llpkit._registry import did_you_mean
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables.columns import MAX_LEVELS
+from llpkit.tables.counts import Columns, listed
 from llpkit.tables.parsing import PLAIN_NUMBERS
 from llpkit.tables.table import Table
 
@@ -68,8 +70,21 @@ def usable(
     return kept, notes
 
 
+def left_out(table: Table, drop: Columns) -> set[str]:
+    """The columns that the user leaves out, all of which the table must have."""
+    for name in listed(drop):
+        if name not in table.names:
+            raise LLPError(
+                f"{table.path} has no column {name!r} to leave out; "
+                f"{did_you_mean(name, table.names)}"
+            )
+    return set(listed(drop))
+
+
 def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
     """Whether a column differs between bags but never within one, given enough bags."""
+    if table.is_vector(name):
+        return False
     values, bad, _ = table.parse(name)
     if bad is not None:
         encoded = table.words(name).dictionary_encode().indices.fill_null(-1)
@@ -88,6 +103,8 @@ def _useless(table: Table, name: str) -> str | None:
         return "it has no name"
     if re.fullmatch(r"__index_level_\d+__", name):
         return "it is the index of a data frame"
+    if table.is_vector(name):
+        return None
     try:
         values, bad, _ = table.parse(name)
     except LLPError as error:

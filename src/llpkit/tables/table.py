@@ -1,4 +1,4 @@
-"""Tables in CSV or Parquet files, and messages that name file, row and column.
+"""Tables from files and data frames, and messages that name file, row and column.
 
 A CSV is read as text and columns are converted on demand, so that messages can show a value as it
 was written, and a table can be written back unchanged. Rows in messages are counted from 1, without
@@ -21,29 +21,42 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
+from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow
 from llpkit.tables.csv import lines_of, read_csv, write_csv
-from llpkit.tables.files import content, read_parquet
+from llpkit.tables.excel import read_excel
+from llpkit.tables.files import (
+    ARROW,
+    EXCEL,
+    FORMATS,
+    JSON,
+    PARQUET,
+    content,
+    ending,
+    read_parquet,
+)
+from llpkit.tables.frames import arrow_of, is_frame
+from llpkit.tables.json_lines import read_json
 from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, is_with_commas, parse, with_commas
 
 Array = NDArray[Any]
 
-_PARQUET = (".parquet", ".pq")
-
 
 class Table:
-    """A CSV or Parquet file: one row per instance, or one row per bag.
+    """A file or a data frame: one row per instance, or one row per bag.
 
     A value is missing if it is empty or reads NA, N/A, NaN, None, null or a question mark, in upper
     or lower case. In a column of bag names or image paths only an empty value is missing.
 
-    Use :meth:`read`; ``path`` names the table in errors, ``data`` is a ``pyarrow.Table``,
-    ``delimiter`` is the separator of a CSV. If that is not a comma, a column of numbers such as
-    30,5 is numeric.
+    Use :meth:`read` or :meth:`of`; ``path`` names the table in errors, ``data`` is a
+    ``pyarrow.Table``, ``delimiter`` is the separator of a CSV. If that is not a comma, a column of
+    numbers such as 30,5 is numeric.
     """
 
     def __init__(self, path: Path, data: Any, delimiter: str | None = None) -> None:
         self.path = path
         self.delimiter = delimiter
+        self.is_file = True
+        """Whether it was read from a file, not from a data frame."""
         self.decimal_commas: dict[str, str] = {}
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
@@ -57,13 +70,32 @@ class Table:
             raise LLPError(f"{path} has no rows below its header; give one row per instance")
 
     @classmethod
+    def of(cls, source: Any, name: str = "the data frame") -> "Table":
+        """A table from a data frame (pandas, polars, pyarrow, Hugging Face) or from a file.
+
+        Errors call a data frame by ``name``, and a file by its path.
+        """
+        if not is_frame(source):
+            return cls.read(source)
+        table = cls(Path(name), arrow_of(source))
+        table.is_file = False
+        return table
+
+    @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Table":
-        """Read a file: Parquet by its name or its first bytes, else CSV (may be compressed)."""
+        """Read a file by its name or its first bytes; if neither is known, as CSV.
+
+        The formats are CSV, Parquet, Feather (Arrow IPC), JSON lines and Excel. A CSV or JSON file
+        may be compressed.
+        """
         if not isinstance(path, str | os.PathLike):
-            raise LLPError(f"table = {path!r}; give the path of a CSV or Parquet file")
+            raise LLPError(
+                f"table is of type {type(path).__name__}; give the path of a file, or a data frame "
+                "of pandas, polars or pyarrow"
+            )
         file = Path(os.path.expanduser(path))
         if os.path.isdir(file):
-            raise LLPError(f"{file} is a folder; give a CSV or Parquet file")
+            raise LLPError(f"{file} is a folder; give a file: {FORMATS}")
         try:
             data = content(file)
         except FileNotFoundError as error:
@@ -72,8 +104,15 @@ class Table:
             raise
         except (OSError, ValueError) as error:
             raise LLPError(f"{file} cannot be read: {error}") from error
-        if data[:4] == b"PAR1" or file.suffix.lower() in _PARQUET:
+        end = ending(file)
+        if data.startswith(b"PAR1") or end in PARQUET:
             return cls(file, read_parquet(file, data))
+        if data.startswith((FILE, STREAM, FEATHER_1)) or end in ARROW:
+            return cls(file, read_arrow(file, data))
+        if end in EXCEL:
+            return cls(file, read_excel(file, data))
+        if end in JSON:
+            return cls(file, read_json(file, data))
         return cls(file, *read_csv(file, data))
 
     def __len__(self) -> int:
@@ -86,6 +125,8 @@ class Table:
 
     def cell(self, row: int, column: str) -> str:
         """How messages name a cell."""
+        if not self.is_file:
+            return f"{self.path}: row {row + 1} (counted from 1), column {column!r}"
         line = self._lines[row] if row < len(self._lines) else row + 2
         more = "" if line == row + 2 else f", line {line} of the file"
         return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
@@ -98,13 +139,17 @@ class Table:
                 return lines_of(content(self.path), self.delimiter)
         return []
 
+    def _chunks(self, name: str) -> Any:
+        """The column as it is."""
+        if name not in self._position:
+            raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
+        return self.data.column(self._position[name])  # by name, pyarrow searches all columns
+
     def _column(self, name: str) -> Any:
         """The column as one pyarrow array, categories replaced by their values."""
         import pyarrow as pa
 
-        if name not in self._position:
-            raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
-        column = self.data.column(self._position[name])  # by name, pyarrow searches all columns
+        column = self._chunks(name)
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if pa.types.is_string(column.type):
@@ -173,6 +218,52 @@ class Table:
         gone = pc.match_substring_regex(text, missing).fill_null(False)
         text = pc.if_else(gone, None, text)
         return parse(text, lambda: text, False, self.delimiter in (";", "\t"))[:2]
+
+    def is_vector(self, name: str) -> bool:
+        """Whether a column holds lists of numbers, such as embeddings."""
+        import pyarrow as pa
+
+        kind, types = self._chunks(name).type, pa.types
+        lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+        if not any(test(kind) for test in lists):
+            return False
+        numbers = (types.is_integer, types.is_floating, types.is_boolean)
+        return any(test(kind.value_type) for test in numbers)
+
+    def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
+        """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.
+
+        All lists must have one length: ``width`` or, without it, that of the first.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = self._chunks(name)  # in one piece, it might be too long for its offsets
+        lengths = pc.list_value_length(column).fill_null(-1).to_numpy()
+        there = lengths >= 0
+        expected = "training had" if width is not None else f"row {int(there.argmax()) + 1} has"
+        if width is None:
+            width = int(lengths[there.argmax()]) if there.any() else 0
+        remedy = f"give lists of one length, or leave the column out: {option('drop', name)}"
+        wrong = there & (lengths != width)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise LLPError(
+                f"{self.cell(row, name)} has {several(int(lengths[row]), 'number')} but {expected} "
+                f"{width:,}; {remedy}"
+            )
+        values = pc.list_flatten(column).cast(pa.float32(), safe=False)
+        values = values.to_numpy().reshape(int(there.sum()), width)
+        bad = ~np.isfinite(values).all(1)
+        if bad.any():
+            row = int(np.flatnonzero(there)[bad.argmax()])
+            raise LLPError(
+                f"{self.cell(row, name)} has an entry that is not a finite number; correct it, or "
+                f"leave the column out: {option('drop', name)}"
+            )
+        out = np.full((len(self), width), np.nan, np.float32)
+        out[there] = values
+        return out
 
     def has_decimals(self, name: str) -> bool:
         """Whether a column of numbers holds floats, or text with a decimal point or comma."""
@@ -257,7 +348,7 @@ class Table:
             data = data.append_column(name, pa.array(values))
         try:
             with atomic(file) as temporary:
-                if file.suffix.lower() in _PARQUET:
+                if file.suffix.lower() in PARQUET:
                     import pyarrow.parquet as pq
 
                     pq.write_table(data, temporary)

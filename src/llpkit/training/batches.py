@@ -23,7 +23,7 @@ from torch import Tensor
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.methods import Batch
+from llpkit.methods import BagMethod, Batch, Method
 from llpkit.ragged import ranges, to_offsets
 
 _CPU = torch.device("cpu")
@@ -108,6 +108,28 @@ def send(value: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda":
         return value.pin_memory().to(device, non_blocking=True)
     return value.to(device)
+
+
+def plan_epoch(
+    method: Method,
+    bags: Bags,
+    size: int,
+    generator: torch.Generator,
+    *,
+    pad: bool = False,
+    max_bags: int | None = None,
+    blocks: Blocks | None = None,
+    device: torch.device = _CPU,
+) -> list[Step]:
+    """The steps of one epoch of a method: instances or whole bags, in random order."""
+    window = None if blocks is None else blocks.windows(generator)
+    if method.batches == "instances":
+        if window is not None:
+            window = window[bags.bag_index]  # of every instance
+        return plan_instances(bags.num_instances, size, pad, device, generator, window)
+    # Only these methods can process a bag in pieces.
+    pieces = isinstance(method, BagMethod)
+    return plan_bags(bags, size, pad, pieces, device, generator, max_bags, window)
 
 
 def plan_instances(

@@ -1,13 +1,13 @@
 """Callbacks: code that runs during training, after every epoch."""
 
 import json
-import sys
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from llpkit._display import live_bar
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc, log_loss
@@ -79,44 +79,30 @@ class TestMetrics(Callback):
 
 
 class Progress(Callback):
-    """A progress bar with epoch, likelihood, proportion error and time left; lines off a tty."""
+    """A bar in a terminal or a notebook, a few lines in a log: epoch, measures, time left."""
 
     def __init__(self, title: str, lines: int = 5) -> None:
         self.name, self.lines = title, lines
 
     def on_start(self, session: Any) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
 
         self.console = Console(stderr=True)
-        self.bar = None
         # All processes take their part of every step, so this bar is that of all of them.
         number = session.processes.number
         self.title = self.name if number == 1 else f"{self.name} on {number} processes"
-        if sys.stderr.isatty():
-            self.bar = Bar(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}"),
-                TimeRemainingColumn(),
-                console=self.console,
-            )
-            self.bar.start()
-            self.job = self.bar.add_task(
-                self.title, total=session.epochs, completed=session.first_epoch, figures=""
-            )
+        self.bar = live_bar(self.title)
 
     def on_epoch(self, session: Any, row: Row) -> None:
         figures = _figures(row, last=row["epoch"] == session.epochs)
+        left = (row["seconds"] + row["measure_seconds"]) * (session.epochs - row["epoch"])
         if self.bar is not None:
-            self.bar.update(self.job, completed=row["epoch"], figures=figures)
+            done, epochs = row["epoch"], session.epochs
+            self.bar.show(done / epochs, f"epoch {done}/{epochs}  {figures}", left)
             return
         # A log gets a few lines for the whole run.
         every = max(1, session.epochs // self.lines)
         if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
-            left = (row["seconds"] + row["measure_seconds"]) * (session.epochs - row["epoch"])
             self.console.print(
                 f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "
                 f"about {left:.0f} s left",
@@ -126,7 +112,7 @@ class Progress(Callback):
 
     def on_end(self, session: Any) -> None:  # noqa: ARG002
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.close()
 
 
 def _figures(row: Row, last: bool = False) -> str:

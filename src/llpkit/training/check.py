@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 from llpkit._arrays import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.methods import BagMethod, Method
 from llpkit.training.inputs import Inputs
 
 
@@ -53,6 +54,16 @@ def _check_apart(bags: Bags, held_out: Bags) -> None:
         raise LLPError(
             f"row {int(shared[0])} is in bags and in held_out ({len(shared)} such rows in all); "
             "keep them apart, as bags.split does"
+        )
+
+
+def check_views(method: Method, bags: Bags, batch_size: int) -> None:
+    """Refuse two views of a bag that is trained on in pieces."""
+    largest = int(bags.sizes.max())
+    if method.views == 2 and isinstance(method, BagMethod) and largest > batch_size:
+        raise LLPError(
+            f'method "{method.key}" has two views, which a bag larger than a batch cannot have; '
+            f"use a batch_size of at least {largest}"
         )
 
 

@@ -20,12 +20,14 @@ from llpkit._registry import did_you_mean
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
-from llpkit.methods import BagMethod, Method
+from llpkit.methods import Method
 from llpkit.recipe import AUTO, Execution, Recipe
+from llpkit.tables.frames import is_frame
 from llpkit.training import launch
 from llpkit.training.building import precision_on
 from llpkit.training.callbacks import Callback
-from llpkit.training.check import check_finite, check_table, divide
+from llpkit.training.check import check_finite, check_table, check_views, divide
+from llpkit.training.frames import encode
 from llpkit.training.inputs import as_inputs
 from llpkit.training.job import Job, check_measures, check_shardable, train
 from llpkit.training.model import Fitted
@@ -105,7 +107,10 @@ def fit(
             classes; or a key of :data:`llpkit.networks.NETWORKS`; or ``None`` for a default.
         bags: Which rows form which bag, and what is known about the counts.
         inputs: One row per instance: images ``(rows, C, H, W)`` as uint8 or floats in ``[0, 1]``,
-            features ``(rows, D)``, or :class:`llpkit.datasets.ImageFiles`.
+            features ``(rows, D)``, :class:`llpkit.datasets.ImageFiles`, a map-style torch
+            ``Dataset`` of tensors (or of tuples that begin with one), or a data frame (pandas,
+            polars, pyarrow, Hugging Face). The columns of a frame are encoded as by ``llpkit fit``;
+            the model keeps the encoder and predicts for frames.
         method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
             ``"auto"``, picks one by the bags, see :mod:`llpkit.auto`; the choice and its reason are
             printed and are in the ``details`` of the model.
@@ -143,13 +148,16 @@ def fit(
     recipe, execution = _settings(recipe, method, network, held_out, settings)
     place = placement(execution)
     watchers = _callbacks(callbacks)
+    encoder = None
+    if is_frame(inputs):
+        inputs, encoder = encode(inputs, bags, stacklevel=4)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
     picked = None
     if recipe.method == AUTO and (method is None or isinstance(method, str)):
-        of_images = not isinstance(data, Tensor) or data.dim() == 4
+        of_images = len(getattr(data, "shape", (0,) * 4)) == 4  # files are images
         picked = pick_method(bags, recipe, of_images)
         method = picked.name
         recipe = recipe.replace(method=method)
@@ -164,13 +172,7 @@ def fit(
     # Preprocessing and baseline must not see held-out bags, so they are split off first.
     bags, apart = divide(bags, unseen, recipe.seed)
     check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
-    if how.views == 2 and isinstance(how, BagMethod):
-        largest = int(bags.sizes.max())
-        if largest > recipe.batch_size:
-            raise LLPError(
-                f'method "{how.key}" has two views, which a bag larger than a batch cannot have; '
-                f"use a batch_size of at least {largest}"
-            )
+    check_views(how, bags, recipe.batch_size)
     job = Job(
         network,
         bags,
@@ -210,6 +212,7 @@ def fit(
         unidentified = warn_unidentified(features, bags, stacklevel=4)
         model.details["warnings"] = [str(problem) for problem in unidentified]
     model.details |= {} if picked is None else picked.about()
+    model.encoder = encoder
     return model
 
 

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from llpkit._tensors import shared_tensor
 from llpkit.augment import Augment, Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import as_logits, at_least_single
 from llpkit.training.batches import Blocks
+from llpkit.training.dataset import DatasetInputs, is_dataset
 
 
 class Files(Protocol):
@@ -38,9 +40,9 @@ def blocks_of(inputs: Inputs, bags: Bags) -> Blocks | None:
 
 
 def as_inputs(inputs: Any) -> Inputs:
-    """Turn arrays into tensors; files are returned unchanged."""
+    """Turn arrays into tensors, and data sets into inputs; files are returned unchanged."""
     if isinstance(inputs, np.ndarray):
-        inputs = torch.from_numpy(np.ascontiguousarray(inputs))
+        inputs = shared_tensor(inputs)
     if isinstance(inputs, Tensor):
         if inputs.dim() < 2:
             raise LLPError(
@@ -52,9 +54,11 @@ def as_inputs(inputs: Any) -> Inputs:
         return inputs.to(torch.float32)
     if hasattr(inputs, "load") and hasattr(inputs, "nbytes"):
         return inputs  # type: ignore[no-any-return]
+    if is_dataset(inputs):
+        return DatasetInputs(inputs)
     raise LLPError(
         f"inputs is a {type(inputs).__name__}; pass a tensor or an array of features or images, "
-        "or llpkit.datasets.ImageFiles"
+        "a data frame, a map-style Dataset, or llpkit.datasets.ImageFiles"
     )
 
 

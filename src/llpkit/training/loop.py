@@ -14,7 +14,7 @@ from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
 from llpkit.recipe import Recipe
-from llpkit.training.batches import Blocks, Step, epoch_seed, plan_bags, plan_instances, send
+from llpkit.training.batches import Blocks, Step, epoch_seed, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
 from llpkit.training.checkpoint import Checkpoint, load_weights
@@ -247,19 +247,17 @@ class Session:
 
     def _plan(self) -> list[Step]:
         """The steps of an epoch: those of one process, and of each the part of this one."""
-        size, whole, order = self.task.batch_size, self.shard.whole, self._order
         device = self.task.device
-        there = device if self.processes.alone else torch.device("cpu")
-        window = None if self.blocks is None else self.blocks.windows(order)
-        if self.method.batches == "instances":
-            if window is not None:
-                window = window[whole.bag_index]  # of every instance
-            plan = plan_instances(whole.num_instances, size, self.pad, there, order, window)
-        else:
-            # Only these methods can process a bag in pieces.
-            pieces = isinstance(self.method, BagMethod)
-            most = self.recipe.max_bags
-            plan = plan_bags(whole, size, self.pad, pieces, there, order, most, window)
+        plan = plan_epoch(
+            self.method,
+            self.shard.whole,
+            self.task.batch_size,
+            self._order,
+            pad=self.pad,
+            max_bags=self.recipe.max_bags,
+            blocks=self.blocks,
+            device=device if self.processes.alone else torch.device("cpu"),
+        )
         if self.processes.alone:
             return plan
         return [step.map(lambda t: send(t, device)) for step in self.shard.restrict(plan)]

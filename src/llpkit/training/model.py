@@ -1,23 +1,31 @@
 """A fitted model: predictions, saving and loading without executable code."""
 
 import json
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from llpkit._files import Checksums, add_checksums, claim, place_of, write_bytes, write_text
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
+from llpkit.datasets import image_files
+from llpkit.errors import LLPError, UnseenValueWarning
 from llpkit.evaluation import labels_of, warn_of_approximation
 from llpkit.likelihood.budget import best_posterior
+from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.frames import is_frame
+from llpkit.training import notebook
 from llpkit.training.check import check_finite, check_table
 from llpkit.training.checkpoint import load_weights
-from llpkit.training.inputs import Feed, Preprocess, as_inputs, forward, probabilities
+from llpkit.training.inputs import Feed, Inputs, Preprocess, as_inputs, forward, probabilities
 
-WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WEIGHTS, DESCRIPTION, ENCODER = "weights.safetensors", "model.json", "encoder.json"
 
 
 @dataclass
@@ -37,13 +45,29 @@ class Fitted:
     """The name by which :func:`llpkit.networks.make` builds this network, if it has one."""
     details: dict[str, Any] = field(default_factory=dict)
     """Anything else to save with the model: method, settings, class names, …"""
+    encoder: FeatureEncoder | None = None
+    """Turns data frames into inputs, if the model was trained on one."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes 0, 1 and so on; their numbers if they have no names."""
+        names = self.details.get("class_names") or range(self.num_classes or 2)
+        return tuple(map(str, names))
 
     def logits(self, inputs: Any) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of inputs with the shape the model was trained on."""
-        rows = as_inputs(inputs)
-        if isinstance(rows, Tensor) and tuple(rows.shape[1:]) != self.input_shape:
+        """Logits ``(n,)`` or ``(n, K)``.
+
+        ``inputs`` have the shape the model was trained on. A model that was trained on a table or
+        data frame also takes data frames (pandas, polars, pyarrow, Hugging Face) with the columns
+        of that table; values that the table never had are named in an
+        :class:`~llpkit.errors.UnseenValueWarning`. The paths in a column of images start from the
+        working directory.
+        """
+        rows = self._inputs(inputs)
+        shape = tuple(getattr(rows, "shape", (len(rows), *self.input_shape)))
+        if shape[1:] != self.input_shape:
             raise LLPError(
-                f"inputs has shape {tuple(rows.shape)}; this model takes "
+                f"inputs has shape {shape}; this model takes "
                 f"(rows, {', '.join(map(str, self.input_shape))})"
             )
         check_finite(rows)
@@ -67,7 +91,7 @@ class Fitted:
         probability. A warning is given where exact posteriors of many classes are intractable and
         approximate ones are returned.
         """
-        inputs = as_inputs(inputs)
+        inputs = self._inputs(inputs)
         check_table(bags, len(inputs))
         logits = self.logits(inputs)
         result = probabilities(logits)
@@ -78,23 +102,53 @@ class Fitted:
         )
         return _per_class(result)
 
+    def _inputs(self, inputs: Any) -> Inputs:
+        """Arrays as tensors, and data frames as the features that the model was trained on."""
+        if not is_frame(inputs):
+            return as_inputs(inputs)
+        column = self.details.get("image_column")
+        if self.encoder is None and column is not None:
+            channels, height, width = self.input_shape
+            size = (height, width)
+            return image_files(Table.of(inputs), column, size=size, channels=channels)
+        if self.encoder is None:
+            shape = " x ".join(map(str, self.input_shape))
+            raise LLPError(
+                f"inputs is a {type(inputs).__name__}, but this model was trained on arrays; pass "
+                f"an array or a tensor, one row of {shape} per instance"
+            )
+        table = Table.of(inputs)
+        features = self.encoder.apply(table)
+        for note in self.encoder.notes(table):
+            warnings.warn(note, UnseenValueWarning, stacklevel=4)  # the caller of predict_proba
+        return features
+
     def __repr__(self) -> str:
         settings = self.details.get("settings", {})
         kind = "binary" if self.num_classes is None else f"{self.num_classes} classes"
-        name = self.network_name or type(self.network).__name__
+        name = notebook.name_of(self)
         shape = " x ".join(map(str, self.input_shape))
         lines = [f"Fitted {name} ({kind}, inputs of {shape})"]
         if "method" in settings:
             epoch = f"epoch {self.chosen_epoch} of {len(self.history)}"
             lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")
-        last = self.history[(self.chosen_epoch or 0) - 1] if self.history else {}
+        last = notebook.kept_row(self)
         for prefix, what in (("", "training"), ("held_out_", "held-out")):
             if f"{prefix}log_likelihood" in last:
                 value, base = (last[f"{prefix}{k}log_likelihood"] for k in ("", "baseline_"))
-                lines.append(
-                    f"  {what} bags: mean log-likelihood {value:.3f} (constant rate {base:.3f})"
-                )
+                beside = "" if base is None else f" (constant rate {base:.3f})"
+                lines.append(f"  {what} bags: mean log-likelihood {value:.3f}{beside}")
         return "\n".join(lines)
+
+    def plot(self) -> "Figure":
+        """The history as a matplotlib figure: likelihood, proportion error, test metrics, loss.
+
+        Log-likelihoods are shown with that of a constant rate, which a model must beat.
+        """
+        return notebook.plot(self)
+
+    def _repr_html_(self) -> str:
+        return notebook.html(self)
 
     def save(self, directory: str | Path) -> Path:
         """Write the weights as safetensors and a description as JSON, for :func:`load`.
@@ -105,7 +159,8 @@ class Fitted:
         from safetensors.torch import save
 
         folder = place_of("directory", directory)
-        claim(folder, (WEIGHTS, DESCRIPTION))
+        names = (WEIGHTS, DESCRIPTION, *([] if self.encoder is None else [ENCODER]))
+        claim(folder, names)
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"preprocess.{k}": v for k, v in self.preprocess.state_dict().items()}
         # safetensors refuses tensors that share memory.
@@ -120,9 +175,12 @@ class Fitted:
             "chosen_epoch": self.chosen_epoch,
             "details": self.details,
             "history": self.history,
+            "encoder": self.encoder is not None,
         }
         write_text(folder / DESCRIPTION, json.dumps(description, indent=1))
-        add_checksums(folder, (WEIGHTS, DESCRIPTION))
+        if self.encoder is not None:
+            write_text(folder / ENCODER, self.encoder.to_json())
+        add_checksums(folder, names)
         return folder
 
 
@@ -133,14 +191,16 @@ def _per_class(probability: Tensor) -> Tensor:
     return torch.stack([1 - probability, probability], 1)
 
 
-def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
-    """Read a model that :meth:`Fitted.save` wrote. The files cannot run code.
+def read_encoder(checked: Checksums, about: dict[str, Any]) -> FeatureEncoder | None:
+    """The encoder of a saved model, if its description says that it has one."""
+    if not about["encoder"]:  # the file may be left from another model
+        return None
+    text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")
+    return FeatureEncoder.from_json(text)
 
-    Args:
-        directory: Where it was saved.
-        network: A network of the trained architecture, if llpkit cannot build it by name; its
-            weights are replaced.
-    """
+
+def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
+    """Read a network that :meth:`Fitted.save` wrote; see :func:`llpkit.load`."""
     from safetensors.torch import load_file
 
     from llpkit import networks
@@ -157,6 +217,9 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
         kind, name = about["network_class"], about["network"]
         rest = about["history"], about["chosen_epoch"], name, about["details"]
         preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
+        encoder = read_encoder(checked, about)
+    except LLPError:
+        raise
     except Exception as error:
         raise LLPError(f"the model in {folder} cannot be read: {error!r}") from error
     if network is None:
@@ -173,4 +236,4 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
     weights = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     load_weights(network, weights, folder)
     network.eval()
-    return Fitted(network, preprocess, classes, shape, *rest)
+    return Fitted(network, preprocess, classes, shape, *rest, encoder)

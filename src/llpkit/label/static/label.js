@@ -57,6 +57,7 @@ function bar(share, kind) {
 }
 
 const percent = (share) => `${Math.round(100 * share)} %`;
+const chance = (p) => (p < 0.01 ? "below 1 %" : percent(p));
 const WORDS = { 1: "yes", 0: "no" };
 
 function tile(item, number, total, beliefs) {
@@ -268,7 +269,7 @@ function draw(state) {
   $("unlikely").hidden = !unlikely.length;
   $("unlikely-list").replaceChildren(...unlikely.map((each) => {
     const count = each.low === each.high ? each.low : `${each.low} to ${each.high}`;
-    const text = `${each.name}: counted ${count}, expected ${each.expected} (chance ${percent(each.chance)})`;
+    const text = `${each.name}: counted ${count}, expected ${each.expected} (chance ${chance(each.chance)})`;
     const button = element("button", { type: "button", textContent: text });
     button.onclick = () => attempt(async () => {
       show(await call("bag", { bag: each.bag }));
@@ -278,8 +279,8 @@ function draw(state) {
   }));
   const unsure = state.unsure ?? [];
   $("unsure-items").hidden = !unsure.length;
-  // Not redrawn under the user's pointer if nothing changed.
-  const key = unsure.map((item) => `${item.id}:${item.before}`).join();
+  // Redrawn after a training only: a tile must not go away between the selections that label it.
+  const key = String(state.history.length);
   if ($("unsure-wall").dataset.key !== key) {
     fill($("unsure-wall"), unsure, true);
     $("unsure-wall").dataset.key = key;

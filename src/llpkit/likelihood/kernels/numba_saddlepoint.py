@@ -16,10 +16,12 @@ from llpkit.likelihood.saddlepoint import (
     LEAST,
     MOST,
     NEGLIGIBLE,
+    NIL,
     NOISE,
     PASSES,
     RIDGE,
     SURE,
+    TINY,
 )
 
 _SPREAD = 600.0
@@ -92,23 +94,24 @@ def _bag(log_p: Array, y: Array, present: Array, grid: Array, phi: Array) -> flo
         return np.nan
     result = bound + shift
     x[:] = q
-    share, log_margin = np.ones(kept), np.zeros(kept)
-    covariance = np.empty((kept, kept))
+    share = np.zeros(kept)
+    covariance, response = np.empty((kept, kept)), np.empty((kept, kept))
     for step in range(PASSES if kept > 1 else 0):
-        _dimensions(x, share, covariance)
+        _respond(x, covariance, response)
         for k in range(kept):
-            log_margin[k] = _leave_one_out(x, m, p, k, y[k])
-        if step == 0:
-            result += _correction(covariance, share, log_margin)
-        for i in range(n):
-            norm = 0.0
-            for k in range(kept):
-                u[i, k] = q[i, k] * m[i, k] ** share[k]
-                norm += u[i, k]
-            for k in range(kept):
-                u[i, k] /= norm
-        if math.isnan(_tilt(u, y, tilt, x)):
+            log_margin = _leave_one_out(x, m, p, k, y[k])
+            if step == 1:
+                result += share[k] * log_margin
+        log_norm = _mix(q, m, response, p, u)  # the factors' logarithms are in p
+        bound = _tilt(u, y, tilt, x)
+        if math.isnan(bound):
             return np.nan
+        if step == 0:
+            _dimensions(response, covariance, share)
+            result += log_norm + bound + _correction(covariance, share)
+            for i in range(n):
+                for k in range(kept):
+                    result -= x[i, k] * (p[i, k] - share[k] * math.log(m[i, k]))
     for i in range(n):
         for k in range(kept):
             phi[i, present[k]] = x[i, k]
@@ -219,38 +222,86 @@ def _solve(matrix: Array, right: Array) -> None:
 
 
 @jit()
-def _dimensions(x: Array, share: Array, covariance: Array) -> None:
-    """Fill the weights of the margins and the covariance: see saddlepoint.dimensions."""
+def _respond(x: Array, covariance: Array, response: Array) -> None:
+    """Fill the covariance and the matrix ``W``: see saddlepoint.respond."""
     kept = x.shape[1]
     _covariance(x, covariance)
     root, scale, trace = np.zeros(kept), np.zeros(kept), 0.0
     for k in range(kept):
-        if covariance[k, k] > 0:
+        if covariance[k, k] > NIL:
             root[k] = math.sqrt(covariance[k, k])
             scale[k] = 1.0 / root[k]
             trace += covariance[k, k]
     trace = max(trace, 1e-300)
-    own, column = np.empty(kept), np.empty(kept)
-    inverse, matrix = np.empty((kept, kept)), np.empty((kept, kept))
-    for at in range(kept):
+    matrix = np.empty((kept, kept))
+    for k in range(kept):
+        for other in range(kept):
+            matrix[k, other] = root[k] * root[other] / trace
+            if k == other:
+                matrix[k, other] += 1.0 + RIDGE * scale[k] * scale[k]
+            else:
+                matrix[k, other] += covariance[k, other] * scale[k] * scale[other]
+            response[k, other] = 1.0 if k == other else 0.0
+    for j in range(kept):  # elimination, of all columns of the inverse at once
+        pivot = 1.0 / matrix[j, j]
         for k in range(kept):
+            if k != j:
+                factor = matrix[k, j] * pivot
+                for other in range(j + 1, kept):
+                    matrix[k, other] -= factor * matrix[j, other]
+                for other in range(kept):
+                    response[k, other] -= factor * response[j, other]
+    for k in range(kept):
+        factor = (1.0 + RIDGE / 2 * scale[k] * scale[k]) * scale[k] / matrix[k, k]
+        for other in range(kept):
+            response[k, other] *= factor * root[other]
+
+
+@jit()
+def _mix(q: Array, m: Array, response: Array, gain: Array, u: Array) -> float:
+    """Fill ``gain = W log m_i`` and ``u``, ``q exp(gain)`` normalised; the log-normalisers' sum."""
+    n, kept = q.shape
+    log_m, result = np.empty(kept), 0.0
+    for i in range(n):
+        for k in range(kept):
+            log_m[k] = math.log(m[i, k])
+        top = -np.inf
+        for k in range(kept):
+            value = 0.0
             for other in range(kept):
-                matrix[k, other] = root[k] * root[other] / trace
-                if k == other:
-                    matrix[k, other] += 1.0 + RIDGE
-                else:
-                    matrix[k, other] += covariance[k, other] * scale[k] * scale[other]
-            column[k] = 1.0 if k == at else 0.0
-        _solve(matrix, column)
-        inverse[at] = column
-        own[at] = column[at] * scale[at] * scale[at]
+                value += response[k, other] * log_m[other]
+            gain[i, k] = value
+            if q[i, k] > 0:
+                top = max(top, value)
+        norm = 0.0
+        for k in range(kept):
+            u[i, k] = q[i, k] * math.exp(gain[i, k] - top) if q[i, k] > 0 else 0.0
+            norm += u[i, k]
+        for k in range(kept):
+            u[i, k] /= norm
+        result += top + math.log(norm)
+    return result
+
+
+@jit()
+def _dimensions(response: Array, covariance: Array, share: Array) -> None:
+    """Fill the weights of the margins: see saddlepoint.dimensions."""
+    kept = len(share)
+    root, scale = np.zeros(kept), np.zeros(kept)
+    for k in range(kept):
+        if covariance[k, k] > NIL:
+            root[k] = math.sqrt(covariance[k, k])
+            scale[k] = 1.0 / root[k]
+    matrix = np.empty((kept, kept))
     for k in range(kept):
         share[k] = 0.0
+        here = scale[k] * scale[k]
         for other in range(kept):
-            matrix[k, other] = 1.0 + RIDGE
+            matrix[k, other] = 1.0 + TINY
             if k != other:
-                edge = -covariance[k, other]
-                far = own[k] + own[other] - 2 * inverse[k, other] * scale[k] * scale[other]
+                edge, there = -covariance[k, other], scale[other] * scale[other]
+                far = (response[k, k] - response[other, k]) * here
+                far += (response[other, other] - response[k, other]) * there
                 share[k] += edge * far * scale[k]
                 matrix[k, other] = edge * scale[k] * scale[other]
     _solve(matrix, share)
@@ -260,7 +311,7 @@ def _dimensions(x: Array, share: Array, covariance: Array) -> None:
 
 @jit(fastmath={"reassoc", "contract"})
 def _leave_one_out(x: Array, m: Array, p: Array, k: int, y: int) -> float:
-    """Replace column ``k`` of the factors ``m``; returns the log-probability of the margin."""
+    """Replace column ``k`` of the factors ``m``; returns ``log C`` for the old ones."""
     n = len(x)
     if y >= n:
         return 0.0
@@ -295,7 +346,7 @@ def _leave_one_out(x: Array, m: Array, p: Array, k: int, y: int) -> float:
         for j in range(used):
             a, b = gap + chance * cos2[j], chance * sin2[j]
             real[j], imag[j] = real[j] * a - imag[j] * b, real[j] * b + imag[j] * a
-    total = 0.0
+    total, log_c = 0.0, -y * math.log(move)
     more, less = np.empty(used), np.empty(used)
     for j in range(used):
         angle = 2.0 * math.pi * j / points * y
@@ -309,6 +360,7 @@ def _leave_one_out(x: Array, m: Array, p: Array, k: int, y: int) -> float:
     for i in range(n):
         odds = p[i, 0] * move
         rest = 1.0 / (1.0 + odds)
+        log_c -= math.log(rest / max(1.0 - x[i, k], 1e-15))
         chance, gap = odds * rest, rest - odds * rest
         same, fewer = 0.0, 0.0
         for j in range(used):
@@ -317,17 +369,17 @@ def _leave_one_out(x: Array, m: Array, p: Array, k: int, y: int) -> float:
             same += (real[j] * a + imag[j] * b) * scale
             fewer += (more[j] * a + less[j] * b) * scale
         m[i, k] = min(max(max(fewer, NOISE) / max(same, NOISE), LEAST), MOST)
-    return math.log(max(total, 1e-300))
+    return math.log(max(total, 1e-300)) + log_c
 
 
 @jit()
-def _correction(covariance: Array, share: Array, log_margin: Array) -> float:
+def _correction(covariance: Array, share: Array) -> float:
     """See saddlepoint.correction."""
     kept, value = len(share), 0.0
     left = covariance.copy()
     alive = np.ones(kept, np.bool_)
     for k in range(kept):
-        value += share[k] * (log_margin[k] + _log_width(covariance[k, k]))
+        value += share[k] * _log_width(covariance[k, k])
     for _ in range(kept - 1):
         at = -1
         for k in range(kept):
@@ -347,4 +399,4 @@ def _correction(covariance: Array, share: Array, log_margin: Array) -> float:
 
 @jit()
 def _log_width(variance: float) -> float:
-    return math.log1p((2.0 * math.pi / SURE * max(variance, 0.0)) ** 4) / 8
+    return math.log1p((2.0 * math.pi / SURE * max(variance, 0.0)) ** 2) / 4

@@ -22,6 +22,8 @@ from llpkit.likelihood.kernels.triton_large import product, times
 PASSES = tl.constexpr(saddlepoint.PASSES)
 NEGLIGIBLE = tl.constexpr(saddlepoint.NEGLIGIBLE)
 RIDGE = tl.constexpr(saddlepoint.RIDGE)
+TINY = tl.constexpr(saddlepoint.TINY)
+NIL = tl.constexpr(saddlepoint.NIL)
 WIDTH = tl.constexpr(2 * 3.141592653589793 / saddlepoint.SURE)
 NOISE = tl.constexpr(1e-6)
 """Rounding of a margin's probability in float32."""
@@ -161,8 +163,8 @@ def _tilt(base_ptr, n, y, present, K: tl.constexpr, KP: tl.constexpr, ROWS: tl.c
 
 
 @triton.jit
-def _dimensions(phi_ptr, n, present, K: tl.constexpr, KP: tl.constexpr, ROWS: tl.constexpr):
-    """Weights of the margins ``(KP,)`` and covariance ``(KP, KP)``, float64."""
+def _respond(phi_ptr, n, K: tl.constexpr, KP: tl.constexpr, ROWS: tl.constexpr):
+    """The matrix ``W`` and the covariance, ``(KP, KP)`` in float64: see saddlepoint.respond."""
     i = tl.arange(0, KP)
     same = i[:, None] == i[None, :]
     edges = tl.zeros((KP, KP), tl.float32)
@@ -173,37 +175,52 @@ def _dimensions(phi_ptr, n, present, K: tl.constexpr, KP: tl.constexpr, ROWS: tl
     variance = tl.sum(edges, 1)
     across = tl.sum(edges, 0)  # the same numbers along the other axis
     root, root_across = tl.sqrt(variance), tl.sqrt(across)
-    scale = tl.where(variance > 0, 1.0 / tl.where(variance > 0, root, 1.0), 0.0)
-    scale_across = tl.where(across > 0, 1.0 / tl.where(across > 0, root_across, 1.0), 0.0)
+    scale = tl.where(variance > NIL, 1.0 / tl.where(variance > NIL, root, 1.0), 0.0)
+    scale_across = tl.where(across > NIL, 1.0 / tl.where(across > NIL, root_across, 1.0), 0.0)
     trace = tl.maximum(tl.sum(variance, 0), 1e-300)
-    scaled = edges * scale[:, None] * scale_across[None, :]
+    ridge = RIDGE * scale * scale
     eye = same.to(tl.float64)
-    matrix = (1.0 + RIDGE) * eye - scaled + root[:, None] * root_across[None, :] / trace
-    inverse = _solve(matrix, eye, K, KP) * scale[:, None] * scale_across[None, :]
+    matrix = eye * (1.0 + ridge)[:, None] - edges * scale[:, None] * scale_across[None, :]
+    inverse = _solve(matrix + root[:, None] * root_across[None, :] / trace, eye, K, KP)
+    response = inverse * ((1.0 + ridge / 2) * scale)[:, None] * root_across[None, :]
+    return response, eye * variance[:, None] - edges
+
+
+@triton.jit
+def _dimensions(response, covariance, present, K: tl.constexpr, KP: tl.constexpr):
+    """Weights of the margins ``(KP,)``: see saddlepoint.dimensions."""
+    i = tl.arange(0, KP)
+    same = i[:, None] == i[None, :]
+    variance = tl.sum(tl.where(same, covariance, 0.0), 1)
+    across = tl.sum(tl.where(same, covariance, 0.0), 0)
+    edges = tl.where(same, 0.0, -covariance)
+    root = tl.sqrt(variance)
+    scale = tl.where(variance > NIL, 1.0 / tl.where(variance > NIL, root, 1.0), 0.0)
+    scale_across = tl.where(across > NIL, 1.0 / tl.sqrt(tl.where(across > NIL, across, 1.0)), 0.0)
+    inverse = response * (scale_across * scale_across)[None, :]
     own = tl.sum(tl.where(same, inverse, 0.0), 1)
     own_across = tl.sum(tl.where(same, inverse, 0.0), 0)
-    far = own[:, None] + own_across[None, :] - 2.0 * inverse
+    far = own[:, None] + own_across[None, :] - inverse - tl.trans(inverse)
     right = tl.sum(edges * far, 1) * scale
     right = tl.where((i == 0)[None, :], right[:, None], 0.0)
-    fit = tl.sum(_solve((1.0 + RIDGE) * eye + scaled, right, K, KP), 1) * root
-    share = tl.where(present, tl.minimum(tl.maximum(fit, 0.0), 1.0), 0.0)
-    return share, eye * variance[:, None] - edges
+    matrix = (1.0 + TINY) * same.to(tl.float64) + edges * scale[:, None] * scale_across[None, :]
+    fit = tl.sum(_solve(matrix, right, K, KP), 1) * root
+    return tl.where(present, tl.minimum(tl.maximum(fit, 0.0), 1.0), 0.0)
 
 
 @triton.jit
 def _log_width(variance):
     wide = WIDTH * tl.maximum(variance, 0.0)
-    wide = wide * wide
-    return tl.log(1.0 + wide * wide) / 8
+    return tl.log(1.0 + wide * wide) / 4
 
 
 @triton.jit
-def _correction(covariance, share, log_margin, present, K: tl.constexpr, KP: tl.constexpr):
-    """What the approximation adds to the bound: see saddlepoint.correction."""
+def _correction(covariance, share, present, K: tl.constexpr, KP: tl.constexpr):
+    """The normal density's part of the log-probability: see saddlepoint.correction."""
     i = tl.arange(0, KP)
     same = i[:, None] == i[None, :]
     variance = tl.sum(tl.where(same, covariance, 0.0), 1)
-    value = tl.sum(share * (log_margin + _log_width(variance)), 0)
+    value = tl.sum(share * _log_width(variance), 0)
     alive = present
     for _ in range(K - 1):
         diagonal = tl.sum(tl.where(same, covariance, 0.0), 1)
@@ -222,16 +239,27 @@ def _correction(covariance, share, log_margin, present, K: tl.constexpr, KP: tl.
 
 @triton.jit
 def _odds(phi_ptr, m_ptr, at, n, k, K: tl.constexpr, ROWS: tl.constexpr):
-    """Odds of class ``k`` with the old factors divided out; zero outside the bag."""
+    """Odds of class ``k`` with the old factors divided out, and the other classes' probability.
+
+    Outside the bag these are 0 and 1.
+    """
     row = at + tl.arange(0, ROWS)
     p = tl.load(phi_ptr + row * K + k, mask=row < n, other=0.0)
     m = tl.load(m_ptr + row * K + k, mask=row < n, other=1.0)
-    return p / (tl.maximum(1.0 - p, 1e-7) * m)
+    other = tl.maximum(1.0 - p, 1e-7)
+    return p / (other * m), other
+
+
+@triton.jit
+def _log_factors(m_ptr, at, n, K: tl.constexpr, KP: tl.constexpr, ROWS: tl.constexpr):
+    """Logarithms of the factors of some rows, zero outside."""
+    m = _load(m_ptr, at, n, K, KP, ROWS)
+    return tl.log(tl.where(m > 0, m, 1.0))
 
 
 @triton.jit
 def _margin(phi_ptr, m_ptr, n, y, k, K: tl.constexpr, ROWS: tl.constexpr):
-    """Replace column ``k`` of the factors; returns the log-probability of the margin."""
+    """Replace column ``k`` of the factors; returns ``log C`` for the old ones."""
     row = tl.arange(0, ROWS)
     size = n * 1.0
     move, mean, variance = size * 0.0 + 1.0, size * 0.0, size * 0.0
@@ -239,7 +267,8 @@ def _margin(phi_ptr, m_ptr, n, y, k, K: tl.constexpr, ROWS: tl.constexpr):
     while going:
         mean, variance = size * 0.0, size * 0.0
         for at in range(0, n, ROWS):
-            odds = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS) * move
+            odds, _other = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS)
+            odds *= move
             rest = 1.0 / (1.0 + odds)
             mean += tl.sum(odds * rest, 0)
             variance += tl.sum(odds * rest * rest, 0)
@@ -260,7 +289,8 @@ def _margin(phi_ptr, m_ptr, n, y, k, K: tl.constexpr, ROWS: tl.constexpr):
     real = tl.full((FREQUENCIES, ROWS), 1.0, tl.float32)
     imag = tl.full((FREQUENCIES, ROWS), 0.0, tl.float32)
     for at in range(0, n, ROWS):
-        odds = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS) * move
+        odds, _other = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS)
+        odds *= move
         rest = 1.0 / (1.0 + odds)
         p = odds * rest
         a = (rest - p)[None, :] + p[None, :] * twice_cos2[:, None]
@@ -275,8 +305,11 @@ def _margin(phi_ptr, m_ptr, n, y, k, K: tl.constexpr, ROWS: tl.constexpr):
     total = tl.sum(real, 0)
     # Times exp(i omega): one positive fewer among the others.
     real1, imag1 = times(real, imag, twice_cos2 - 1.0, sin_omega)
+    log_c = tl.zeros((ROWS,), tl.float64)
     for at in range(0, n, ROWS):
-        odds = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS) * move
+        odds, other = _odds(phi_ptr, m_ptr, at, n, k, K, ROWS)
+        odds *= move
+        log_c += tl.log(other * (1.0 + odds)).to(tl.float64)
         rest = 1.0 / (1.0 + odds)
         p = odds * rest
         a = (rest - p)[None, :] + p[None, :] * twice_cos2[:, None]
@@ -287,7 +320,7 @@ def _margin(phi_ptr, m_ptr, n, y, k, K: tl.constexpr, ROWS: tl.constexpr):
         m = tl.maximum(fewer, NOISE) / tl.maximum(same, NOISE)
         tl.debug_barrier()  # all lanes have read their old factors
         tl.store(m_ptr + (at + row) * K + k, m, mask=at + row < n)
-    return tl.log(tl.maximum(total, 1e-30))
+    return tl.log(tl.maximum(total, 1e-30)) - y * tl.log(move) + tl.sum(log_c, 0)
 
 
 @triton.jit
@@ -334,30 +367,41 @@ def _bag(
         _store(phi_ptr, at, n, q, K, KP, ROWS)
         _store(m_ptr, at, n, q * 0.0 + 1.0, K, KP, ROWS)
     log_p = tl.sum(bound, 0) - tl.sum(tl.where(present, t * y, 0.0).to(tl.float64), 0)
+    share = tl.zeros((KP,), tl.float64)
     for turn in tl.static_range(PASSES):
         tl.debug_barrier()
-        share, covariance = _dimensions(phi_ptr, n, present, K, KP, ROWS)
-        log_margin = tl.zeros((KP,), tl.float64)
+        response, covariance = _respond(phi_ptr, n, K, KP, ROWS)
         for k in range(K):
             own = tl.sum(tl.where(col == k, y, 0.0), 0)
             if (own > 0) & (own < n):
-                found = _margin(phi_ptr, m_ptr, n, own, k, K, ROWS)
-                log_margin = tl.where(col == k, found.to(tl.float64), log_margin)
-        if turn == 0:
-            log_p += _correction(covariance, share, log_margin, present, K, KP)
-        power = share.to(tl.float32)
+                log_c = _margin(phi_ptr, m_ptr, n, own, k, K, ROWS)
+                if turn == 1:
+                    log_p += log_c * tl.sum(tl.where(col == k, share, 0.0), 0)
+        mixing = tl.trans(response.to(tl.float32))
         tl.debug_barrier()
         for at in range(0, n, ROWS):
             log_q = _load(log_q_ptr, at, n, K, KP, ROWS)
-            m = _load(m_ptr, at, n, K, KP, ROWS)
-            gain = tl.where(m > 0, power[None, :] * tl.log(tl.where(m > 0, m, 1.0)), 0.0)
+            gain = tl.dot(_log_factors(m_ptr, at, n, K, KP, ROWS), mixing, input_precision="ieee")
             _store(log_x_ptr, at, n, log_q + gain, K, KP, ROWS)
         tl.debug_barrier()
         t, off = _tilt(log_x_ptr, n, y, present, K, KP, ROWS)
+        if turn == 0:
+            share = _dimensions(response, covariance, present, K, KP)
+            log_p += _correction(covariance, share, present, K, KP)
+            log_p -= tl.sum(tl.where(present, t * y, 0.0).to(tl.float64), 0)
+        bound = tl.zeros((ROWS,), tl.float64)
         for at in range(0, n, ROWS):
             x = _load(log_x_ptr, at, n, K, KP, ROWS)
-            q, _x, _norm = _softmax(x, t, present)
+            q, _x, log_norm = _softmax(x, t, present)
             _store(phi_ptr, at, n, q, K, KP, ROWS)
+            if turn == 0:
+                log_q = _load(log_q_ptr, at, n, K, KP, ROWS)
+                log_m = _log_factors(m_ptr, at, n, K, KP, ROWS)
+                extra = x - log_q - share.to(tl.float32)[None, :] * log_m
+                extra = tl.sum(tl.where(q > 0, q * extra, 0.0), 1)
+                inside = at + tl.arange(0, ROWS) < n
+                bound += tl.where(inside, log_norm - extra, 0.0).to(tl.float64)
+        log_p += tl.sum(bound, 0)
     possible = tl.min(tl.where(able >= y, 1, 0), 0) > 0
     if possible == 0:
         log_p = log_p * 0.0 - float("inf")

@@ -1,0 +1,159 @@
+"""Progress of long work: tasks made of steps, and whoever watches them.
+
+Code that works in steps opens a :func:`task` and counts its steps. Nothing happens unless somebody
+is watching, see :func:`watch`. Tasks may be inside each other: the fits of an ensemble, the
+iterations of EM in one of them.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+_RECENT = 10
+"""Values that an extrapolation looks back on."""
+
+
+@dataclass
+class Task:
+    """Work in steps.
+
+    Args:
+        name: What is being done, such as ``"EM"``.
+        total: Number of steps, if it is known.
+        kinds: The kind of every step, if they differ: steps of one kind take about as long.
+    """
+
+    name: str
+    total: int | None = None
+    kinds: Sequence[str] = ()
+    done: int = 0
+    """Finished steps."""
+    figures: str = ""
+    """What the last step found, in words."""
+    left: float | None = None
+    """Expected number of steps left, if the total is not known."""
+    ended: bool = False
+    _seconds: dict[str, list[float]] = field(default_factory=dict)
+    _begun: float = field(default_factory=lambda: time.monotonic())
+
+    @property
+    def kind(self) -> str:
+        """The kind of the step in progress, if steps have one."""
+        return self.kinds[self.done] if self.done < len(self.kinds) else ""
+
+    def step(self, figures: str = "", left: float | None = None) -> None:
+        """Count a finished step."""
+        now = time.monotonic()
+        self._seconds.setdefault(self.kind, []).append(now - self._begun)
+        self._begun = now
+        self.done += 1
+        self.figures, self.left = figures, left
+        _announce()
+
+    def seconds_left(self, inside: float | None = None) -> float | None:
+        """Expected seconds to the end, if known; ``inside``: those of a task within this step."""
+        spent = time.monotonic() - self._begun
+        left = self.left if self.total is None else self.total - self.done
+        if self.ended or left == 0:
+            return 0.0
+        if left is None:
+            return None
+        means = {kind: sum(each) / len(each) for kind, each in self._seconds.items()}
+        # A step of a kind that has not been seen yet takes as long as this one, or as the others.
+        usual = spent + inside if inside is not None else None
+        if means:
+            usual = sum(means.values()) / len(means)
+        if usual is None:
+            return None
+        now = means.get(self.kind, usual)
+        current = inside if inside is not None else max(0.0, now - spent)
+        if self.kinds:
+            return current + sum(means.get(kind, usual) for kind in self.kinds[self.done + 1 :])
+        return current + max(0.0, left - 1) * now
+
+
+Watcher = Callable[[Sequence[Task]], None]
+"""Called when a task begins, after each of its steps, and when it ends, with all open tasks."""
+
+
+@dataclass
+class _Watched:
+    watcher: Watcher
+    tasks: list[Task] = field(default_factory=list)
+
+
+_watched: ContextVar[_Watched | None] = ContextVar("watched", default=None)
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Call the watcher during this block.
+
+    >>> with watch(lambda tasks: print([(one.name, one.done) for one in tasks])):
+    ...     with task("fits", 2) as fits:
+    ...         fits.step()
+    [('fits', 0)]
+    [('fits', 1)]
+    [('fits', 1)]
+    """
+    token = _watched.set(_Watched(watcher))
+    try:
+        yield
+    finally:
+        _watched.reset(token)
+
+
+def is_watched() -> bool:
+    """Whether somebody watches, so that figures are worth computing."""
+    return _watched.get() is not None
+
+
+@contextmanager
+def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Task]:
+    """A task, open in this block."""
+    opened = Task(name, len(kinds) if kinds else total, kinds)
+    watched = _watched.get()
+    if watched is None:
+        yield opened
+        return
+    watched.tasks.append(opened)
+    _announce()
+    try:
+        yield opened
+        opened.ended = True
+        _announce()
+    finally:
+        watched.tasks.remove(opened)
+
+
+def _announce() -> None:
+    watched = _watched.get()
+    if watched is not None:
+        watched.watcher(tuple(watched.tasks))
+
+
+def seconds_left(tasks: Sequence[Task]) -> float | None:
+    """Expected seconds until the outermost task ends, if known."""
+    left: float | None = None
+    for one in reversed(tasks):
+        left = one.seconds_left(left)
+    return left
+
+
+def steps_to(values: Sequence[float], target: float) -> float | None:
+    """Expected number of steps until values that fall geometrically reach the target.
+
+    >>> round(steps_to([8.0, 4.0, 2.0], target=0.5), 6)
+    2.0
+    >>> steps_to([1.0, 1.0], target=0.5)
+    """
+    recent = [math.log(value) for value in values[-_RECENT:] if 0 < value < math.inf]
+    if len(recent) < 2:
+        return None
+    slope = (recent[-1] - recent[0]) / (len(recent) - 1)
+    if slope >= 0:
+        return None
+    return max(0.0, (math.log(target) - recent[-1]) / slope)

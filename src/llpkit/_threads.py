@@ -1,0 +1,58 @@
+"""How many threads a fit gets.
+
+A parallel loop ends when its slowest thread does, and OpenMP threads wait for each other by
+spinning. On a small table a loop takes microseconds, so where another process is using a core,
+nearly all time is spent waiting. Small problems therefore get one thread.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+CELLS = 250_000
+"""Rows times columns per thread."""
+
+_chosen: ContextVar[bool] = ContextVar("chosen", default=False)
+"""Whether the number of threads has been chosen, so that fits within others leave it alone."""
+
+
+@contextmanager
+def threads_for(cells: int) -> Iterator[None]:
+    """As many threads of OpenMP and BLAS as a table of this many cells can use.
+
+    It never raises their number, and changes nothing if the user chose it, by :func:`threads` or by
+    the variable OMP_NUM_THREADS.
+    """
+    if _chosen.get() or "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    with _limited(1 + cells // CELLS):
+        yield
+
+
+@contextmanager
+def threads(number: int | None) -> Iterator[None]:
+    """This many threads, whatever the size of the problem; ``None`` leaves it to the fits."""
+    if number is None:
+        yield
+        return
+    with _limited(number, raise_to=True):
+        yield
+
+
+@contextmanager
+def _limited(number: int, raise_to: bool = False) -> Iterator[None]:
+    from threadpoolctl import ThreadpoolController
+
+    token = _chosen.set(True)
+    controller = ThreadpoolController()
+    limits: dict[str, int] = {}
+    for pool in controller.info():
+        least = limits.get(pool["prefix"], pool["num_threads"])
+        limits[pool["prefix"]] = number if raise_to else min(number, least, pool["num_threads"])
+    try:
+        with controller.limit(limits=limits):
+            yield
+    finally:
+        _chosen.reset(token)

@@ -1,0 +1,71 @@
+"""Plain YAML from strangers: limits on size and depth, no references, every key once."""
+
+from pathlib import Path
+from typing import Any
+
+from llpkit._limits import check_limit, check_regular
+from llpkit.errors import LLPError
+
+_DEPTH = 20
+"""Most levels of nesting in a configuration; settings need three."""
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """The content of a file of plain YAML; ``what`` it should be is for messages."""
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        check_regular(path)
+        check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
+        return yaml.load(path.read_bytes(), plain_loader(path))
+    except LLPError:
+        raise
+    except FileNotFoundError as error:
+        raise LLPError(f"{path} does not exist; check the path of the {what}") from error
+    except OSError as error:
+        raise LLPError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+
+
+def plain_loader(where: object) -> Any:
+    """A loader for plain YAML: no references, few levels, every key once.
+
+    ``where`` names the source in messages.
+    """
+    import yaml
+
+    def refuse(node: Any, wrong: str) -> None:
+        raise LLPError(f"{where}: line {node.start_mark.line + 1} {wrong}")
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent):  # a few lines of them can expand to billions
+                refuse(
+                    event,
+                    f"refers to *{event.anchor}; references are not read in a configuration, "
+                    "write the value itself",
+                )
+            self.depth += 1
+            if self.depth > _DEPTH:  # the scanner's time grows with the square of the depth
+                refuse(event, f"is nested more than {_DEPTH} levels deep; settings need a few")
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            content = super().construct_mapping(node, deep=deep)
+            # SafeLoader silently keeps the last of repeated keys.
+            if len(content) < len(node.value):
+                seen = set()
+                for part, _ in node.value:
+                    key = self.construct_object(part, deep=True)
+                    if key in seen:
+                        refuse(part, f"gives {key!r} a second time; keep one of the two")
+                    seen.add(key)
+            return content
+
+    return Loader

@@ -1,0 +1,65 @@
+"""The command ``export``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from llpkit.cli.arguments import Quiet, RunDir, TrustModel
+from llpkit.cli.printing import echo
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    ONNX = "onnx"
+    TORCH = "torch"
+
+
+def export(
+    *,
+    run_dir: RunDir,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Output file: .onnx or .pt2.", metavar="FILE")
+    ],
+    format: Annotated[
+        Format, typer.Option(help="onnx, or torch for a program of torch.export.")
+    ] = Format.ONNX,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    trust_model: TrustModel = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model as a file that other programs run, and compare it with the model.
+
+    An [bold]onnx[/bold] file contains the encoder of the table: its inputs are
+    the raw columns. Its outputs are the probability of every class, and the label.
+    A [bold]torch[/bold] file (.pt2) contains a network; for tables it takes
+    encoded features.
+
+    The file is run on rows of the run's own data and on random rows. It is written
+    only if no probability differs from the model's by more than 1e-5.
+
+    [bold]Examples[/bold]
+
+      llpkit export runs/people --out people.onnx
+      llpkit export runs/digits --format torch --out digits.pt2
+    """
+    import llpkit
+    from llpkit import export as exporting
+    from llpkit import runs
+
+    model: Any
+    if runs.is_saved_model(run_dir):
+        model = llpkit.load(run_dir, trust_model=trust_model)
+    else:
+        model = runs.open_run(run_dir, "cpu", trust_model=trust_model)
+    write = exporting.onnx if format is Format.ONNX else exporting.torch
+    done = write(model, out, force=force)
+    if quiet:
+        return
+    found = done.compared
+    own = f", {found.own_rows:,} of them the run's own" if found.own_rows else ""
+    echo(f"inputs: {', '.join(done.inputs)}")
+    echo(f"largest difference from the model: {found.difference:.1e} ({found.rows:,} rows{own})")
+    echo(done.path)

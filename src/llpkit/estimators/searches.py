@@ -1,0 +1,244 @@
+"""Choose the settings of an estimator by the likelihood of held-out bags."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ParameterGrid, ParameterSampler
+
+from llpkit._progress import Task, task
+from llpkit._registry import did_you_mean
+from llpkit._validation import whole
+from llpkit.errors import LLPError
+from llpkit.estimators._bags_from_y import bags_of, num_rows
+from llpkit.estimators.base import BaseLLP
+from llpkit.estimators.registry import make
+from llpkit.estimators.scorers import BagScorer, bag_log_likelihood
+
+_STRENGTHS = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]
+_TREES: dict[str, list[Any]] = {
+    "learning_rate": [0.03, 0.1, 0.3],
+    "n_estimators": [50, 100, 200],
+    "reg_lambda": [0.0, 1.0, 10.0],
+}
+GRIDS: dict[str, Mapping[str, Sequence[Any]]] = {
+    "logistic": {"C": _STRENGTHS},
+    "mixed-logistic": {"C": _STRENGTHS},
+    "network": {"C": [0.01, 0.1, 1.0, 10.0], "hidden_layer_sizes": [[8], [32], [64], [32, 32]]},
+    "hist-gradient-boosting": {
+        "learning_rate": [0.03, 0.1, 0.3],
+        "estimator__max_iter": [50, 100, 200],  # not the iterations of EM
+        "max_leaf_nodes": [4, 8, 16, 31],
+        "min_samples_leaf": [5, 20, 80],
+        "l2_regularization": [0.0, 1.0, 10.0],
+    },
+    "random-forest": {
+        "min_samples_leaf": [1, 3, 5, 10, 20, 40],
+        "max_features": ["sqrt", 0.5, 1.0],
+    },
+    "lightgbm": _TREES | {"num_leaves": [4, 8, 16, 31], "min_child_samples": [5, 20, 80]},
+    "xgboost": _TREES | {"max_depth": [2, 3, 4, 6], "min_child_weight": [1, 5, 20]},
+    "svc": {"C": [0.1, 1.0, 10.0, 100.0], "gamma": ["scale", 0.01, 0.1, 1.0]},
+    "naive-bayes": {"var_smoothing": [1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1]},
+    "alter-svm": {"C": [0.01, 0.1, 1.0, 10.0], "kernel": ["linear", "rbf"]},
+    "inv-cal": {"C": [0.01, 0.1, 1.0, 10.0, 100.0], "kernel": ["linear", "rbf"]},
+    "mean-map": {"C": [0.01, 0.1, 1.0, 10.0, 100.0], "laplacian": [None, 0.1, 1.0, 10.0]},
+    "dllp": {"C": [0.1, 1.0, 10.0, 100.0], "hidden_layer_sizes": [[], [8], [32]]},
+}
+"""Values to try, by the name of an estimator; a plugin can add those of its own estimator.
+
+``ensemble`` has none: it weights its members by held-out bags already.
+"""
+
+
+class Tried(NamedTuple):
+    """A candidate of a search and its log-likelihood per held-out bag, over the folds."""
+
+    settings: dict[str, Any]
+    mean: float
+    standard_error: float
+    behind: float
+    """How far below the best its mean is."""
+    behind_error: float
+    """The standard error of that difference, fold by fold."""
+
+
+def search(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    groups: Any = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    candidates: int = 20,
+    n_folds: int = 5,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> GridSearchCV:
+    """Choose settings by the likelihood of held-out bags; labels are never needed.
+
+    Whole bags are held out, fold by fold, and the candidate with the highest mean log-likelihood is
+    fitted to all bags. The first candidate is the estimator as it is; the others come from the
+    grid, at random if it is larger than ``candidates``.
+
+    Args:
+        estimator: An estimator of :mod:`llpkit.estimators`, a pipeline that ends in one, or a name
+            among :data:`~llpkit.estimators.ESTIMATORS`.
+        X: Features ``(N, D)``.
+        y: What is known about each row's bag.
+        groups: The bag of every row, ``(N,)``.
+        grid: Values to try, by parameter; needed unless the estimator is a name.
+        candidates: Most candidates.
+        n_folds: Folds of whole bags.
+        random_state: Seed of the folds and of the candidates.
+        n_jobs: Processes, as in scikit-learn; :func:`progress` does not see what they do.
+
+    Returns:
+        scikit-learn's search, fitted: ``best_params_``, ``best_estimator_``, ``cv_results_``;
+        :func:`tried` lists its candidates.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, groups = rng.normal(size=(200, 2)), np.arange(200) // 4
+    >>> y = np.bincount(groups, X[:, 0] > 0).astype(int)[groups]
+    >>> found = search("logistic", X, y, groups, candidates=4)
+    >>> found.best_params_
+    {'C': 10.0}
+    """
+    whole("candidates", candidates, 1)
+    whole("n_folds", n_folds, 2)
+    if isinstance(estimator, str):
+        grid = grid_of(estimator, {}) if grid is None else grid
+        estimator = make(estimator, {}, random_state)
+    if not grid:
+        raise LLPError("there is nothing to search; pass a grid, such as {'C': [0.1, 1, 10]}")
+    grid = {_full(key, estimator): values for key, values in grid.items()}
+    more: dict[str, Any] = {}
+    number, split = num_rows(X), KFold  # without groups every row is a bag
+    if groups is not None:
+        y, of_row = _by_row(X, y, groups)
+        more, number, split = {"groups": of_row}, int(of_row.max()) + 1, GroupKFold
+    if number < 2:
+        raise LLPError("a search needs at least two bags; there is one")
+    chosen = _candidates(estimator, grid, candidates, random_state)
+    folds = min(n_folds, number)
+    found: GridSearchCV
+    with task("candidate", len(chosen)) as steps, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of candidates that fail or stop early
+        found = GridSearchCV(
+            estimator,
+            [{key: [value] for key, value in one.items()} for one in chosen],
+            scoring=_Counting(steps if n_jobs is None else None, folds),
+            cv=split(folds, shuffle=True, random_state=random_state),
+            n_jobs=n_jobs,
+            refit=False,
+        )
+        with sklearn.config_context(enable_metadata_routing=True):
+            try:
+                found.fit(X, y, **more)
+            except ValueError:  # of scikit-learn, if no candidate can be fitted
+                clone(estimator).fit(X, y, **more)  # raises the reason
+                raise
+    # Not by the search itself, so that this fit can warn.
+    found.best_estimator_ = clone(estimator).set_params(**found.best_params_)
+    with sklearn.config_context(enable_metadata_routing=True):
+        found.best_estimator_.fit(X, y, **more)
+    found.refit = True
+    return found
+
+
+def grid_of(name: str, fixed: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """The values to try for an estimator by name, without the settings that are fixed."""
+    if name not in GRIDS:
+        raise LLPError(
+            f"there are no values to try for the estimator {name}; search one of "
+            f"{', '.join(GRIDS)}, or pass a grid in Python"
+        )
+    names = {*fixed, *(key.removeprefix("estimator__") for key in fixed)}
+    left = {key: values for key, values in GRIDS[name].items() if key not in names}
+    if not left:
+        raise LLPError(
+            f"all settings of {name} that a search would try are given: "
+            f"{', '.join(GRIDS[name])}; leave one out, or do not search"
+        )
+    return left
+
+
+def tried(found: GridSearchCV) -> list[Tried]:
+    """The candidates of a search, the best first."""
+    results = found.cv_results_
+    scores = np.stack([results[f"split{k}_test_score"] for k in range(found.n_splits_)])
+    gap = scores[:, [found.best_index_]] - scores
+    with np.errstate(invalid="ignore"):
+        errors = [np.std(x, 0, ddof=1) / np.sqrt(len(scores)) for x in (scores, gap)]
+        means = scores.mean(0), gap.mean(0)
+    order = np.argsort(results["rank_test_score"], kind="stable")
+    return [
+        Tried(
+            {_short(k, found.estimator): v for k, v in results["params"][i].items()},
+            *(float(x[i]) for x in (means[0], errors[0], means[1], errors[1])),
+        )
+        for i in order
+    ]
+
+
+class _Counting(BagScorer):
+    """The estimator's own score, which is the log-likelihood; counts the candidates."""
+
+    def __init__(self, steps: Task | None, folds: int) -> None:
+        super().__init__("log_likelihood", bag_log_likelihood._measure)
+        self.steps, self.folds, self.scores = steps, folds, list[float]()
+
+    def __call__(self, estimator: Any, X: Any, y: Any, groups: Any = None) -> float:
+        value = float(estimator.score(X, y, groups=groups))
+        self.scores.append(value)
+        if self.steps is not None and len(self.scores) % self.folds == 0:
+            mean = float(np.mean(self.scores[-self.folds :]))
+            self.steps.step(f"log-likelihood {mean:.4f}")
+        return value
+
+
+def _by_row(X: Any, y: Any, groups: Any) -> tuple[Any, Any]:
+    """What is known about each row's bag, in a form that can be split, and the bag of every row."""
+    bags, _ = bags_of(X, y, groups)
+    of_row = torch.empty(bags.num_rows, dtype=torch.int64)
+    of_row[bags.rows] = bags.bag_index
+    known = bags.counts[of_row].numpy() if bags.evidence.is_exact else bags.evidence[of_row]
+    return known, of_row.numpy()
+
+
+def _full(key: str, estimator: Any) -> str:
+    """The parameter's full name: that of a classifier within EM may be given without its prefix."""
+    known = estimator.get_params(deep=True)
+    full = key if key in known else f"estimator__{key}"
+    if full not in known:
+        raise LLPError(
+            f"{type(estimator).__name__} has no parameter {key!r}; {did_you_mean(key, known)}"
+        )
+    return full
+
+
+def _short(full: str, estimator: Any) -> str:
+    """The parameter's name without its prefix, unless EM has one of that name."""
+    short = full.removeprefix("estimator__")
+    return full if short in estimator.get_params(deep=False) else short
+
+
+def _candidates(
+    estimator: BaseLLP, grid: Mapping[str, Sequence[Any]], number: int, seed: int
+) -> list[dict[str, Any]]:
+    """The estimator's own settings first, then up to ``number`` in all from the grid."""
+    own = {key: estimator.get_params(deep=True)[key] for key in grid}
+    every = ParameterGrid(dict(grid))
+    drawn = (
+        every if len(every) <= number else ParameterSampler(dict(grid), number, random_state=seed)
+    )
+    others = [one for one in drawn if _plain(one) != _plain(own)]
+    return [own, *others][:number]
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}

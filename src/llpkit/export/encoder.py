@@ -1,0 +1,106 @@
+"""The encoder of a table as ONNX nodes: raw columns in, features out."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from llpkit.export.graph import OUTPUTS, Graph, Name
+from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.columns import CategoryColumn, NumberColumn, VectorColumn
+from llpkit.tables.parsing import MISSING
+
+Feeds = dict[str, np.ndarray]
+
+
+def input_names(encoder: FeatureEncoder) -> list[str]:
+    """The input of every column: its name, unless an output or another column has it."""
+    taken = set(OUTPUTS)
+    names = []
+    for column in encoder.columns:
+        name = column.name or "column"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
+    """The inputs of a table, one per column.
+
+    Numbers and lists are float64, NaN where missing; texts are empty where missing.
+    """
+    feeds = {}
+    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+        if isinstance(column, NumberColumn):
+            values = table.numbers(column.name, decimal_commas=column.decimal_commas)
+            feeds[name] = np.asarray(values, np.float64)
+        elif isinstance(column, VectorColumn):
+            feeds[name] = table.vectors(column.name, len(column.mean)).astype(np.float64)
+        else:
+            feeds[name] = np.array(table.words(column.name).fill_null("").to_pylist(), object)
+    return feeds
+
+
+def add_encoder(graph: Graph, encoder: FeatureEncoder) -> Name:
+    """Add one input per column; returns the features, float32 ``(n, D)``."""
+    parts: list[Name] = []
+    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+        if isinstance(column, NumberColumn):
+            parts += _number(graph, graph.input(name, np.float64), column)
+        elif isinstance(column, VectorColumn):
+            shape = (len(column.mean),)
+            parts += _vector(graph, graph.input(name, np.float64, shape), column)
+        else:
+            parts.append(_category(graph, graph.input(name, object), column))
+    return graph.add("Concat", *parts, axis=1)
+
+
+def _number(graph: Graph, x: Name, column: NumberColumn) -> list[Name]:
+    gone = graph.add("IsNaN", x)
+    return [graph.column(part) for part in _standardised(graph, x, gone, column)]
+
+
+def _vector(graph: Graph, x: Name, column: VectorColumn) -> list[Name]:
+    # A list with one missing entry counts as no list.
+    each = graph.cast(graph.add("IsNaN", x), np.float32)
+    most = graph.add("ReduceMax", each, graph.constant([1], np.int64), keepdims=1)
+    return _standardised(graph, x, graph.cast(most, np.bool_), column)
+
+
+def _standardised(
+    graph: Graph, x: Name, gone: Name, column: NumberColumn | VectorColumn
+) -> list[Name]:
+    """Standardised values, zero where they are missing, and the mark of missing ones, if any."""
+    # In float64, as the encoder computes: dates in seconds, for example, need the digits.
+    centred = graph.add("Sub", x, graph.constant(column.mean))
+    scaled = graph.add("Div", centred, graph.constant(column.scale))
+    bounded = graph.add("Clip", scaled, graph.constant(-1e30), graph.constant(1e30))
+    value = graph.add("Where", gone, graph.constant(0.0), bounded)
+    features = [value, gone] if column.missing else [value]
+    return [graph.cast(feature, np.float32) for feature in features]
+
+
+def _category(graph: Graph, text: Name, column: CategoryColumn) -> Name:
+    width, levels = len(column.feature_names), len(column.levels)
+    none = width  # the position of no feature
+    missing = width - 1 if column.missing else none
+    positions = dict.fromkeys(_spellings(MISSING), missing)
+    positions |= {level: i for i, level in enumerate(column.levels)}
+    code = graph.add(
+        "LabelEncoder",
+        text,
+        domain="ai.onnx.ml",
+        keys_strings=list(positions),
+        values_int64s=list(positions.values()),
+        default_int64=levels if column.other else none,
+    )
+    hot = graph.add("Equal", graph.column(code), graph.constant(np.arange(width), np.int64))
+    return graph.cast(hot, np.float32)
+
+
+def _spellings(words: Sequence[str]) -> list[str]:
+    """These words in upper, lower and mixed case: ONNX cannot change the case of an input."""
+    cases = (itertools.product(*({c.lower(), c.upper()} for c in word)) for word in words)
+    return sorted("".join(letters) for word in cases for letters in word)

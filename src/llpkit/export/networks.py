@@ -1,0 +1,125 @@
+"""A trained network as one module: raw inputs in, probabilities and labels out."""
+
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from llpkit.errors import LLPError
+from llpkit.export.graph import IR, OPSET, OUTPUTS, need
+from llpkit.methods import as_logits, at_least_single
+from llpkit.training import Fitted
+from llpkit.training.inputs import probabilities, to_float
+
+FEATURES, IMAGES = "features", "images"
+
+
+class Deployed(nn.Module):
+    """Preprocessing, network and probabilities, on the CPU."""
+
+    def __init__(self, model: Fitted) -> None:
+        super().__init__()
+        self.preprocess = copy.deepcopy(model.preprocess).cpu()
+        self.network = copy.deepcopy(model.network).cpu()
+        self.num_classes = model.num_classes
+        self.eval().requires_grad_(False)
+        weights = next(self.network.parameters(), None)
+        self.dtype = torch.float32 if weights is None else weights.dtype
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities ``(n, K)``, float32, and labels ``(n,)`` of rows as in training."""
+        output = self.network(self.preprocess(to_float(inputs)).to(self.dtype))
+        p = probabilities(as_logits(at_least_single(output), self.num_classes))
+        if p.dim() == 2:
+            return p.float(), p.argmax(1)
+        return torch.stack([1 - p, p], 1).float(), (p >= 0.5).long()
+
+
+def input_of(model: Fitted, float_images: bool) -> tuple[str, torch.dtype]:
+    """The name and the type of the input of a model without an encoder."""
+    if len(model.input_shape) != 3:
+        return FEATURES, torch.float32
+    return IMAGES, torch.float32 if float_images else torch.uint8
+
+
+def program_of(model: Fitted, dtype: torch.dtype) -> torch.export.ExportedProgram:
+    """The model as a program that takes batches of any size."""
+    # With one row, torch would take the size of the batch for a constant.
+    example = torch.zeros((2, *model.input_shape), dtype=dtype)
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(
+                Deployed(model),
+                (example,),
+                dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+            )
+    except Exception as error:  # a user's network may do anything
+        raise LLPError(
+            f"torch.export cannot trace the network {type(model.network).__name__}: {error}"
+        ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # source files, with paths of this machine
+    return program
+
+
+def network_model(model: Fitted, name: str, dtype: torch.dtype) -> Any:
+    """The ONNX model of a network."""
+    need("onnxscript")
+    program = program_of(model, dtype)
+    try:
+        with _quiet():
+            exported = torch.onnx.export(
+                program,
+                input_names=[name],
+                output_names=list(OUTPUTS),
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise LLPError(
+            f"the network {type(model.network).__name__} cannot be exported to ONNX: {error}"
+        ) from error
+    assert exported is not None
+    made = exported.model_proto
+    made.ir_version = IR
+    # Torch's notes on every node, larger than a small network.
+    for part in (made, made.graph, *made.graph.node, *made.graph.value_info):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    return made
+
+
+def saved(program: torch.export.ExportedProgram, texts: dict[str, str]) -> bytes:
+    """A program as a file, with further texts by name."""
+    stream = io.BytesIO()
+    with _quiet():
+        torch.export.save(program, stream, extra_files=texts)
+    return stream.getvalue()
+
+
+def loaded(content: bytes) -> nn.Module:
+    """The program in a file."""
+    with _quiet():
+        module: nn.Module = torch.export.load(io.BytesIO(content)).module()
+    return module
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch has to say to itself: old names in its own code, missing torchvision."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,114 @@
+"""Whole bags as items of a torch ``Dataset``, for training loops other than llpkit's."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from llpkit.bags import Bags
+from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
+from llpkit.ragged import to_offsets
+from llpkit.tables import FeatureEncoder
+from llpkit.tables.frames import is_frame
+from llpkit.training.check import check_table
+from llpkit.training.frames import encode
+from llpkit.training.inputs import as_inputs
+
+
+class BagItem(NamedTuple):
+    """One bag."""
+
+    inputs: Tensor
+    """``(n, …)``, one row per instance."""
+    evidence: Evidence
+    """What is known about its counts, one entry."""
+    rows: Tensor
+    """The rows ``(n,)`` of its instances in the table."""
+    number: int
+    """Which of the bags it is."""
+
+
+class BagBatch(NamedTuple):
+    """Several bags, in the form that :mod:`llpkit.losses` and :mod:`llpkit.likelihood` take."""
+
+    inputs: Tensor
+    """The instances of all bags, ``(N, …)``, one bag after the other."""
+    offsets: Tensor
+    """Where the bags start and end, ``(B + 1,)``."""
+    evidence: Evidence
+    """What is known about the counts, ``B`` entries."""
+    rows: Tensor
+    """The rows ``(N,)`` of the instances in the table."""
+    numbers: Tensor
+    """Which bags these are, ``(B,)``."""
+
+    @property
+    def counts(self) -> Tensor:
+        """The counts ``(B,)`` or ``(B, K)``; an error if some are not known exactly."""
+        return self.evidence.counts
+
+    def to(self, device: torch.device | str) -> "BagBatch":
+        """The same batch on another device."""
+        inputs, offsets, evidence, rows, numbers = (part.to(device) for part in self)
+        return BagBatch(inputs, offsets, evidence, rows, numbers)  # type: ignore[arg-type]
+
+
+class BagDataset(Dataset[BagItem]):
+    """Whole bags, for a ``DataLoader`` with :func:`collate_bags`.
+
+    Inputs are given as they are: standardise them yourself if the network needs it. A data frame is
+    encoded, which standardises its numbers, and the encoder kept as ``encoder``.
+
+    Args:
+        bags: The bags, of which each becomes an item.
+        inputs: The inputs of all rows of the table, as for :func:`llpkit.fit`.
+
+    >>> from torch.utils.data import DataLoader
+    >>> from llpkit.losses import count_loss
+    >>> data = BagDataset(Bags([0, 2, 5], [1, 3]), torch.randn(5, 4))
+    >>> network = torch.nn.Linear(4, 1)
+    >>> for batch in DataLoader(data, batch_size=2, collate_fn=collate_bags):
+    ...     logits = network(batch.inputs)[:, 0]  # (N,)
+    ...     loss = count_loss(logits, batch.evidence, batch.offsets).mean()
+    >>> batch.offsets, batch.counts
+    (tensor([0, 2, 5]), tensor([1, 3]))
+    """
+
+    def __init__(self, bags: Bags, inputs: Any) -> None:
+        self.encoder: FeatureEncoder | None = None
+        if is_frame(inputs):
+            inputs, self.encoder = encode(inputs, bags, stacklevel=3)
+        self.inputs = as_inputs(inputs)
+        check_table(bags, len(self.inputs))
+        self.bags = bags.to("cpu")
+
+    def __len__(self) -> int:
+        return len(self.bags)
+
+    def __getitem__(self, index: int) -> BagItem:
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)  # ends a loop over the items
+        index %= len(self)
+        start, stop = self.bags.offsets[index : index + 2].tolist()
+        rows = self.bags.rows[start:stop]
+        inputs = self.inputs
+        some = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
+        return BagItem(some, self.bags.evidence[index : index + 1], rows, index)
+
+
+def collate_bags(items: Sequence[BagItem]) -> BagBatch:
+    """Several items of a :class:`BagDataset` as one batch, for ``collate_fn=``."""
+    if not items:
+        raise LLPError("there are no bags to collate; give at least one")
+    inputs, evidence, rows, numbers = zip(*items, strict=True)
+    sizes = torch.tensor([len(some) for some in rows])
+    return BagBatch(
+        torch.cat(inputs),
+        to_offsets(sizes),
+        Evidence.concat(list(evidence)),
+        torch.cat(rows),
+        torch.tensor(numbers),
+    )

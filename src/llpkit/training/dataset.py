@@ -1,0 +1,91 @@
+"""Map-style data sets of other packages as inputs: torch, Hugging Face columns."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from llpkit._tensors import shared_tensor
+from llpkit.errors import LLPError
+
+
+def is_dataset(value: Any) -> bool:
+    """Whether a value gives items by number, as a torch ``Dataset`` or a column does."""
+    if isinstance(value, IterableDataset):
+        raise LLPError(
+            f"inputs is a {type(value).__name__}, an IterableDataset, whose items have no numbers; "
+            "pass a map-style Dataset, so that items can be found by the rows of the bags"
+        )
+    plain = isinstance(value, list | tuple | dict | str | bytes)
+    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+class DatasetInputs:
+    """Items of a data set, read on demand: tensors, arrays, images, or tuples that begin with one.
+
+    The other parts of a tuple, such as a label, are not used.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        # A pandas Series is indexed by label, not by position.
+        self.dataset = list(dataset) if hasattr(dataset, "iloc") else dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @cached_property
+    def _first(self) -> Tensor:
+        if not len(self):
+            raise LLPError("inputs is an empty data set; there is nothing to learn from")
+        return self._item(0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The number of items and the shape of each, as that of a tensor."""
+        return (len(self), *self._first.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all items in memory."""
+        return len(self) * self._first.nbytes
+
+    def load(self, rows: Any) -> Tensor:
+        """The items of these rows, ``(n, …)``."""
+        shape = self._first.shape
+        numbers = [int(row) for row in rows]
+        items = [self._item(row) for row in numbers]
+        for row, item in zip(numbers, items, strict=True):
+            if item.shape != shape:
+                raise LLPError(
+                    f"item {row} of inputs has shape {tuple(item.shape)}, but item 0 has "
+                    f"{tuple(shape)}; give all the same shape"
+                )
+            if item.is_floating_point() and not bool(item.isfinite().all()):
+                raise LLPError(f"item {row} of inputs has values that are not finite; fill them in")
+        return torch.stack(items) if items else self._first.new_zeros((0, *shape))
+
+    def _item(self, row: int) -> Tensor:
+        value = self.dataset[row]
+        if isinstance(value, tuple) or (isinstance(value, list) and isinstance(value[0], Tensor)):
+            value = value[0]
+        try:
+            item = value if isinstance(value, Tensor) else shared_tensor(_array(value))
+        except (TypeError, ValueError) as error:
+            raise LLPError(
+                f"item {row} of inputs is a {type(value).__name__}; give a tensor, an array, an "
+                "image, or a tuple that begins with one"
+            ) from error
+        if item.dim() == 0:
+            raise LLPError(f"item {row} of inputs is a single number; give one tensor per item")
+        return item if item.dtype == torch.uint8 or item.is_floating_point() else item.float()
+
+
+def _array(value: Any) -> Any:
+    """A number array; images are turned to ``(C, H, W)``."""
+    array = np.asarray(value)
+    if hasattr(value, "getbands"):  # an image of Pillow
+        array = array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    return array

@@ -1,0 +1,164 @@
+"""Progress of estimators: the same fit, with steps for whoever watches."""
+
+import re
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from llpkit import _display, _progress
+from llpkit.estimators import (
+    AlterSVMClassifier,
+    LLPClassifier,
+    LLPEnsembleClassifier,
+    LLPLogisticRegression,
+    LLPMixedLogisticRegression,
+    LLPNetworkClassifier,
+    MeanMapClassifier,
+    progress,
+)
+from llpkit.statistics import bootstrap
+
+
+def toy(rows=240):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(rows, 3))
+    labels = rng.random(rows) < 1 / (1 + np.exp(-2 * X[:, 0]))
+    groups = np.arange(rows) // 4
+    return X, np.bincount(groups, labels).astype(int)[groups], groups
+
+
+class Seen:
+    """A watcher that notes what it saw, as the tasks change."""
+
+    def __init__(self):
+        self.all = []
+
+    def __call__(self, tasks):
+        self.all.append([(t.name, t.done, t.total, t.kind, t.figures, t.ended) for t in tasks])
+
+    def names(self):
+        return {one[0] for stack in self.all for one in stack}
+
+    def outermost(self, name):
+        return [stack[0] for stack in self.all if stack[0][0] == name and len(stack) == 1]
+
+
+TREES = HistGradientBoostingClassifier(max_iter=3, early_stopping=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (LLPClassifier(GaussianNB()), "EM"),
+        (LLPClassifier(TREES, max_iter=3, tol=1e-9), "EM"),
+        (LLPLogisticRegression(), "logistic regression"),
+        (LLPMixedLogisticRegression(), "random effect"),
+        (LLPNetworkClassifier(hidden_layer_sizes=(3,)), "network"),
+        (MeanMapClassifier(), "mean map"),
+        (AlterSVMClassifier(n_init=3), "start"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:EM did not converge")
+def test_every_iteration_is_a_step_and_the_fit_is_the_same(model, name):
+    X, y, groups = toy()
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
+    alone = model.fit(X, y, groups).decision_function(X)
+    seen = Seen()
+    with progress(seen):
+        model.fit(X, y, groups)
+    np.testing.assert_array_equal(model.decision_function(X), alone)
+    ends = [one for one in seen.outermost(name) if one[-1]]
+    assert len(ends) == 1
+    if hasattr(model, "n_iter_") and name != "random effect":  # which adds both of its parts
+        assert ends[0][1] == model.n_iter_
+
+
+def test_an_ensemble_counts_the_fits_of_its_members():
+    X, y, groups = toy()
+    members = [LLPLogisticRegression(), LLPClassifier(LogisticRegression())]
+    seen = Seen()
+    with progress(seen):
+        LLPEnsembleClassifier(members, random_state=0).fit(X, y, groups)
+    fits = seen.outermost("fit")
+    assert fits[-1][1:3] == (8, 8)  # three folds and all bags, twice
+    assert {"LLPLogisticRegression", "LogisticRegression"} <= {one[3] for one in fits}
+    assert max(len(stack) for stack in seen.all) == 2  # the iterations of a fit are inside it
+
+
+def test_a_bootstrap_counts_its_refits():
+    X, y, groups = toy()
+    model = LLPLogisticRegression().fit(X, y, groups)
+    seen = Seen()
+    with progress(seen):
+        bootstrap(model, X, y, groups, replicates=5)
+    assert seen.outermost("refit")[-1][1:3] == (5, 5)
+
+
+def test_nobody_watches_after_the_block_or_a_failure_in_it():
+    X, y, groups = toy()
+    seen = Seen()
+    with pytest.raises(ZeroDivisionError), progress(seen):
+        1 / 0  # noqa: B018
+    LLPLogisticRegression().fit(X, y, groups)
+    assert seen.all == []
+
+
+class Clock:
+    """The time, which passes only when it is asked to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 1000.0
+        for module in (_progress, _display):
+            monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+
+
+def test_the_time_left_counts_each_kind_of_step(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = []
+    with (
+        _progress.watch(lambda tasks: found.append(_progress.seconds_left(tasks))),
+        _progress.task("fit", kinds=["quick", "slow"] * 2) as steps,
+    ):
+        for seconds in (1, 9, 1, 9):
+            clock.now += seconds
+            steps.step()
+    # Nothing is known, then one kind, then both; at the end nothing is left.
+    assert found == [None, 3, 10, 9, 0, 0]
+
+
+def test_the_time_left_includes_the_task_within(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = []
+    with (
+        _progress.watch(lambda tasks: found.append(_progress.seconds_left(tasks))),
+        _progress.task("fit", 3),
+        _progress.task("EM") as inner,
+    ):
+        clock.now += 2
+        inner.step(left=4)
+    # 8 s are left of a fit of 10 s, and two more fits follow.
+    assert found[2] == 8 + 2 * 10
+
+
+def test_a_log_gets_few_lines_however_long_the_work_is(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with progress(title="boosting"), _progress.task("EM", 3600) as steps:
+        for _ in range(3600):
+            clock.now += 1
+            steps.step()
+    lines = capsys.readouterr().err.splitlines()
+    assert 5 <= len(lines) <= 15
+    assert re.fullmatch(r"boosting: EM 2/3600  2 s  about 59 min 58 s left", lines[0])
+    assert lines[-1] == "boosting: done in 1 h 0 min"
+
+
+def test_short_work_prints_nothing(monkeypatch, capsys):
+    Clock(monkeypatch)
+    with progress(), _progress.task("EM", 5) as steps:
+        for _ in range(5):
+            steps.step()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,284 @@
+"""Data frames, series and data sets of other packages as inputs."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import datasets
+import llpkit
+from llpkit import Bags, LLPError
+from llpkit.errors import IdentifiabilityWarning
+from llpkit.estimators import LLPClassifier, LLPLogisticRegression
+from tables import gaussians
+
+# Without Hugging Face's package, the folder of tests of the same name is found instead.
+needs_hugging_face = pytest.mark.skipif(
+    not hasattr(datasets, "Dataset"), reason="the package datasets is not installed"
+)
+KINDS = {
+    "pandas": lambda frame: frame,
+    "polars": pl.from_pandas,
+    "pyarrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False),
+    "hugging face": lambda frame: datasets.Dataset.from_pandas(frame, preserve_index=False),
+}
+
+
+def survey(rows=160, seed=0):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 90, rows)
+    frame = pd.DataFrame({"district": [f"d{i // 4}" for i in range(rows)], "age": age})
+    frame["region"] = rng.choice(["north", "south"], rows)
+    frame["n_yes"] = (age > 50).astype(int)
+    frame["n_yes"] = frame.groupby("district")["n_yes"].transform("sum")
+    return frame.sample(frac=1, random_state=seed)  # the index is not the position
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=needs_hugging_face if kind == "hugging face" else ())
+        for kind in KINDS
+    ],
+)
+def test_a_network_learns_from_a_frame_and_predicts_for_frames(kind, tmp_path):
+    frame = survey()
+    given = KINDS[kind](frame)
+    bags = Bags.from_frame(given, bag="district", count="n_yes")
+    model = llpkit.fit("linear", bags, given, "direct", epochs=40, lr=0.1, progress=False)
+    assert model.encoder.feature_names[0] == "age"  # neither the bag nor its count
+    truth = torch.tensor((frame["age"] > 50).tolist())
+    assert (model.predict(given).bool() == truth).float().mean() > 0.9
+    model.save(tmp_path)
+    again = llpkit.load(tmp_path)
+    new = KINDS[kind](frame[["age", "region"]])
+    assert torch.equal(again.predict_proba(new), model.predict_proba(given))
+
+
+def test_a_model_without_an_encoder_replaces_one_with_it(tmp_path):
+    frame = survey()
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    options = {"epochs": 1, "progress": False}
+    llpkit.fit("linear", bags, frame, **options).save(tmp_path)
+    llpkit.fit("linear", bags, torch.randn(len(frame), 3), **options).save(tmp_path)
+    assert llpkit.load(tmp_path).encoder is None
+
+
+def test_a_column_of_the_bag_is_named_and_others_are_left_out():
+    frame = survey()
+    frame["name"] = [f"person {i}" for i in range(len(frame))]
+    groups = frame["district"].to_numpy()
+    bags = Bags.from_groups(groups, dict(zip(groups, frame["n_yes"], strict=True)))
+    with (
+        pytest.warns(UserWarning, match="'name' is left out: 160 different texts"),
+        pytest.warns(UserWarning, match="'district' is the same in all rows of every bag"),
+        pytest.warns(UserWarning, match="'n_yes' is the same in all rows of every bag"),
+        pytest.warns(IdentifiabilityWarning, match="leave columns that name the bag out"),
+    ):
+        model = llpkit.fit("linear", bags, frame, epochs=1, progress=False)
+    assert {"age", "n_yes"} <= {column.name for column in model.encoder.columns}
+
+
+def test_a_frame_of_another_length():
+    frame = survey()
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    with pytest.raises(LLPError, match="table with 160 rows but inputs has 159"):
+        llpkit.fit("linear", bags, frame[1:], progress=False)
+
+
+# Bags.from_frame
+
+
+def test_frames_give_the_bags_of_the_command_line(tmp_path):
+    frame = survey()
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    file = Bags.from_frame(tmp_path / "t.csv", "district", "n_yes")
+    bags = Bags.from_frame(pl.from_pandas(frame), "district", "n_yes")
+    assert bags.ids == file.ids
+    assert bags.columns == ("district", "n_yes")
+    assert torch.equal(bags.counts, file.counts)
+    assert torch.equal(bags.rows, file.rows)
+
+
+def test_all_kinds_of_counts():
+    frame = pl.DataFrame(
+        {
+            "bag": ["x", "x", "y"],
+            "cats": [1, 1, 0],
+            "dogs": [1, 1, 1],
+            "least": [0, 0, None],
+            "share": [0.5, 0.5, 1],
+        }
+    )
+    assert Bags.from_frame(frame, "bag", ["cats", "dogs"]).counts.tolist() == [[1, 1], [0, 1]]
+    bounds = Bags.from_frame(frame, "bag", count_low="least", count_high="cats")
+    assert [(bag.low, bag.high) for bag in bounds] == [(0, 1), (0, 0)]
+    assert Bags.from_frame(frame, "bag", proportion="share").counts.tolist() == [1, 1]
+    totals = pd.DataFrame({"bag": ["y", "x"], "n": [1, 2]})
+    assert Bags.from_frame(frame, "bag", "n", counts_table=totals).counts.tolist() == [2, 1]
+    with pytest.raises(LLPError, match=r"^the counts table: row 2.*'n' = '?-1"):
+        Bags.from_frame(frame, "bag", "n", counts_table=totals.assign(n=[2, -1]))
+    some = frame.with_columns(known=pl.Series(["1", None, None]))
+    assert Bags.from_frame(some, "bag", known_label="known").sizes.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"n": [1, 2, 0]},
+            r"data frame: row 2 \(counted from 1\), column 'n' = 2 but row 1 of",
+        ),
+        ({"n": [3, 3, 0]}, r"row 1 \(counted from 1\), column 'n' = 3 but bag 'x' has 2 rows"),
+        ({"n": [1.5, 1.5, 0]}, "column 'n' = 1.5 of bag 'x' is not a whole number"),
+        ({"bag": ["x", None, "y"]}, r"row 2 \(counted from 1\), column 'bag' is empty"),
+    ],
+)
+def test_errors_name_the_row(change, message):
+    frame = pd.DataFrame({"bag": ["x", "x", "y"], "n": [1, 1, 0]} | change)
+    with pytest.raises(LLPError, match=message):
+        Bags.from_frame(frame, "bag", "n")
+
+
+def test_what_is_no_frame_is_refused():
+    with pytest.raises(LLPError, match="table is of type dict; give the path of a file"):
+        Bags.from_frame({"bag": [1]}, "bag", "n")
+
+
+def test_parts_of_bags_remember_their_columns():
+    bags = Bags.from_frame(survey(), "district", "n_yes")
+    parts = [*bags.split(0.5, 0), bags.to("cpu"), Bags.concat([bags, bags])]
+    parts.append(bags.with_labels([0] + [-1] * 159) if bags[0].low == 0 else bags)
+    assert all(part.columns == ("district", "n_yes") for part in parts)
+
+
+# Series
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        pd.Series,
+        lambda x: pd.Series(x, dtype="category"),
+        lambda x: pd.Series(x, dtype="string"),
+        pl.Series,
+        lambda x: pl.Series(x, dtype=pl.Categorical),
+        pa.array,
+        lambda x: pa.chunked_array([x]),
+        pytest.param(lambda x: datasets.Dataset.from_dict({"g": x})["g"], marks=needs_hugging_face),
+    ],
+)
+def test_series_of_groups_counts_and_labels(series):
+    groups = series(["b", "a", "b", "c"])
+    assert Bags.from_groups(groups, {"a": 0, "b": 1, "c": 1}).ids == ("a", "b", "c")
+    labels = [0, 1, 1, 0]
+    for one in (labels, pl.Series(labels), pa.array(labels), pd.array(labels, "Int64")):
+        assert Bags.from_labels(one, groups).counts.tolist() == [1, 1, 0]
+    assert Bags.from_groups(groups, pl.Series([0, 1, 1])).counts.tolist() == [0, 1, 1]
+    assert Bags.from_proportions(groups, pa.array([0.0, 0.5, 1.0])).counts.tolist() == [0, 1, 1]
+
+
+# Estimators
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "estimator", [LLPLogisticRegression(), LLPClassifier(LogisticRegression())]
+)
+def test_estimators_take_frames(estimator, kind):
+    data = gaussians()
+    frame = KINDS[kind](pd.DataFrame(data.X, columns=["u", "v"]))
+    column = {"pandas": pd.Series, "polars": pl.Series, "pyarrow": pa.array}[kind]
+    y, groups = column(data.y), column(data.groups)
+    estimator.fit(frame, y, groups)
+    assert estimator.feature_names_in_.tolist() == ["u", "v"]
+    expected = estimator.predict_proba(pd.DataFrame(data.X, columns=["u", "v"]))
+    assert np.array_equal(estimator.predict_proba(frame), expected)
+    assert estimator.posterior(frame, y, groups).shape == (240, 2)
+
+
+# Data sets
+
+
+class Pairs(Dataset):
+    """Features and labels by row, as for supervised training."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        return self.x[row], 0
+
+
+def toy(rows=80):
+    x = torch.randn(rows, 3)
+    return x, llpkit.random_bags((x[:, 0] > 0).long(), 4, generator=0)
+
+
+@pytest.mark.parametrize("kind", [Pairs, TensorDataset, lambda x: pd.Series(list(x.numpy()))[::1]])
+def test_a_data_set_trains_as_its_tensor(kind):
+    x, bags = toy()
+    options = {"epochs": 2, "progress": False, "method": "direct"}
+    expected = llpkit.fit("linear", bags, x, **options).predict_proba(x)
+    model = llpkit.fit("linear", bags, kind(x), resident=False, workers=0, **options)
+    assert torch.allclose(model.predict_proba(x), expected, atol=1e-6)
+    assert torch.equal(model.predict_proba(kind(x)), model.predict_proba(x))
+
+
+def test_an_array_that_cannot_be_written_to():
+    x, bags = toy()
+    array = pd.DataFrame(x.numpy()).to_numpy()
+    array.flags.writeable = False  # as in pandas 3
+    llpkit.fit("linear", bags, array, epochs=1, progress=False)
+
+
+@needs_hugging_face
+def test_columns_of_hugging_face():
+    x, bags = toy()
+    data = datasets.Dataset.from_dict({"x": x.tolist()})
+    model = llpkit.fit("linear", bags, data["x"], epochs=1, progress=False)
+    assert torch.allclose(model.predict_proba(data["x"]), model.predict_proba(x), atol=1e-6)
+
+
+@needs_hugging_face
+def test_images_of_hugging_face():
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), np.uint8)
+    data = datasets.Dataset.from_dict(
+        {"image": [Image.fromarray(one) for one in pixels]},
+        features=datasets.Features({"image": datasets.Image()}),
+    )
+    bags = llpkit.random_bags([0, 1] * 20, 4, generator=0)
+    model = llpkit.fit("small-cnn", bags, data["image"], "direct", epochs=1, progress=False)
+    assert model.input_shape == (3, 8, 8)
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    assert torch.allclose(model.predict_proba(data["image"]), model.predict_proba(images))
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Endless(), "an IterableDataset, whose items have no numbers"),
+        (Pairs([torch.zeros(2)] * 79 + [torch.zeros(3)]), r"item 79 of inputs has shape \(3,\)"),
+        (Pairs([torch.tensor(0.0)] * 80), "item 0 of inputs is a single number"),
+        (Pairs(["a"] * 80), "item 0 of inputs is a str; give a tensor"),
+        (Pairs([torch.tensor([0.0, np.nan])] * 80), "item 0 of inputs has values that are not fi"),
+        (Pairs([torch.zeros(2)] * 79), "with 80 rows but inputs has 79"),
+    ],
+)
+def test_bad_data_sets(data, message):
+    _, bags = toy()
+    with pytest.raises(LLPError, match=message):
+        llpkit.fit("linear", bags, data, epochs=1, progress=False)

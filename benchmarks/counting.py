@@ -4,16 +4,19 @@ Each seed divides the data into items to count and test items, makes new bags, a
 weights. The person counts without mistakes. After every training the accuracy on the test items is
 recorded, for
 
-- bags in random order, and in the order of expected information,
+- random bags in random order, and in the order of expected information,
+- bags of items that look alike, in both orders,
 - bags made by the model's scores, in the order of expected information,
 - single items labelled in random order, for the same number of keystrokes.
 
-    python benchmarks/counting.py --data digits --data bird-cat --data photos --seeds 5
+    python benchmarks/counting.py --data digits --data bird-cat --data photos --seeds 7
 
-A stopped run goes on where it was: rows are added to OUT/runs.jsonl.
+A stopped run goes on where it was: rows are added to OUT/runs.jsonl. Then `make tables` writes the
+tables of docs/how-to/label.md, and `--draw docs/figures/counting.png` its figure.
 """
 
 import argparse
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +29,14 @@ from llpkit.label.items import LEARNED_SIDE, ArrayItems
 from llpkit.label.opening import trainer
 from llpkit.label.simulation import Demo, counting, digits, fresh, labelling
 
+FIRST_SEED = 100
+"""The draws of lower seeds chose the features and the default way to make bags."""
 WAYS = {
-    "random order": ("random", "random"),
-    "information order": ("random", "information"),
-    "bags by score": ("score", "information"),
+    "random bags, random order": ("random", "random"),
+    "random bags, information order": ("random", "information"),
+    "alike, random order": ("alike", "random"),
+    "alike, information order": ("alike", "information"),
+    "by score, information order": ("score", "information"),
 }
 
 
@@ -39,17 +46,24 @@ def divided(images: torch.Tensor, truth: torch.Tensor, seed: int, items: int, te
     return Demo(ArrayItems(images[some]), truth[some], images[rest], truth[rest])
 
 
+@functools.cache
+def small(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """All images of a data set in the size that the counting page learns from, and the labels."""
+    data = datasets.load(name)
+    inputs = data.inputs if isinstance(data.inputs, torch.Tensor) else data.inputs.to_tensor()
+    assert data.truth is not None
+    if inputs.shape[2:] != (LEARNED_SIDE, LEARNED_SIDE):
+        shape = (LEARNED_SIDE, LEARNED_SIDE)
+        reduced = torch.nn.functional.interpolate(inputs.float(), shape, mode="area")
+        inputs = reduced.round().to(torch.uint8)
+    return inputs, data.truth
+
+
 def load(name: str, seed: int, items: int, test: int) -> Demo:
     if name == "digits":
         return digits(seed, items)
-    data = datasets.load({"bird-cat": "cifar10", "photos": "group-photos"}[name])
-    inputs = data.inputs if isinstance(data.inputs, torch.Tensor) else data.inputs.to_tensor()
-    assert data.truth is not None
-    if inputs.shape[-1] != LEARNED_SIDE:
-        shape = (LEARNED_SIDE, LEARNED_SIDE)
-        small = torch.nn.functional.interpolate(inputs.float(), shape, mode="area")
-        inputs = small.round().to(torch.uint8)
-    return divided(inputs, data.truth, seed, items, test)
+    images, truth = small({"bird-cat": "cifar10", "photos": "group-photos"}[name])
+    return divided(images, truth, seed, items, test)
 
 
 def rows(demo: Demo, bags: int, size: int, seed: int) -> Iterator[dict[str, object]]:
@@ -75,49 +89,57 @@ def rows(demo: Demo, bags: int, size: int, seed: int) -> Iterator[dict[str, obje
         yield from ({"way": "labels", **step._asdict()} for step in single)
 
 
-def summary(records: list[dict[str, object]]) -> str:
-    """Mean accuracy over seeds, by the number of bags that were counted."""
-    lines = []
-    for data in dict.fromkeys(r["data"] for r in records):
-        own = [r for r in records if r["data"] == data]
-        seeds = sorted({r["seed"] for r in own})
-        marks = sorted({r["answers"] for r in own if r["way"] == "random order"})
-        chosen = [m for m in marks if m in marks[:: max(1, len(marks) // 5)] or m == marks[-1]]
-        lines += [f"\n{data}, {len(seeds)} seeds: accuracy after so many bags", ""]
-        head = "| |" + "".join(f" {m} |" for m in chosen)
-        lines += [head, "|---|" + "---:|" * len(chosen)]
-        for way in [*WAYS, "labels"]:
-            cells = []
-            for mark in chosen:
-                place = marks.index(mark)
-                found = []
-                for seed in seeds:
-                    steps = [r for r in own if r["way"] == way and r["seed"] == seed]
-                    if place < len(steps):
-                        found.append(100 * float(steps[place]["accuracy"]))
-                cells.append(
-                    f"{np.mean(found):.1f} ± {np.std(found, ddof=1):.1f}" if len(found) > 1 else "–"
-                )
-            name = "labels, same keystrokes" if way == "labels" else way
-            lines.append(f"| {name} |" + "".join(f" {cell} |" for cell in cells))
-    return "\n".join(lines)
+DRAWN = {
+    "random bags, random order": ("tab:blue", "-"),
+    "alike, random order": ("tab:orange", "--"),
+    "alike, information order": ("tab:orange", "-"),
+    "labels": ("tab:gray", "-"),
+}
+
+
+def draw(known: list[dict[str, object]], path: Path) -> None:
+    """Accuracy against keystrokes, mean over seeds, one panel per data set."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row["data"] for row in known))
+    figure = Figure((4 * len(names), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False)[0]
+    for axes, data in zip(panels, names, strict=True):
+        for way, (colour, style) in DRAWN.items():
+            seeds: dict[object, list[tuple[float, float]]] = {}
+            for row in known:
+                if row["data"] == data and row["way"] == way:
+                    point = (float(row["keystrokes"]), 100 * float(row["accuracy"]))
+                    seeds.setdefault(row["seed"], []).append(point)
+            x, y = np.mean(list(seeds.values()), 0).T
+            name = "single labels" if way == "labels" else way
+            axes.plot(x, y, color=colour, linestyle=style, label=name)
+        axes.set(title=data, xlabel="keystrokes")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("test accuracy, %")
+    panels[0].legend(fontsize="small")
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", action="append", choices=["digits", "bird-cat", "photos"])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=7)
     parser.add_argument("--bags", type=int, default=60)
     parser.add_argument("--size", type=int, default=8)
     parser.add_argument("--items", type=int, default=1200)
     parser.add_argument("--test", type=int, default=600)
     parser.add_argument("--out", type=Path, default=Path("results/counting"))
+    parser.add_argument("--draw", type=Path, help="draw the records to this file, and run nothing")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     file = given.out / "runs.jsonl"
     known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if given.draw:
+        draw(known, given.draw)
+        return
     done = {(r["data"], r["seed"]) for r in known}
-    for seed in range(given.seeds):
+    for seed in range(FIRST_SEED, FIRST_SEED + given.seeds):
         for data in given.data or ["digits"]:
             if (data, seed) in done:
                 continue
@@ -129,10 +151,7 @@ def main() -> None:
             # One write per seed, so that a stopped run leaves whole seeds only.
             with file.open("a") as out:
                 out.write("".join(json.dumps(row) + "\n" for row in found))
-            known += found
-    text = summary(known)
-    (given.out / "counting.md").write_text(text.strip() + "\n")
-    print(text)
+            print(f"{data}, seed {seed}: {len(found)} rows", flush=True)
 
 
 if __name__ == "__main__":

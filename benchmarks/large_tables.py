@@ -6,16 +6,16 @@
 
 The table has 20 columns of float32 and bags of 6.7 rows on average, 4.5 million bags at 30 million
 rows; it is written chunk by chunk into FOLDER and found there again. Labels are drawn from a known
-logit, so that models can be compared with the truth on new rows. Every size and every experiment
-writes one JSON file to --out and is not measured again while that file exists; `--report` turns the
-files into a table and a figure. Processor seconds are those of all workers and of this process, so
-that other load on the machine does not count; elapsed seconds are given too.
+logit, so that models can be compared with the truth on new rows. Every fit and every experiment
+writes one JSON file to --out and is not measured again while that file exists; `--report` draws
+their figure, and `make tables` writes the tables of docs/how-to/large-data.md. Processor seconds
+are those of all workers and of this process, so that other load on the machine does not count;
+elapsed seconds are given too.
 """
 
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -34,7 +34,7 @@ SIZES = (100_000, 1_000_000, 10_000_000, 30_000_000)
 FEATURES, MEAN_SIZE, CHUNK = 20, 20 / 3, 500_000
 WORKERS, MEMORY = 2, "1GB"
 SAMPLE = 100_000
-TREES, ITERATIONS = 50, 2
+TREES, ITERATIONS = 30, 8
 
 
 def logit(X: np.ndarray) -> np.ndarray:
@@ -74,29 +74,25 @@ def write(folder: Path, rows: int) -> Path:
 
 
 class Watch:
-    """Peak memory and processor seconds of the workers, by name: a restarted one keeps it."""
+    """Peak memory and processor seconds of the workers of a cluster."""
 
     def __init__(self, cluster: Any) -> None:
-        self.cluster, self.peak, self.before = cluster, {}, {}
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
+        self.cluster = cluster
 
     def pids(self) -> dict[Any, int]:
+        """The workers by name: a restarted one keeps it."""
         return {name: nanny.pid for name, nanny in self.cluster.workers.items() if nanny.pid}
 
-    def _run(self) -> None:
-        import psutil
-
-        while not self.stop.wait(0.05):
-            for name, pid in self.pids().items():
-                try:
-                    used = psutil.Process(pid).memory_info().rss
-                except psutil.Error:
-                    continue
-                self.peak[name] = max(self.peak.get(name, 0), used)
+    def peaks(self) -> list[int]:
+        """Bytes in memory at most, as the system counted them, largest first."""
+        found = []
+        for pid in self.pids().values():
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            found += [1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+        return sorted(found, reverse=True)
 
     def cpu(self) -> float:
+        """Seconds of all workers and of this process, in which the scheduler runs."""
         import psutil
 
         total = time.process_time()
@@ -108,25 +104,11 @@ class Watch:
 
 @contextmanager
 def cluster() -> Iterator[tuple[Any, Watch]]:
-    from distributed import Client, LocalCluster
+    from llpkit.distributed.cluster import connected
 
-    with (
-        LocalCluster(
-            n_workers=WORKERS,
-            threads_per_worker=1,
-            memory_limit=MEMORY,
-            dashboard_address=":0",
-            silence_logs="ERROR",
-        ) as local,
-        Client(local) as client,
-    ):
+    with connected(workers=WORKERS, memory_limit=MEMORY) as client:
         client.run(warm)
-        watch = Watch(local)
-        try:
-            yield client, watch
-        finally:
-            watch.stop.set()
-            watch.thread.join()
+        yield client, Watch(client.cluster)
 
 
 def warm() -> None:
@@ -140,13 +122,13 @@ def warm() -> None:
     log_prob_and_posterior(torch.zeros(3).double(), torch.tensor([1]), torch.tensor([0, 3]))
 
 
-def boosting(trees: int) -> Any:
+def boosting(trees: int, iterations: int = ITERATIONS) -> Any:
     from xgboost import XGBClassifier
 
     from llpkit.estimators import LLPClassifier
 
     inner = XGBClassifier(n_estimators=trees, max_depth=6, n_jobs=1)
-    return LLPClassifier(inner, max_iter=ITERATIONS, tol=1e-12, random_state=0)
+    return LLPClassifier(inner, max_iter=iterations, tol=1e-12, random_state=0)
 
 
 def quality(model: Any) -> dict[str, float]:
@@ -166,44 +148,39 @@ def best() -> dict[str, float]:
     return {"auc": float(roc_auc_score(label, p)), "cross_entropy": float(log_loss(label, p))}
 
 
-def measure(rows: int, folder: Path, trees: int) -> dict[str, Any]:
-    """Both fits at one size."""
+def measure(name: str, rows: int, folder: Path, trees: int, iterations: int) -> dict[str, Any]:
+    """One fit at one size."""
     from llpkit import distributed
     from llpkit.estimators import LLPLogisticRegression
 
     home = write(folder, rows)
-    found: dict[str, Any] = {"rows": rows, "trees": trees, "iterations": ITERATIONS}
+    found: dict[str, Any] = {"rows": rows, "trees": trees, "iterations": iterations}
     found["bytes"] = sum(path.stat().st_size for path in home.iterdir())
-    for name, estimator in (
-        ("logistic", LLPLogisticRegression()),
-        ("boosting", boosting(trees)),
-    ):
-        events: list[dict[str, Any]] = []
-        with cluster() as (_, watch), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # two iterations do not converge
+    estimator = LLPLogisticRegression() if name == "logistic" else boosting(trees, iterations)
+    events: list[dict[str, Any]] = []
+    with cluster() as (_, watch), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few iterations do not converge
 
-            def log(
-                event: dict[str, Any], events: list[Any] = events, watch: Watch = watch
-            ) -> None:
-                events.append(event | {"total_cpu": watch.cpu(), "at": time.perf_counter()})
-                print(f"{rows:,}: {events[-1]}", file=sys.stderr, flush=True)
+        def log(event: dict[str, Any]) -> None:
+            events.append(event | {"total_cpu": watch.cpu(), "at": time.perf_counter() - begin})
+            print(f"{name}, {rows:,}: {events[-1]}", file=sys.stderr, flush=True)
 
-            begin, cpu = time.perf_counter(), watch.cpu()
-            model = distributed.fit(
-                estimator, str(home), bag="bag", count="count", sample_rows=SAMPLE, log=log
-            )
-            found[name] = {
-                "elapsed": time.perf_counter() - begin,
-                "cpu": watch.cpu() - cpu,
-                "peak": sorted(watch.peak.values(), reverse=True),
-                "start_cpu": cpu,
-                "events": events,
-                "quality": quality(model),
-            }
-        if name == "logistic":
-            found[name]["coef"] = [*model.coef_[0].tolist(), float(model.intercept_[0])]
-    bags = [e["bags"] for e in found["logistic"]["events"] if e["step"] == "check"]
-    return found | {"bags": bags[0]}
+        begin, cpu = time.perf_counter(), watch.cpu()
+        model = distributed.fit(
+            estimator, str(home), bag="bag", count="count", sample_rows=SAMPLE, log=log
+        )
+        found |= {
+            "bags": events[0]["bags"],
+            "elapsed": time.perf_counter() - begin,
+            "cpu": watch.cpu() - cpu,
+            "peak": watch.peaks(),
+            "start_cpu": cpu,
+            "events": events,
+            "quality": quality(model),
+        }
+    if name == "logistic":
+        found["coef"] = [*model.coef_[0].tolist(), float(model.intercept_[0])]
+    return found
 
 
 def in_memory(trees: int) -> dict[str, Any]:
@@ -227,19 +204,24 @@ def in_memory(trees: int) -> dict[str, Any]:
 
 def kill(rows: int, folder: Path, trees: int) -> dict[str, Any]:
     """The same fit twice; the second time a worker is killed in the middle of an M-step."""
+    import psutil
+
     from llpkit import distributed
 
     home = write(folder, rows)
     models, pids, seconds = [], [], []
     steps: list[dict[str, Any]] = []
-    with cluster() as (client, watch), warnings.catch_warnings():
+    with cluster() as (_, watch), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        homes = client.run(lambda dask_worker: dask_worker.local_directory)
 
-        def shoot(pid: int) -> None:
-            # XGBoost's file is there once the M-step has read its rows, until it has all its trees.
-            while not any(file for home in homes.values() for file in Path(home).glob("*/*.page")):
-                time.sleep(0.005)
+        def used(pid: int) -> float:
+            times = psutil.Process(pid).cpu_times()
+            return float(times.user + times.system)
+
+        def shoot(pid: int, seconds: float) -> None:
+            end = used(pid) + seconds
+            while used(pid) < end:
+                time.sleep(0.002)
             os.kill(pid, signal.SIGKILL)
 
         def log(event: dict[str, Any]) -> None:
@@ -247,7 +229,9 @@ def kill(rows: int, folder: Path, trees: int) -> dict[str, Any]:
             steps.append(event)
             if models and event["step"] == "E" and event["iteration"] == 1:
                 pids.append(watch.pids()[1])
-                threading.Thread(target=shoot, args=(pids[0],), daemon=True).start()
+                # Half of what the first M-step took, so in the middle of the second one.
+                half = steps[-2]["cpu"] / WORKERS / 2
+                threading.Thread(target=shoot, args=(pids[0], half), daemon=True).start()
 
         for _ in range(2):
             begin = time.perf_counter()
@@ -339,77 +323,55 @@ def _schema() -> Any:
 
 
 def split(fit: dict[str, Any]) -> dict[str, float]:
-    """Processor seconds of EM: check and binning, start, M-step, everything else."""
+    """Processor seconds of a fit by what they were spent on.
+
+    ``once`` is what happens once per fit: checking, the start on a sample, reading and binning.
+    ``learning`` is XGBoost's trees alone, or the likelihoods and gradients of logistic regression;
+    ``reading`` is what logistic regression reads in every pass if the table does not fit. ``rest``
+    is everything else: E-steps, scores, scheduling, waiting, the scheduler itself.
+    """
     events = fit["events"]
-    m_step = sum(e["cpu"] for e in events if e["step"] == "M")
-    marks = {e["step"]: e["total_cpu"] for e in events if e["step"] in ("check", "start")}
-    check, start = marks["check"] - fit["start_cpu"], marks["start"] - marks["check"]
+    start = next(e["total_cpu"] for e in events if e["step"] == "start") - fit["start_cpu"]
+    reading = sum(e.get("reading_cpu", 0.0) for e in events)
+    again = any(e["step"] == "logistic" and not e["persisted"] for e in events)
+    learning = sum(e["cpu"] for e in events if e["step"] in ("M", "logistic"))
     return {
-        "check": check,
-        "start": start,
-        "m_step": m_step,
-        "rest": fit["cpu"] - check - start - m_step,
+        "once": start + (0.0 if again else reading),
+        "reading": reading if again else 0.0,
+        "learning": learning,
+        "rest": fit["cpu"] - start - reading - learning,
     }
 
 
-def report(out: Path) -> list[str]:
-    found = [json.loads(path.read_text()) for path in out.glob("rows-*.json")]
-    found.sort(key=lambda f: f["rows"])
-    lines = [
-        "| rows | bags | Parquet, GB | peak of a worker, GB: EM, logistic | EM: s of the processor "
-        "per million rows | of these M-step | E-step and bookkeeping, of the M-step | logistic: s "
-        "per million rows (passes) | elapsed, s: EM, logistic |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for f in found:
-        em, linear, millions = f["boosting"], f["logistic"], f["rows"] / 1e6
-        parts = split(em)
-        passes = next(e["passes"] for e in linear["events"] if e["step"] == "logistic")
-        lines.append(
-            f"| {f['rows']:,} | {f['bags']:,} | {f['bytes'] / 1e9:.2f} | "
-            f"{em['peak'][0] / 1e9:.2f}, {linear['peak'][0] / 1e9:.2f} | "
-            f"{(em['cpu'] - parts['start']) / millions:.1f} | {parts['m_step'] / millions:.1f} | "
-            f"{parts['rest'] / parts['m_step']:.1%} | {linear['cpu'] / millions:.1f} ({passes}) | "
-            f"{em['elapsed']:.0f}, {linear['elapsed']:.0f} |"
-        )
-    lines += ["", *_qualities(out, found)]
-    large = [f for f in found if f["rows"] >= 1_000_000]
-    if len(large) > 1:
-        for name in ("boosting", "logistic"):
-            times = [
-                f[name]["cpu"] - (split(f[name])["start"] if name == "boosting" else 0)
-                for f in large
-            ]
-            steep = np.polyfit(np.log([f["rows"] for f in large]), np.log(times), 1)[0]
-            lines.append(f"Exponent of the time in the rows, from a million, {name}: {steep:.2f}.")
-    for path in sorted(out.glob("kill-*.json")):
-        lines.append(f"Killed worker: {json.loads(path.read_text())}")
-    for path in sorted(out.glob("predict-*.json"), key=lambda path: len(path.name)):
-        lines.append(f"Predict: {json.loads(path.read_text())}")
-    return lines
+def records(out: Path, kind: str) -> list[dict[str, Any]]:
+    """The records of one kind, by size."""
+    found = [json.loads(path.read_text()) for path in out.glob(f"{kind}-*.json")]
+    return sorted(found, key=lambda record: record["rows"])
 
 
-def _qualities(out: Path, found: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| fit | rows | AUC: EM | cross-entropy: EM | AUC: logistic | cross-entropy: logistic |"
-    ]
-    lines += ["|---|---:|---:|---:|---:|---:|"]
-    if (path := out / "memory.json").exists():
-        known = json.loads(path.read_text())
-        lines.append(_quality("in memory, sample", known))
-        truth = known["best"]
-        cells = f"{truth['auc']:.4f} | {truth['cross_entropy']:.4f}"
-        lines.append(f"| the truth itself | | {cells} | {cells} |")
-    return [*lines, *(_quality("Dask, two workers", f) for f in found), ""]
+def draw(out: Path) -> None:
+    """Processor seconds and peak memory against rows."""
+    import matplotlib
 
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
 
-def _quality(name: str, found: dict[str, Any]) -> str:
-    cells = [
-        f"{found[kind]['quality'][key]:.4f}"
-        for kind in ("boosting", "logistic")
-        for key in ("auc", "cross_entropy")
-    ]
-    return f"| {name} | {found['rows']:,} | {' | '.join(cells)} |"
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for kind, label in (("boosting", "EM, boosting"), ("logistic", "logistic regression")):
+        fits = records(out, kind)
+        rows = [fit["rows"] for fit in fits]
+        left.loglog(rows, [fit["cpu"] for fit in fits], "o-", label=label)
+        right.semilogx(rows, [fit["peak"][0] / 1e9 for fit in fits], "o-", label=label)
+    predicted = records(out, "predict")
+    rows = [record["rows"] for record in predicted]
+    left.loglog(rows, [record["cpu"] for record in predicted], "s--", label="predict")
+    right.semilogx(rows, [record["peak"] / 1e9 for record in predicted], "s--", label="predict")
+    left.set(xlabel="rows", ylabel="CPU seconds")
+    right.set(xlabel="rows", ylabel="peak memory of a process, GB", ylim=(0, 1.05))
+    right.axhline(1, color="gray", lw=0.8)
+    left.legend()
+    figure.savefig(out / "large_tables.png", dpi=120)
+    plt.close(figure)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -420,17 +382,22 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("results/large-tables"))
     parser.add_argument("--rows", type=int, nargs="*", default=[], help=f"sizes, such as {SIZES}")
     parser.add_argument("--trees", type=int, default=TREES)
+    parser.add_argument("--iterations", type=int, default=ITERATIONS)
     parser.add_argument("--memory", action="store_true", help="fit a sample in memory")
     parser.add_argument("--kill", type=int, metavar="ROWS", help="kill a worker at this size")
     parser.add_argument("--predict", type=int, nargs="*", default=[], metavar="ROWS")
-    parser.add_argument("--clean", action="store_true", help="remove each table after its use")
-    parser.add_argument("--report", action="store_true", help="write the table from the records")
+    parser.add_argument("--clean", action="store_true", help="remove the tables in the end")
+    parser.add_argument("--report", action="store_true", help="draw the figure of the records")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     jobs: list[tuple[str, Any, tuple[Any, ...]]] = []
     if options.memory:
         jobs.append(("memory", in_memory, (options.trees,)))
-    jobs += [(f"rows-{n}", measure, (n, options.data, options.trees)) for n in options.rows]
+    jobs += [
+        (f"{name}-{n}", measure, (name, n, options.data, options.trees, options.iterations))
+        for n in options.rows
+        for name in ("boosting", "logistic")
+    ]
     if options.kill:
         jobs.append((f"kill-{options.kill}", kill, (options.kill, options.data, options.trees)))
     jobs += [(f"predict-{n}", predict, (n, options.data)) for n in options.predict]
@@ -440,14 +407,10 @@ def main(argv: list[str] | None = None) -> None:
             found = job(*arguments)
             path.write_text(json.dumps(found, indent=1) + "\n")
         print(f"{name}: {path}", flush=True)
-        if options.clean:
-            shutil.rmtree(options.data / name, ignore_errors=True)
-            (options.data / f"{name}.parquet").unlink(missing_ok=True)
-    lines = report(options.out)
-    print("\n".join(lines))
+    if options.clean:
+        shutil.rmtree(options.data)
     if options.report:
-        about = f"{WORKERS} workers of {MEMORY} each, one thread each, {platform.machine()}"
-        (options.out / "large_tables.md").write_text("\n".join([*lines, "", about]) + "\n")
+        draw(options.out)
 
 
 if __name__ == "__main__":

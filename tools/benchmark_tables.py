@@ -1,4 +1,4 @@
-"""The tables of docs/speed.md, docs/table-results.md and docs/classical.md.
+"""The tables of speed.md, table-results.md and classical.md.
 
 Benchmarks write their tables as Markdown to results/; pages show some of the rows and columns.
 """

@@ -1,4 +1,4 @@
-"""The tables of README.md, docs/reproduce.md and docs/protocol.md, from results/*/*.parquet."""
+"""The tables of README.md, reproduce.md and protocol.md, from results/*/*.parquet."""
 
 import functools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmark.md: accuracy by method and bag size, with an official test split."""
+"""The tables of benchmark.md: accuracy by method and bag size, with an official test split."""
 
 from paper_tables import ROOT
 from table_kit import Rows, code, table

@@ -1,6 +1,6 @@
 """Run the code blocks of a Markdown page, in order, in the current folder.
 
-    mkdir /tmp/empty && cd /tmp/empty && python …/tests/run_page.py …/docs/tables.md
+    mkdir /tmp/empty && cd /tmp/empty && python …/tests/run_page.py …/docs/how-to/tables.md
 
 - `python` blocks share one namespace; `sh` blocks run in bash and stop at the first error.
 - A block whose first line is a file name in a comment, `# mine.py`, is written to that file.
@@ -19,7 +19,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FENCE = re.compile(r"^```(?P<language>\S*)\n(?P<code>.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(?P<language>\S*)[^\n]*\n(?P<code>.*?)^```$", re.M | re.S)
 NOT_RUN = re.compile(r"<!-- not run: \S.* -->\n\Z")
 FILE = re.compile(r"# ([\w-]+\.(?:py|yaml))\n")
 SPHINX = "{"  # directives such as {toctree}

@@ -1,4 +1,7 @@
-"""README and docs: every code block runs in an empty folder, every link leads somewhere."""
+"""README and docs: every code block runs in an empty folder, every link leads somewhere.
+
+Notebooks are run by the build of the pages, `make docs`.
+"""
 
 import os
 import re
@@ -11,15 +14,22 @@ import pytest
 from run_page import blocks
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[!_]*/*.md"))]
 SLOW = (
     "check.md",
     "command-line.md",
-    "extending.md",
+    "export.md",
+    "frames.md",
+    "integrations.md",
     "known-labels.md",
+    "large-data.md",
+    "own-data.md",
+    "own-method.md",
+    "own-network.md",
     "private-reports.md",
     "reproduce.md",
-    "scale.md",
+    "several-machines.md",
 )
 """Pages of several commands, each of which imports torch anew; the README has three."""
 RUNNER = ROOT / "tests" / "run_page.py"
@@ -41,7 +51,7 @@ def pages_with_code():
     for page in PAGES:
         if any(blocks(page.read_text("utf-8"))):
             slow = [pytest.mark.slow] if page.name in SLOW else []
-            yield pytest.param(page, id=page.name, marks=slow)
+            yield pytest.param(page, id=f"{page.parent.name}/{page.name}", marks=slow)
 
 
 @pytest.mark.parametrize("page", [*pages_with_code()])
@@ -82,17 +92,23 @@ def test_blocks_of_a_page_share_names_and_a_folder(tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_links_lead_to_files(page: Path):
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_readme_links_every_page_and_names_every_module():
+@pytest.mark.parametrize(
+    "page", sorted({*PAGES[1:]} - {DOCS / "index.md"}), ids=lambda p: f"{p.parent.name}/{p.name}"
+)
+def test_a_page_is_linked_from_the_readme_and_its_index(page: Path):
+    assert f"]({page.relative_to(ROOT)})" in (ROOT / "README.md").read_text("utf-8")
+    if page.name != "index.md":
+        assert f"]({page.name})" in (page.parent / "index.md").read_text("utf-8")
+
+
+def test_the_readme_names_every_module():
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert [
-        p.name for p in PAGES[1:] if p.name != "index.md" and f"](docs/{p.name})" not in readme
-    ] == []
     parts = [p for p in (ROOT / "src" / "llpkit").iterdir() if not p.name.startswith("_")]
     names = [
         p.name if p.suffix == ".py" else f"{p.name}/" for p in parts if p.suffix in ("", ".py")

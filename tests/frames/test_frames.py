@@ -198,7 +198,7 @@ def test_estimators_take_frames(estimator, kind):
     estimator.fit(frame, y, groups)
     assert estimator.feature_names_in_.tolist() == ["u", "v"]
     expected = estimator.predict_proba(pd.DataFrame(data.X, columns=["u", "v"]))
-    assert np.array_equal(estimator.predict_proba(frame), expected)
+    np.testing.assert_allclose(estimator.predict_proba(frame), expected, rtol=1e-12)
     assert estimator.posterior(frame, y, groups).shape == (240, 2)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from llpkit import plugins
+from llpkit._display import in_notebook
 from llpkit._validation import naming, option, options_named
 from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.recipe import Execution
@@ -69,7 +70,7 @@ def _check_startable(place: Placement) -> None:
     """Refuse notebooks, and scripts that would start processes without end."""
     if place.external:
         return
-    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+    if hasattr(sys, "ps1") or in_notebook():
         raise LLPError(
             f"{option('devices')} = {place.devices}: a notebook or an interactive session cannot "
             "start training processes; put the call in a script, or run llpkit fit --devices"

@@ -31,7 +31,7 @@ def _rows(path: Path, text: str) -> list[dict[str, Any]]:
         for i, row in enumerate(_parsed(path, "", text), 1):
             found.append(_checked(f"{path}: entry {i}", row))
         return found
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             place = f"line {number} of "
             found.append(_checked(f"{path}: line {number}", _parsed(path, place, line)))

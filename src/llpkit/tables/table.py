@@ -325,8 +325,9 @@ class Table:
             bad = pc.and_(bad, text.is_valid())
         if pc.any(bad).as_py():
             row = pc.index(bad, True).as_py()
-            own = sorted(pc.unique(text.drop_null()).to_pylist())
-            names = own if len(own) == len(class_names) else ["NAME"] * len(class_names)
+            names = ["NAME"] * len(
+                class_names
+            )  # their order is that of the counts: the user knows it
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
                 f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "

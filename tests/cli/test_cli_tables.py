@@ -218,7 +218,7 @@ def test_labels_in_words(fit, llpkit, survey, fitted):
     assert fit(text, "--label", "vote", *advice).code == 0
     words = survey.read_text().replace(",0\n", ",no\n").replace(",1\n", ",yes\n")
     Path("words.csv").write_text(words)
-    assert " ".join(advice) in llpkit("evaluate", fitted, "words.csv").err
+    assert "--class-name NAME --class-name NAME" in llpkit("evaluate", fitted, "words.csv").err
     named = llpkit("evaluate", fitted, "words.csv", *advice, "--json")
     assert (
         named.out.partition('"parts"')[2]

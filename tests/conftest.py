@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
 settings.register_profile(
     "llpkit",

@@ -16,7 +16,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install -e '.[dev]' -c constraints.txt
 	touch $@
 
-test: lint types docs  ## check everything: style, types, docs, tests
+test: $(STAMP)  ## check everything: style, types, docs, tests
+	$(MAKE) -j 2 --output-sync docs types lint
 	$(BIN)/pytest -n 2
 
 slow: $(STAMP)  ## run the tests that `make test` leaves out because they take minutes

@@ -447,7 +447,7 @@ def _fitting(values: Tensor, name: str, bags: Any) -> Tensor:
     if classes != bags.num_classes:
         wanted = "(N,)" if bags.num_classes is None else f"(N, {bags.num_classes})"
         raise LLPError(
-            f"{name} has shape {tuple(values.shape)}; the counts of these bags go with {wanted}"
+            f"{name} has shape {tuple(values.shape)}; these bags need {wanted}"
         )
     return values.to(bags.device)
 

@@ -92,7 +92,7 @@ def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
 
     .. math:: -\sum_k \log P(y_k), \qquad y_k \sim \text{Poisson-binomial}(p_{1k}, \ldots, p_{nk})
 
-    With two classes the counts say the same, and one of them counts.
+    With two classes both counts carry the same information, so only one is used.
 
     >>> one_vs_rest_loss(torch.zeros(2, 3), torch.tensor([[1, 1, 0]]), torch.tensor([0, 2])).exp()
     tensor([11.3906])
@@ -104,7 +104,7 @@ def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     others = logits[:, None, :].expand(size, classes, classes)
     own = torch.eye(classes, dtype=torch.bool, device=logits.device)
     odds = logits - others.masked_fill(own, -torch.inf).logsumexp(2)  # (N, K)
-    # Every class has bags of its own: K copies of the offsets, one after the other.
+    # Every class gets its own bags: K copies of the offsets, one after the other.
     shift = size * torch.arange(classes, device=offsets.device)[:, None]  # (K, 1)
     ends = torch.cat([offsets[:1], (offsets[1:] + shift).reshape(-1)])  # (K B + 1,)
     each = Evidence.unchecked(counts.T.reshape(-1))

@@ -74,7 +74,7 @@ def _noise(place: str, value: Any) -> str:
 
 
 TABLES = ("feature-table", "image-table")
-"""Data sets that the options of a table stand for."""
+"""Data sets that are given by the options of a table instead of by name."""
 
 # Columns of a table; the second kind may be given several times.
 column = partial(setting, check=text, metavar="COLUMN", panel="Table", text=True)
@@ -103,7 +103,7 @@ class Data(Settings):
         None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
     )
     table: str | None = setting(
-        None, "Table, in place of the configuration's.", text, "FILE", panel="Table", text=True
+        None, "Table, instead of the one in the configuration.", text, "FILE", panel="Table", text=True
     )
     bag: str | None = column(None, "Column of the bag.")
     count: str | list[str] | None = several(

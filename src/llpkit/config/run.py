@@ -89,7 +89,7 @@ def _loggers(place: str, value: Any) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking(Settings):
-    """Where the run is logged besides its folder."""
+    """Where the run is logged, in addition to its folder."""
 
     log: list[str] = setting(
         [],

@@ -29,7 +29,7 @@ from llpkit.ragged import bag_index, segment_sum
 class AHIL(Method):
     """Proportion loss on a weak view, weighted hard pseudo-labels on a strong one.
 
-    Features have no strong view of their own, and then it learns from the same rows; name one with
+    For features both views are the same rows, unless you name a strong view with
     ``strong_augment``.
 
     Args:

@@ -2,7 +2,7 @@ r"""A linear model of a network's features, fitted to all counts at once: how ``
 
 In large random bags the counts hardly differ, and stochastic EM from flat targets moves by a share
 of about :math:`1/n` per E-step. A linear model has few parameters and sees all bags in every step,
-so it finds at once what the counts say about the features. It minimises
+so it finds at once what the counts reveal about the features. It minimises
 
 .. math:: \sum_b n_b \operatorname{CE}(y_b / n_b, \bar p_b) + \frac{1}{2 \tau^2} \|W\|^2,
           \qquad p_i = \operatorname{softmax}(x_i W + a)

@@ -83,7 +83,7 @@ class MixBag(BagMethod):
         real = torch.ones_like(n) if weights is None else (weights > 0).long()
         places = (draw[0] * real.sum()).long().clamp(max=size - 1)
         other = real.argsort(descending=True, stable=True)[places]  # (B,)
-        # 1 … n - 1 instances of the bag's own; the rest from the other, as far as it has them.
+        # 1 … n - 1 instances of the bag itself; the rest from the other, as far as it has them.
         own = (1 + (draw[1] * (n - 1)).long()).minimum(n.clamp(min=1))
         taken = (n - own).clamp(min=0).minimum(n[other])
         ordered = _shuffled(logits, offsets)

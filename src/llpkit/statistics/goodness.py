@@ -4,7 +4,7 @@ Under the true model, the randomised probability integral transform of a count,
 
 .. math:: u_b = P(Y_b < y_b) + v_b\, P(Y_b = y_b), \qquad v_b \sim \mathrm{Uniform}(0, 1),
 
-is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model says; in
+is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model expects; in
 the middle, less; on one side, the model expects too many or too few positives.
 """
 
@@ -22,7 +22,7 @@ from llpkit.evaluation import Calibration
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.ragged import bag_index, segment_sum
-from llpkit.statistics.effect import effect_basis, effect_term, nodes
+from llpkit.statistics.effect import effect_basis, effect_term, nodes, points
 from llpkit.statistics.rows import two_columns
 
 Array = NDArray[Any]
@@ -111,15 +111,12 @@ def _shifts(z: Tensor, sd: float) -> list[tuple[float, Tensor]]:
     if not sd:
         return [(1.0, torch.zeros((), dtype=torch.float64))]
     basis = effect_basis(z.shape[1] if z.dim() == 2 else 2)
-    if basis.shape[1] <= 2:
-        x, log_w = nodes(basis.shape[1], 25 if basis.shape[1] == 1 else 7)
-        weights = log_w.exp()
-    else:  # a grid would be too large
-        drawn = torch.quasirandom.SobolEngine(basis.shape[1], scramble=True, seed=0).draw(64)
-        x, weights = torch.special.ndtri(drawn.double().clamp(1e-4, 1 - 1e-4)), torch.ones(64) / 64
+    depth = basis.shape[1]
+    # In more than two dimensions a grid would be too large.
+    x, log_w = points(depth, 6) if depth > 2 else nodes(depth, 25 if depth == 1 else 7)
     moves = sd * (x @ basis.T)  # (Q, K)
     moves = moves[:, 1] if z.dim() == 1 else moves
-    return list(zip(weights.tolist(), moves, strict=True))
+    return list(zip(log_w.exp().tolist(), moves, strict=True))
 
 
 def _logit(z: Tensor, k: int) -> Tensor:

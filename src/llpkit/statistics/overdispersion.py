@@ -44,7 +44,7 @@ def overdispersion(
         X: The features that it was fitted to.
         y: What is known about each row's bag; counts must be exact.
         groups: The bag of every row.
-        multiplicity: How many instances every row stands for.
+        multiplicity: How many instances every row represents.
 
     >>> from llpkit.estimators import LLPLogisticRegression
     >>> random = np.random.default_rng(0)

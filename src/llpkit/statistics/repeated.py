@@ -1,6 +1,6 @@
 r"""The exact likelihood of counts of rows with a multiplicity: sums of multinomials.
 
-Row i stands for :math:`m_i` instances with the same logits. In the measure tilted by
+Row i represents :math:`m_i` instances with the same logits. In the measure tilted by
 :math:`t \in \mathbb{R}^K`, under which the counts y are expected, the counts of all classes but one
 have the characteristic function
 
@@ -131,7 +131,7 @@ def grid_size(counts: Tensor) -> Tensor:
 
 
 def _check_grid(counts: Tensor, offsets: Tensor) -> None:
-    """Refuse counts of so many classes that the sum would take minutes."""
+    """Refuse counts if the sum over all frequencies would take minutes."""
     if float((offsets.diff() * grid_size(counts)).sum()) > _MAX_GRID:
         raise LLPError(
             f"{counts.shape[1]} classes are too many for aggregated rows in bags this large; give "

@@ -1,4 +1,4 @@
-"""Bags whose rows may stand for several instances with the same features."""
+"""Bags whose rows may represent several instances with the same features."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _WORTH = 4
 
 @dataclass(frozen=True)
 class Rows:
-    """Bags, and how many instances each of their rows stands for.
+    """Bags, and how many instances each of their rows represents.
 
     Args:
         bags: Their counts are those of instances, so a count may exceed the number of rows.
@@ -54,7 +54,7 @@ class Rows:
 
     @property
     def weight(self) -> Tensor:
-        """How many instances every row stands for, float64 ``(R,)``."""
+        """How many instances every row represents, float64 ``(R,)``."""
         if self.times is not None:
             return self.times
         return torch.ones(self.bags.num_instances, dtype=torch.float64)

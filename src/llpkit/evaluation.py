@@ -446,9 +446,7 @@ def _fitting(values: Tensor, name: str, bags: Any) -> Tensor:
     classes = values.shape[1] if values.dim() == 2 else None
     if classes != bags.num_classes:
         wanted = "(N,)" if bags.num_classes is None else f"(N, {bags.num_classes})"
-        raise LLPError(
-            f"{name} has shape {tuple(values.shape)}; these bags need {wanted}"
-        )
+        raise LLPError(f"{name} has shape {tuple(values.shape)}; these bags need {wanted}")
     return values.to(bags.device)
 
 

@@ -103,7 +103,12 @@ class Data(Settings):
         None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
     )
     table: str | None = setting(
-        None, "Table, instead of the one in the configuration.", text, "FILE", panel="Table", text=True
+        None,
+        "Table, instead of the one in the configuration.",
+        text,
+        "FILE",
+        panel="Table",
+        text=True,
     )
     bag: str | None = column(None, "Column of the bag.")
     count: str | list[str] | None = several(

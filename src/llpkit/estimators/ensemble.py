@@ -12,11 +12,12 @@ from llpkit._progress import Task, task
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve, take_rows
+from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.likelihood.checks import Approximation
+from llpkit.statistics.rows import take_rows
 
 _JUDGED = 20_000
 """Rows whose bags decide the weights: a few numbers need no more."""

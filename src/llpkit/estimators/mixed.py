@@ -9,8 +9,9 @@ from scipy.stats import chi2
 from llpkit.errors import LLPError
 from llpkit.estimators.base import Array
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs
+from llpkit.losses import two_columns
 from llpkit.statistics.effect import effect_mean, effect_term
-from llpkit.statistics.rows import Rows, two_columns
+from llpkit.statistics.rows import Rows
 
 _START = 0.3
 _LEAST = 1e-3

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import Calibration
+from llpkit.evaluation import Calibration, counts_known
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
+from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import bag_index, segment_sum
 from llpkit.statistics.effect import effect_basis, effect_term, nodes, points
-from llpkit.statistics.rows import two_columns
 
 Array = NDArray[Any]
 
@@ -92,8 +92,7 @@ def goodness_of_fit(
     log_p = best_log_prob(z, bags.evidence, bags.offsets)
     if effect_sd:
         weight, sd = torch.ones(len(z)).double(), torch.full((len(bags),), effect_sd).double()
-        y = bags.counts.double()
-        counts = y if y.dim() == 2 else torch.stack([bags.sizes - y, y], 1)
+        counts = class_counts(bags.counts.double(), bags.sizes)
         log_p = log_p + effect_term(two_columns(z), weight, counts, bags.offsets, sd)
     return Goodness(
         pit,
@@ -151,9 +150,7 @@ def _transformed(
     """The transform, the squared standardised counts and the variances of these, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
     # A bag of known counts needs no likelihood of all classes, only of each.
-    sure = bags.evidence.low == bags.evidence.high
-    sure &= bags.evidence.table_offsets.diff().reshape(sure.shape) == 0
-    sure = sure if sure.dim() == 1 else sure.all(1)
+    sure = counts_known(bags)
     kept = torch.where((bags.sizes > 0) & (exact | sure))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
     bags, z = bags[kept], z[rows]

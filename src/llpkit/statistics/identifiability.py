@@ -16,6 +16,7 @@ from llpkit.ragged import ranges
 from llpkit.statistics.counts import dispersion, explained
 from llpkit.statistics.directions import Directions, directions, numeric
 from llpkit.statistics.modes import contradicting_modes
+from llpkit.statistics.rows import take_rows
 
 Array = NDArray[Any]
 
@@ -135,7 +136,7 @@ def problems_of(
         inner = ranges(bags.offsets[chosen], bags.sizes[chosen]).numpy()
         rows = np.repeat(bags.rows.numpy()[inner], times[inner])
         ends = np.append(0, np.cumsum(sizes[chosen]))
-        X = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        X = take_rows(X, rows)
         bags = Bags(ends, bags.evidence[chosen])
     if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
         return ()  # labelled instances

@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from llpkit.errors import LLPError
+from llpkit.losses import two_columns
 from llpkit.ragged import segment_sum
 from llpkit.statistics.covariance import estimated, take
 from llpkit.statistics.effect import effect_basis
 from llpkit.statistics.models import adapt
-from llpkit.statistics.rows import merged, two_columns
+from llpkit.statistics.rows import merged
 
 Array = NDArray[Any]
 

@@ -11,11 +11,11 @@ from scipy import stats
 from scipy.special import expit
 from torch import Tensor
 
+from llpkit.losses import two_columns
 from llpkit.statistics._text import as_records, frame
 from llpkit.statistics.covariance import Estimated
 from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter
-from llpkit.statistics.rows import two_columns
 
 Array = NDArray[Any]
 

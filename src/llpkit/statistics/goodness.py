@@ -140,6 +140,7 @@ def _moments(
     means, second, third, fourth = torch.stack(parts, 1)  # each (Q, B)
     mean = (weights * means).sum(0)
     d = means - mean
+    # The fourth moment about the overall mean, from the cumulants at each shift.
     central = fourth + 3 * second**2 + 4 * third * d + 6 * second * d**2 + d**4
     return mean, (weights * (second + d**2)).sum(0), (weights * central).sum(0)
 

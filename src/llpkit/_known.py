@@ -55,7 +55,7 @@ def without_labelled(evidence: Evidence, labelled: Tensor, left: Tensor, ids: An
     high = torch.where(bounded, evidence.high - labelled, evidence.high)
     impossible = (high < 0) | (low > left_of_cell)
     if labelled.dim() == 2:
-        # The counts of all classes together must be able to make up what is left.
+        # The counts of all classes together must be able to fill the rest of the bag.
         total = torch.minimum(high, left_of_cell).sum(1)
         impossible = impossible.any(1) | (low.sum(1) > left) | (total < left)
     table, lengths = evidence.table, evidence.table_offsets.diff()

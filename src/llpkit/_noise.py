@@ -67,7 +67,7 @@ def deviation_of(
     _only_one(epsilon, scale)
     if scale is not None:
         if delta is not None:
-            raise LLPError("delta goes with epsilon; leave it out with scale")
+            raise LLPError("delta is for epsilon; leave it out if you give scale")
         return number("scale", scale, above=0)
     if delta is None:
         raise LLPError("epsilon without delta; Gaussian noise needs both, or its scale")

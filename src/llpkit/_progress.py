@@ -1,6 +1,6 @@
 """Progress of long work: tasks made of steps, and whoever watches them.
 
-Code that works in steps opens a :func:`task` and counts its steps. Nothing happens unless somebody
+Code that works in steps opens a :func:`task` and counts its steps. Nothing happens unless someone
 is watching, see :func:`watch`. Tasks may be inside each other: the fits of an ensemble, the
 iterations of EM in one of them.
 """
@@ -107,7 +107,7 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 def is_watched() -> bool:
-    """Whether somebody watches, so that figures are worth computing."""
+    """Whether someone is watching, so that figures are worth computing."""
     return _watched.get() is not None
 
 

@@ -107,7 +107,7 @@ def proportion_evidence(
         )
         remedy = f"check it, and whether a {naming.unit} of the bag is missing"
         expected, reach = n * np.round(p, digits), n * 0.5 * 10.0**-digits
-    reach = reach + 1e-7  # n * p has rounding errors of its own
+    reach = reach + 1e-7  # n * p is rounded too
     if p.ndim == 2:
         refuse(
             # Each class may be off by its reach, so their sum by K times that.

@@ -1,4 +1,4 @@
-"""Plain YAML from strangers: limits on size and depth, no references, every key once."""
+"""Plain YAML from untrusted files: limits on size and depth, no references, every key once."""
 
 from pathlib import Path
 from typing import Any

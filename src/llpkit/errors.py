@@ -47,7 +47,7 @@ class BaselineWarning(UserWarning):
 
 
 class IdentifiabilityWarning(UserWarning):
-    """The counts do not determine what is asked of them; see ``llpkit.statistics``."""
+    """The counts do not determine the answer; see ``llpkit.statistics``."""
 
 
 class UnseenValueWarning(UserWarning):

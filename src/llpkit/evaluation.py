@@ -239,11 +239,10 @@ def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
         wanted = "one number" if bags.num_classes is None else f"{bags.num_classes} numbers"
         raise LLPError(f"rate has shape {tuple(rate.shape)}; these bags need {wanted}")
     evidence, n = bags.evidence, bags.sizes.double()
-    known = _counts_known(bags)
+    known = counts_known(bags)
     counts, p = evidence.low.double(), rate
     if bags.num_classes is None:
-        # Binary counts as those of two classes.
-        counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])
+        counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])  # two classes
     # The logarithm of the binomial or multinomial probability.
     result = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1) + torch.xlogy(counts, p).sum(1)
     if not bool(known.all()):
@@ -253,7 +252,7 @@ def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
     return result
 
 
-def _counts_known(bags: Bags) -> Tensor:
+def counts_known(bags: Bags) -> Tensor:
     """Which bags have an exact count, ``(B,)`` bool."""
     evidence = bags.evidence
     sure = evidence.low == evidence.high
@@ -446,9 +445,7 @@ def _fitting(values: Tensor, name: str, bags: Any) -> Tensor:
     classes = values.shape[1] if values.dim() == 2 else None
     if classes != bags.num_classes:
         wanted = "(N,)" if bags.num_classes is None else f"(N, {bags.num_classes})"
-        raise LLPError(
-            f"{name} has shape {tuple(values.shape)}; the counts of these bags go with {wanted}"
-        )
+        raise LLPError(f"{name} has shape {tuple(values.shape)}; these bags need {wanted}")
     return values.to(bags.device)
 
 

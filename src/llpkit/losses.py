@@ -79,12 +79,10 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     >>> proportion_loss(torch.zeros(4), torch.tensor([2]), torch.tensor([0, 4]))
     tensor([0.6931])
     """
-    if logits.dim() == 1:
-        logits = torch.stack([torch.zeros_like(logits), logits], 1)
-        counts = torch.stack([offsets.diff() - counts, counts], 1)
-    n = offsets.diff().clamp(min=1)[:, None]  # (B, 1)
-    log_mean = _log_segment_sum(F.log_softmax(logits, 1), offsets) - n.log()  # (B, K)
-    return -(counts / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
+    y, n = class_counts(counts, offsets.diff()), offsets.diff().clamp(min=1)[:, None]
+    log_p = F.log_softmax(two_columns(logits), 1)  # (N, K)
+    log_mean = _log_segment_sum(log_p, offsets) - n.log()  # (B, K)
+    return -(y / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
 
 
 def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
@@ -92,7 +90,7 @@ def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
 
     .. math:: -\sum_k \log P(y_k), \qquad y_k \sim \text{Poisson-binomial}(p_{1k}, \ldots, p_{nk})
 
-    With two classes the counts say the same, and one of them counts.
+    With two classes both counts carry the same information, so only one is used.
 
     >>> one_vs_rest_loss(torch.zeros(2, 3), torch.tensor([[1, 1, 0]]), torch.tensor([0, 2])).exp()
     tensor([11.3906])
@@ -104,7 +102,7 @@ def one_vs_rest_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     others = logits[:, None, :].expand(size, classes, classes)
     own = torch.eye(classes, dtype=torch.bool, device=logits.device)
     odds = logits - others.masked_fill(own, -torch.inf).logsumexp(2)  # (N, K)
-    # Every class has bags of its own: K copies of the offsets, one after the other.
+    # Every class gets its own bags: K copies of the offsets, one after the other.
     shift = size * torch.arange(classes, device=offsets.device)[:, None]  # (K, 1)
     ends = torch.cat([offsets[:1], (offsets[1:] + shift).reshape(-1)])  # (K B + 1,)
     each = Evidence.unchecked(counts.T.reshape(-1))
@@ -148,6 +146,16 @@ def debiased_square_loss(
     mean = error / n.clamp(min=1)
     square = mean * torch.where(rest > 0, other, mean)
     return (error * mean - (n - 1) * square).sum(1)
+
+
+def two_columns(logits: Tensor) -> Tensor:
+    """Binary logits ``(N,)`` as those of two classes, ``(N, 2)``; ``(N, K)`` as they are."""
+    return torch.stack([torch.zeros_like(logits), logits], 1) if logits.dim() == 1 else logits
+
+
+def class_counts(counts: Tensor, sizes: Tensor) -> Tensor:
+    """Counts of positives ``(B,)`` as those of two classes, ``(B, 2)``; ``(B, K)`` as they are."""
+    return torch.stack([sizes - counts, counts], 1) if counts.dim() == 1 else counts
 
 
 def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:

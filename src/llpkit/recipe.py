@@ -21,7 +21,7 @@ SCHEDULES = ("tail", "cosine", "constant")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 MEASURES = ("auto", "all", "off")
 AUTO = "auto"
-"""The method that stands for one that :mod:`llpkit.auto` picks."""
+"""The method is picked by :mod:`llpkit.auto`."""
 
 
 def _whole(least: int = 1, most: int | None = None) -> Check:
@@ -176,8 +176,8 @@ class Recipe(Settings):
 class Execution(Settings):
     """Execution settings, which change results by rounding at most.
 
-    With several processes dropout and augmentation draw other numbers, and batch norm normalises
-    as ``sync_batchnorm`` says.
+    With several processes, dropout and augmentation draw different random numbers, and
+    ``sync_batchnorm`` determines how batch norm normalises.
     """
 
     device: str = setting(

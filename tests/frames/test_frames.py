@@ -78,7 +78,7 @@ def test_a_column_of_the_bag_is_named_and_others_are_left_out():
         pytest.warns(UserWarning, match="'name' is left out: 160 different texts"),
         pytest.warns(UserWarning, match="'district' is the same in all rows of every bag"),
         pytest.warns(UserWarning, match="'n_yes' is the same in all rows of every bag"),
-        pytest.warns(IdentifiabilityWarning, match="leave columns that name the bag out"),
+        pytest.warns(IdentifiabilityWarning, match="leave out columns that identify the bag"),
     ):
         model = llpkit.fit("linear", bags, frame, epochs=1, progress=False)
     assert {"age", "n_yes"} <= {column.name for column in model.encoder.columns}

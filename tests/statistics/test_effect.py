@@ -12,10 +12,10 @@ from llpkit import Evidence, LLPError
 from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
 from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
+from llpkit.losses import two_columns
 from llpkit.statistics import bootstrap, overdispersion, summary
 from llpkit.statistics.effect import effect_basis, effect_mean, effect_term
 from llpkit.statistics.repeated import RepeatedSolver
-from llpkit.statistics.rows import two_columns
 
 
 @pytest.mark.parametrize("sd", [0.01, 0.5, 1.5])

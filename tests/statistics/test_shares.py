@@ -127,7 +127,7 @@ def test_differences_of_groups():
     assert low < gap < high
     # The total is known, so one group's gain is the other's loss, and the difference is less sure.
     assert high - low > (found.high - found.low)[:, 1].max()
-    with pytest.raises(LLPError, match="is not there"):
+    with pytest.raises(LLPError, match="is unknown"):
         found.difference(1.0, 7.0)
 
 

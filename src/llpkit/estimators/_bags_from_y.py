@@ -69,7 +69,7 @@ def bags_of(
             bag in the order of the sorted distinct ids. Without ``groups``, the label of each row.
         groups: The bag of every row, ``(N,)``, or ``None``.
         classes: The allowed labels; by default those found in ``y``.
-        multiplicity: How many instances every row stands for, ``(N,)``. Counts are then those of
+        multiplicity: How many instances every row represents, ``(N,)``. Counts are then those of
             instances and may exceed the number of rows.
 
     >>> bags, classes = bags_of(np.zeros((3, 1)), [1, 1, 0], ["a", "a", "b"])
@@ -160,7 +160,7 @@ def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tens
 
 
 def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:
-    """How many instances every row stands for: whole numbers from 0, ``(N,)``."""
+    """How many instances every row represents: whole numbers from 0, ``(N,)``."""
     m = whole_array(values, "multiplicity", "give whole numbers from 0")
     if m.shape != (rows,):
         raise LLPError(

@@ -19,7 +19,8 @@ from sklearn.utils.validation import has_fit_parameter
 from llpkit._progress import task
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import num_rows
-from llpkit.estimators.base import ENOUGH, Array, take_rows
+from llpkit.estimators.base import ENOUGH, Array
+from llpkit.statistics.rows import take_rows
 
 _NEGLIGIBLE = 1e-6
 """Rows whose posterior of a class is below this are left out of that class."""

@@ -219,7 +219,7 @@ def _check_stages(boosting: Any) -> None:
     stages, width = boosting.estimators_, _width(boosting)
     shape = (len(stages), boosting.n_trees_per_iteration_)
     if not isinstance(stages, np.ndarray) or stages.shape != shape:
-        raise Unsound("gradient boosting with a tree too many")
+        raise Unsound("gradient boosting with the wrong number of trees")
     for tree in stages.ravel():
         if not isinstance(tree, BaseDecisionTree) or _width(tree) != width:
             raise Unsound("gradient boosting with trees of other features")
@@ -235,7 +235,7 @@ def _check_histograms(boosting: Any, predictors: Any) -> None:
     for predictor in (tree for stage in predictors for tree in stage):
         nodes, bits = predictor.nodes, predictor.raw_left_cat_bitsets
         if not isinstance(predictor, kind) or nodes.dtype != dtype:
-            raise Unsound("what is not a tree")
+            raise Unsound("something that is not a tree")
         if nodes.ndim != 1 or not len(nodes):
             raise Unsound("a tree without nodes")
         inner = nodes["is_leaf"] == 0

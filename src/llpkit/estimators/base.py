@@ -204,11 +204,6 @@ def cells(X: Any) -> int:
     return int(np.prod(X.shape)) if hasattr(X, "shape") else len(X)
 
 
-def take_rows(X: Any, rows: Array) -> Any:
-    """These rows of an array, a sparse matrix or a table."""
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
 def probabilities(z: Array) -> Array:
     """Class probabilities ``(N, K)`` from logits ``(N,)`` or ``(N, K)``."""
     if z.ndim == 1:

@@ -3,16 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from llpkit.bags import Bags
-from llpkit.estimators._layers import fit_layers, layers_logits
-from llpkit.estimators.base import Array, BaseLLP, exact_counts
+from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.likelihood.checks import Approximation
-from llpkit.losses import proportion_loss
 
 
-class DLLPClassifier(BaseLLP):
+class DLLPClassifier(LLPNetworkClassifier):
     r"""DLLP: a model whose mean prediction over a bag is the bag's proportion.
 
     It is linear, or a network with hidden layers.
@@ -54,8 +49,6 @@ class DLLPClassifier(BaseLLP):
     array([0, 1])
     """
 
-    _sparse = True
-
     def __init__(
         self,
         C: float = 1.0,
@@ -66,21 +59,12 @@ class DLLPClassifier(BaseLLP):
         approximation: Approximation = "auto",
         random_state: Any = None,
     ) -> None:
-        self.C = C
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_iter = max_iter
-        self.tol = tol
-        self.approximation = approximation
-        self.random_state = random_state
-
-    def _fit_bags(self, X: Any, bags: Bags) -> None:
-        counts = torch.from_numpy(exact_counts(bags, self))
-        found, layers = fit_layers(
-            X, bags, self, lambda logits: proportion_loss(logits, counts, bags.offsets)
+        super().__init__(
+            C,
+            hidden_layer_sizes=hidden_layer_sizes,
+            loss="proportion",
+            max_iter=max_iter,
+            tol=tol,
+            approximation=approximation,
+            random_state=random_state,
         )
-        found.warn(self)
-        self.n_iter_ = found.n_iter
-        self.coefs_, self.intercepts_ = [w for w, _ in layers], [b for _, b in layers]
-
-    def _logits(self, X: Any) -> Array:
-        return layers_logits(X, self.coefs_, self.intercepts_)

@@ -1,4 +1,4 @@
-"""Several estimators, combined by what held-out bags say about them."""
+"""Several estimators, weighted by the likelihood of held-out bags."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,11 +12,12 @@ from llpkit._progress import Task, task
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve, take_rows
+from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.likelihood.checks import Approximation
+from llpkit.statistics.rows import take_rows
 
 _JUDGED = 20_000
 """Rows whose bags decide the weights: a few numbers need no more."""
@@ -78,7 +79,7 @@ class LLPEnsembleClassifier(BaseLLP):
         self.weights_ = np.full(len(members), 1 / len(members))
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of members that stop early; their weight tells
+            warnings.simplefilter("ignore")  # members that stop early get a low weight
             judged = len(members) > 1 and len(bags) >= 2 * self.n_folds
             rounds = 1 + (self.n_folds if judged else 0)
             with task("fit", kinds=[_kind(member) for member in members] * rounds) as steps:
@@ -130,7 +131,7 @@ def _unseen(members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Tas
     shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
     z = [np.zeros(shape) for _ in members]
     full = np.flatnonzero(bags.sizes.numpy() > 0)
-    first = bags.rows[bags.offsets[:-1]][full].numpy()  # one row of every bag tells its fold
+    first = bags.rows[bags.offsets[:-1]][full].numpy()  # one row of every bag gives its fold
     for fold in np.unique(folds[first]):
         inside = folds[first] == fold
         rows = bags[full[inside]].rows.numpy()

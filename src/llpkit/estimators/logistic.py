@@ -101,7 +101,7 @@ class LLPLogisticRegression(BaseLLP):
             X: Features ``(N, D)``.
             y: What is known about each row's bag; without ``groups``, each row's label.
             groups: The bag of every row, ``(N,)``.
-            multiplicity: How many instances every row stands for, ``(N,)``: a cross-table need not
+            multiplicity: How many instances every row represents, ``(N,)``: a cross-table need not
                 be written out with one row per instance. Counts are those of instances.
 
         >>> X, precinct = np.array([[0.0], [1.0], [0.0], [1.0]]), [0, 0, 1, 1]

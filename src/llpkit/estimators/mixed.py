@@ -9,9 +9,9 @@ from scipy.stats import chi2
 from llpkit.errors import LLPError
 from llpkit.estimators.base import Array
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs
-from llpkit.likelihood.checks import Approximation
+from llpkit.losses import two_columns
 from llpkit.statistics.effect import effect_mean, effect_term
-from llpkit.statistics.rows import Rows, two_columns
+from llpkit.statistics.rows import Rows
 
 _START = 0.3
 _LEAST = 1e-3
@@ -62,27 +62,6 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     effect_sd_: float
     effect_lr_: float
     effect_p_value_: float
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        tol: float = 1e-5,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        approximation: Approximation = "auto",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            C,
-            fit_intercept=fit_intercept,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            approximation=approximation,
-            random_state=random_state,
-        )
 
     def _fit_rows(self, X: Any, rows: Rows) -> None:
         if not rows.bags.evidence.is_exact:
@@ -142,7 +121,7 @@ def _fit_mixed(X: Any, rows: Rows, model: LLPLogisticRegression) -> tuple[Optimu
 
     weights = np.vstack([model.coef_.T, model.intercept_]).ravel()
     bounds = [(None, None)] * len(weights) + [(0.0, None)]
-    # A gradient per instance is small for large bags, whose number decides; hence the ratio.
+    # The gradient per instance shrinks as bags grow, but what counts is the number of bags.
     tol = model.tol * len(rows.bags) / n
     begin = np.append(weights, _START)
     found = lbfgs(objective, begin, tol, model.max_iter, bounds, name="random effect")

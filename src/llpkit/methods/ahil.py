@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._validation import number
-from llpkit.losses import proportion_loss
+from llpkit.losses import class_counts, proportion_loss, two_columns
 from llpkit.methods.base import Batch, Learner, Method, as_logits, instance_weights, weighted_mean
 from llpkit.ragged import bag_index, segment_sum
 
@@ -29,7 +29,7 @@ from llpkit.ragged import bag_index, segment_sum
 class AHIL(Method):
     """Proportion loss on a weak view, weighted hard pseudo-labels on a strong one.
 
-    Features have no strong view of their own, and then it learns from the same rows; name one with
+    For features both views are the same rows, unless you name a strong view with
     ``strong_augment``.
 
     Args:
@@ -68,15 +68,14 @@ class AHIL(Method):
     ) -> tuple[Tensor, Tensor]:
         assert batch.evidence is not None
         assert batch.offsets is not None
-        second = batch.inputs if batch.strong is None else batch.strong
+        other = batch.inputs if batch.strong is None else batch.strong
         # One pass, so that batch norm sees both views.
-        both = as_logits(learner.network(torch.cat([batch.inputs, second])), num_classes)
+        both = as_logits(learner.network(torch.cat([batch.inputs, other])), num_classes)
         weak, strong = both.chunk(2)
-        counts, offsets = batch.evidence.counts, batch.offsets
-        if num_classes is None:
-            counts = torch.stack([offsets.diff() - counts, counts], 1)
-        labels, trust = self.pseudo_labels(_columns(weak.detach()), counts, offsets)
-        errors = trust * F.cross_entropy(_columns(strong), labels, reduction="none")  # (n,)
+        counts = class_counts(batch.evidence.counts, batch.offsets.diff())
+        first, second = two_columns(weak.detach().float()), two_columns(strong.float())
+        labels, trust = self.pseudo_labels(first, counts, batch.offsets)
+        errors = trust * F.cross_entropy(second, labels, reduction="none")  # (n,)
         loss = self.loss(weak, batch) + self.weight * weighted_mean(errors, instance_weights(batch))
         learner.update(loss)
         return loss.detach(), weak.detach()
@@ -95,9 +94,3 @@ class AHIL(Method):
         agreement = torch.where(counts > 0, torch.exp(-gap.square() / self.beta_bag), 0.0)
         of_class = agreement[bag_index(offsets, len(logits))].gather(1, labels[:, None])[:, 0]
         return labels, torch.exp(-plogp.sum(1).square() / self.beta_instance) * of_class
-
-
-def _columns(logits: Tensor) -> Tensor:
-    """Logits with one column per class, ``(n, K)``."""
-    logits = logits.float()
-    return logits if logits.dim() == 2 else torch.stack([torch.zeros_like(logits), logits], 1)

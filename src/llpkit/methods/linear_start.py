@@ -2,7 +2,7 @@ r"""A linear model of a network's features, fitted to all counts at once: how ``
 
 In large random bags the counts hardly differ, and stochastic EM from flat targets moves by a share
 of about :math:`1/n` per E-step. A linear model has few parameters and sees all bags in every step,
-so it finds at once what the counts say about the features. It minimises
+so it finds at once what the counts reveal about the features. It minimises
 
 .. math:: \sum_b n_b \operatorname{CE}(y_b / n_b, \bar p_b) + \frac{1}{2 \tau^2} \|W\|^2,
           \qquad p_i = \operatorname{softmax}(x_i W + a)
@@ -15,6 +15,7 @@ the device, except for the principal components.
 import torch
 from torch import Tensor, nn
 
+from llpkit.losses import class_counts
 from llpkit.ragged import bag_index, segment_sum
 
 _DIMENSIONS = 32
@@ -66,9 +67,7 @@ def linear_logits(features: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     # After a divergence, which the loop is about to report, there is still a result.
     x = _components(features.float().nan_to_num(0, 0, 0))  # (N, D)
     sizes = offsets.diff()
-    y = counts.to(x.dtype)
-    if counts.dim() == 1:
-        y = torch.stack([sizes - y, y], 1)
+    y = class_counts(counts.to(x.dtype), sizes)
     variances = torch.tensor(_VARIANCES, device=x.device)  # (L,)
     bag = torch.arange(len(sizes), device=x.device)
     apart = bag % _HELD_OUT == _HELD_OUT - 1  # (B,) bool; none if there are few bags

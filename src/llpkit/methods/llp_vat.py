@@ -35,13 +35,13 @@ from llpkit.methods.ramp import rising
 class LLPVAT(Method):
     """Proportion loss with virtual adversarial training.
 
-    A step costs about three: the predictions, one power iteration, and the changed inputs.
+    A step costs about three forward passes: predictions, power iteration, changed inputs.
 
     Args:
         weight: Weight of the consistency at the end of the ramp.
         eps: Length of the change. Inputs are standardised, so a colour image of 32 x 32 pixels has
             a length of about 55, and a row of D features about the root of D.
-        xi: Length of the step that the direction is found with.
+        xi: Length of the step used to find the direction.
         iterations: Power iterations.
         ramp: Share of the epochs over which the weight rises.
     """

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from llpkit._validation import number
 from llpkit.evidence import Evidence
-from llpkit.losses import proportion_loss
+from llpkit.losses import class_counts, proportion_loss, two_columns
 from llpkit.methods.base import BagMethod, Batch, Learner, as_logits, weighted_mean
 from llpkit.ragged import bag_index
 
@@ -75,15 +75,13 @@ class MixBag(BagMethod):
     ) -> Tensor:
         """The loss of every bag mixed with another, ``(B,)``."""
         n = offsets.diff()  # (B,)
-        if logits.dim() == 1:
-            logits = torch.stack([torch.zeros_like(logits), logits], 1)
-            counts = torch.stack([n - counts, counts], 1)
+        logits, counts = two_columns(logits), class_counts(counts, n)
         size, draw = len(n), torch.rand(2, len(n), device=logits.device)
         # The other bag, never padding: real bags first, then a random place among them.
         real = torch.ones_like(n) if weights is None else (weights > 0).long()
         places = (draw[0] * real.sum()).long().clamp(max=size - 1)
         other = real.argsort(descending=True, stable=True)[places]  # (B,)
-        # 1 … n - 1 instances of the bag's own; the rest from the other, as far as it has them.
+        # 1 … n - 1 instances of the bag itself; the rest from the other, as far as it has them.
         own = (1 + (draw[1] * (n - 1)).long()).minimum(n.clamp(min=1))
         taken = (n - own).clamp(min=0).minimum(n[other])
         ordered = _shuffled(logits, offsets)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from llpkit._validation import number, whole
 from llpkit.evidence import Evidence
-from llpkit.losses import proportion_loss
+from llpkit.losses import class_counts, proportion_loss, two_columns
 from llpkit.methods.base import BagMethod, at_least_single
 from llpkit.ragged import bag_index, segment_sum
 
@@ -47,9 +47,7 @@ class ROT(BagMethod):
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         counts, logits = evidence.counts, at_least_single(logits)
         known = proportion_loss(logits, counts, offsets)  # (B,)
-        if logits.dim() == 1:
-            logits = torch.stack([torch.zeros_like(logits), logits], 1)
-            counts = torch.stack([offsets.diff() - counts, counts], 1)
+        logits, counts = two_columns(logits), class_counts(counts, offsets.diff())
         labels = transport(logits.detach(), counts, offsets, self.sweeps)  # (N, K)
         if self.hard:
             labels = F.one_hot(labels.argmax(1), labels.shape[1]).to(labels.dtype)

@@ -18,8 +18,8 @@ from llpkit.networks.layers import (
 )
 
 _SMALL_START = 0.125
-"""Factor of the initial weights of the last layer: first predictions say nothing, so they should
-be close to even."""
+"""Factor of the initial weights of the last layer: the first predictions carry no
+information, so they should be close to even."""
 
 
 class Residual(nn.Module):

@@ -49,6 +49,11 @@ def text_table(
     return "\n".join([*parts, *(f"* {note}" for note in notes)])
 
 
+def as_records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """One mapping per row of a table."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def frame(records: Sequence[Mapping[str, Any]]) -> Any:
     """Records as a pandas table."""
     try:

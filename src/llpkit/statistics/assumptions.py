@@ -10,6 +10,7 @@ from scipy.special import expit
 
 from llpkit._validation import number, share
 from llpkit.errors import LLPError
+from llpkit.statistics.models import features
 
 Array = NDArray[Any]
 
@@ -114,12 +115,9 @@ def as_model(model: Any, X: Any, guess: Mapping[str, Any]) -> Model:
 
 
 def _features(X: Any) -> Array:
-    try:
-        x = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
-    except (TypeError, ValueError) as error:
-        raise LLPError(f"X: {error}; give numbers, one row per instance") from error
-    if x.ndim != 2 or not x.size or not np.isfinite(x).all():
-        raise LLPError(f"X has shape {x.shape}; give finite numbers, one row per instance")
+    x = features(X)
+    if not x.size:
+        raise LLPError(f"X has shape {x.shape}; give at least one row and one column")
     return x
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from llpkit._display import progress as shown
 from llpkit._progress import task
@@ -16,7 +15,8 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.ragged import ranges
 from llpkit.statistics.covariance import take
-from llpkit.statistics.models import Linear
+from llpkit.statistics.models import Linear, last_step
+from llpkit.statistics.prediction import quantile
 
 Array = NDArray[Any]
 Statistic = Callable[[Any], Any]
@@ -51,7 +51,7 @@ class Bootstrap:
         if one_of("kind", kind, ("percentile", "normal")) == "percentile":
             tails = [(1 - level) / 2, (1 + level) / 2]
             return np.asarray(np.quantile(self.replicates, tails, axis=0).T)
-        half = stats.norm.ppf((1 + level) / 2) * self.standard_error
+        half = quantile(level) * self.standard_error
         return np.stack([self.estimate - half, self.estimate + half], 1)
 
 
@@ -82,7 +82,7 @@ def bootstrap(
             ``lambda m: m.predict_proba(new)[:, 1]``. By default the parameters of a linear model,
             as in :func:`summary`.
         replicates: Number of refits.
-        multiplicity: How many instances every row stands for.
+        multiplicity: How many instances every row represents.
         random_state: Seed; refit i depends on the seed and i alone.
         n_jobs: Processes, as in joblib.
         progress: Show a progress bar.
@@ -125,7 +125,7 @@ def bootstrap(
 
 def bags_of(model: Any, X: Any, y: Any, groups: Any, multiplicity: Any) -> Bags:
     """The bags that the arguments describe to the last step of a model."""
-    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    last = last_step(model)
     if not hasattr(last, "bags"):
         raise LLPError(
             f"{type(last).__name__} is not an estimator of llpkit.estimators; wrap a classifier in "
@@ -137,7 +137,7 @@ def bags_of(model: Any, X: Any, y: Any, groups: Any, multiplicity: Any) -> Bags:
 
 def parameters_of(model: Any) -> Array:
     """The parameters of a linear model, as :func:`summary` lists them."""
-    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    last = last_step(model)
     if not hasattr(last, "coef_") or not hasattr(last, "C") or not hasattr(last, "fit_intercept"):
         raise LLPError(
             f"{type(last).__name__} has no coefficients; pass statistic=, a function of a fitted "

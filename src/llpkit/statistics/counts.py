@@ -1,4 +1,4 @@
-"""How much the counts of bags say: what the evidence explains, and how much they vary."""
+"""How informative counts are: what the evidence explains, and how much they vary."""
 
 from typing import Any
 
@@ -20,7 +20,6 @@ def explained(bags: Bags) -> Array:
     """The share of the variance of each bag's count that its evidence explains, ``(B,)``."""
     if bags.evidence.is_exact or not len(bags):
         return np.ones(len(bags))
-    cells = bags.evidence.low.reshape(-1)
     classes = bags.num_classes or 1
     sizes = bags.sizes.repeat_interleave(classes)
     rate = constant_rate(bags).reshape(-1).clamp(1e-3, 1 - 1e-3)
@@ -39,7 +38,7 @@ def explained(bags: Bags) -> Array:
     before, after = variance(prior), variance(prior + log_w)
     # Evidence with several peaks may even leave more variance than there was.
     kept = (1 - after / before.clamp(min=1e-12)).clamp(0, 1).nan_to_num(0.0)
-    return np.asarray(kept.reshape(len(bags), -1).mean(1)) if len(cells) else np.empty(0)
+    return np.asarray(kept.reshape(len(bags), -1).mean(1))
 
 
 def _log_weights(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:

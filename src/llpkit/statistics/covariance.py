@@ -1,7 +1,7 @@
 r"""The covariance of estimated parameters: observed information, or the sandwich by bag."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from llpkit._validation import one_of
 from llpkit.statistics.curvature import Curvature, as_array
 from llpkit.statistics.models import Adapter, features
-from llpkit.statistics.rows import Rows, merged
+from llpkit.statistics.rows import Rows, merged, take_rows
 
 Array = NDArray[Any]
-Kind = Literal["observed", "sandwich"]
 KINDS = ("observed", "sandwich")
 _FLAT = 1e-9
 """A direction with less information than this, on the scale of a correlation, is undetermined."""
@@ -67,10 +66,8 @@ class Estimated(NamedTuple):
 
 
 def take(X: Any, order: Array) -> Any:
-    """Rows of an array, a tensor, a table or a sparse matrix."""
-    if hasattr(X, "iloc"):
-        return X.iloc[order]
-    return X[order] if hasattr(X, "shape") else features(X)[order]
+    """Rows of an array, a tensor, a table, a sparse matrix or a list."""
+    return take_rows(X if hasattr(X, "shape") else features(X), order)
 
 
 def estimated(adapter: Adapter, X: Any, rows: Rows) -> Estimated:

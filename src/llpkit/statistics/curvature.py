@@ -7,9 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit.losses import two_columns
 from llpkit.ragged import segment_sum
 from llpkit.statistics.effect import effect_term
-from llpkit.statistics.rows import Rows, two_columns
+from llpkit.statistics.rows import Rows
 
 Array = NDArray[Any]
 

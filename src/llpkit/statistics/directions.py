@@ -41,18 +41,18 @@ _WIDE = 200
 
 
 class Directions(NamedTuple):
-    """What the counts can say about the features."""
+    """What the counts can reveal about the features."""
 
     efficiency: Array
     """Information against labels, from 0 to 1, one per direction, ascending."""
     weak: list[tuple[str, ...]]
-    """The main columns of each direction that the counts say nothing about."""
+    """The main columns of each direction about which the counts carry no information."""
     bag_columns: tuple[str, ...]
     """Columns that are the same in all rows of every bag."""
     only_bags: bool
     """Whether all columns are."""
     spanning: bool
-    """Whether these columns tell (nearly) all bags apart."""
+    """Whether these columns distinguish (nearly) all bags."""
 
 
 def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, list[str]]:
@@ -97,11 +97,11 @@ def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions
         return Directions(np.empty(0), [], (), False, False)
     sums = segment_sum(torch.from_numpy(np.ascontiguousarray(x)), bags.offsets).numpy()  # (B, D)
     between = (sums * sums / sizes[:, None]).sum(0) / len(x)  # (D,) of a total of one
-    # In a bag of one, nothing can vary; only bags of several tell.
+    # In a bag of one, nothing can vary; only larger bags are informative.
     inside = 1 - between
     of_bag = inside < 1e-9
     bag_columns = tuple(np.array(names)[of_bag])
-    naming = max(4.0, 0.8 * len(bags) - 1)  # as many columns can tell nearly all bags apart
+    naming = max(4.0, 0.8 * len(bags) - 1)  # so many columns can distinguish nearly all bags
     spanning = len(bag_columns) >= naming and _rank(sums[:, of_bag]) >= naming
     efficiency, loadings, freedom = _efficiencies(x, sums, sizes, rho)
     random = float(rho.sum()) / len(x)  # what random bags have
@@ -122,8 +122,8 @@ def _efficiencies(x: Array, sums: Array, sizes: Array, rho: Array) -> tuple[Arra
     """Information of counts against labels, and the directions ``(D, ...)``, as loadings.
 
     The third is the degrees of freedom of an efficiency in random bags, which is chi-square up to
-    a factor. Of all directions, if the bags are many enough to tell a weak one from a chance one;
-    else of each column by itself.
+    a factor. All directions are used if there are enough bags to distinguish a weak direction from
+    chance, else each column by itself.
     """
     scaled = sums * np.sqrt(rho / sizes)[:, None]
     number, width = scaled.shape

@@ -21,7 +21,7 @@ class Goodman(NamedTuple):
     """Goodman's estimates of the shares of every group and class, with their standard errors."""
 
     share: Array
-    """``(G, K)``; may lie outside 0 and 1, which tells that the assumption is wrong. NaN if
+    """``(G, K)``; may lie outside 0 and 1, which shows that the assumption is wrong. NaN if
     the bags do not determine it, such as when there are fewer bags than groups."""
     standard_error: Array
     """``(G, K)``, robust to unequal variances."""

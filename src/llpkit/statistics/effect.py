@@ -15,7 +15,7 @@ A shift of all logits is a tilt. For exact counts the engine is therefore needed
     \log P(y \mid z + s) = \log P(y \mid z) + s \cdot y - \sum_i m_i
     \bigl[\operatorname{lse}(z_i + s) - \operatorname{lse}(z_i)\bigr],
 
-and what is left to integrate is log-concave in u. Gauss–Hermite nodes are centred at its mode
+and the rest of the integrand is log-concave in u. Gauss–Hermite nodes are centred at its mode
 and scaled by its curvature (adaptive quadrature). The posterior of the labels given the counts does
 not depend on the effect.
 """
@@ -25,6 +25,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from scipy.linalg import helmert
 from torch import Tensor
 
 from llpkit.ragged import bag_index
@@ -81,8 +82,7 @@ def effect_basis(classes: int) -> Tensor:
     """How the effect moves the logits, ``(K, d)``."""
     if classes == 2:
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    centre = np.eye(classes) - 1 / classes
-    return torch.from_numpy(np.linalg.svd(centre)[0][:, :-1].copy())
+    return torch.from_numpy(helmert(classes).T.copy())
 
 
 @cache

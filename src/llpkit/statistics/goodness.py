@@ -4,7 +4,7 @@ Under the true model, the randomised probability integral transform of a count,
 
 .. math:: u_b = P(Y_b < y_b) + v_b\, P(Y_b = y_b), \qquad v_b \sim \mathrm{Uniform}(0, 1),
 
-is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model says; in
+is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model expects; in
 the middle, less; on one side, the model expects too many or too few positives.
 """
 
@@ -18,12 +18,12 @@ from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import Calibration
+from llpkit.evaluation import Calibration, counts_known
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
+from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import bag_index, segment_sum
-from llpkit.statistics.effect import effect_basis, effect_term, nodes
-from llpkit.statistics.rows import two_columns
+from llpkit.statistics.effect import effect_basis, effect_term, nodes, points
 
 Array = NDArray[Any]
 
@@ -92,8 +92,7 @@ def goodness_of_fit(
     log_p = best_log_prob(z, bags.evidence, bags.offsets)
     if effect_sd:
         weight, sd = torch.ones(len(z)).double(), torch.full((len(bags),), effect_sd).double()
-        y = bags.counts.double()
-        counts = y if y.dim() == 2 else torch.stack([bags.sizes - y, y], 1)
+        counts = class_counts(bags.counts.double(), bags.sizes)
         log_p = log_p + effect_term(two_columns(z), weight, counts, bags.offsets, sd)
     return Goodness(
         pit,
@@ -111,15 +110,12 @@ def _shifts(z: Tensor, sd: float) -> list[tuple[float, Tensor]]:
     if not sd:
         return [(1.0, torch.zeros((), dtype=torch.float64))]
     basis = effect_basis(z.shape[1] if z.dim() == 2 else 2)
-    if basis.shape[1] <= 2:
-        x, log_w = nodes(basis.shape[1], 25 if basis.shape[1] == 1 else 7)
-        weights = log_w.exp()
-    else:  # a grid would be too large
-        drawn = torch.quasirandom.SobolEngine(basis.shape[1], scramble=True, seed=0).draw(64)
-        x, weights = torch.special.ndtri(drawn.double().clamp(1e-4, 1 - 1e-4)), torch.ones(64) / 64
+    depth = basis.shape[1]
+    # In more than two dimensions a grid would be too large.
+    x, log_w = points(depth, 6) if depth > 2 else nodes(depth, 25 if depth == 1 else 7)
     moves = sd * (x @ basis.T)  # (Q, K)
     moves = moves[:, 1] if z.dim() == 1 else moves
-    return list(zip(weights.tolist(), moves, strict=True))
+    return list(zip(log_w.exp().tolist(), moves, strict=True))
 
 
 def _logit(z: Tensor, k: int) -> Tensor:
@@ -144,6 +140,7 @@ def _moments(
     means, second, third, fourth = torch.stack(parts, 1)  # each (Q, B)
     mean = (weights * means).sum(0)
     d = means - mean
+    # The fourth moment about the overall mean, from the cumulants at each shift.
     central = fourth + 3 * second**2 + 4 * third * d + 6 * second * d**2 + d**4
     return mean, (weights * (second + d**2)).sum(0), (weights * central).sum(0)
 
@@ -154,9 +151,7 @@ def _transformed(
     """The transform, the squared standardised counts and the variances of these, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
     # A bag of known counts needs no likelihood of all classes, only of each.
-    sure = bags.evidence.low == bags.evidence.high
-    sure &= bags.evidence.table_offsets.diff().reshape(sure.shape) == 0
-    sure = sure if sure.dim() == 1 else sure.all(1)
+    sure = counts_known(bags)
     kept = torch.where((bags.sizes > 0) & (exact | sure))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
     bags, z = bags[kept], z[rows]

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from llpkit.bags import Bags
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.evaluation import constant_rate
+from llpkit.ragged import ranges
 from llpkit.statistics.counts import dispersion, explained
 from llpkit.statistics.directions import Directions, directions, numeric
 from llpkit.statistics.modes import contradicting_modes
+from llpkit.statistics.rows import take_rows
 
 Array = NDArray[Any]
 
@@ -23,7 +25,7 @@ _WRITTEN_OUT = 200_000
 _NAMED = 3
 """Most columns, and most directions, that are named."""
 _ALIKE = 0.2
-"""Counts vary by less than this share of what chance alone would do: their mix was designed."""
+"""Counts that vary by less than this share of chance variation come from designed mixes."""
 
 
 class Problem(NamedTuple):
@@ -131,10 +133,10 @@ def problems_of(
         chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
         if not len(chosen):
             return ()
-        inner = np.concatenate([np.arange(*bags.offsets[b : b + 2].tolist()) for b in chosen])
+        inner = ranges(bags.offsets[chosen], bags.sizes[chosen]).numpy()
         rows = np.repeat(bags.rows.numpy()[inner], times[inner])
         ends = np.append(0, np.cumsum(sizes[chosen]))
-        X = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        X = take_rows(X, rows)
         bags = Bags(ends, bags.evidence[chosen])
     if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
         return ()  # labelled instances
@@ -147,8 +149,8 @@ def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
         return [
             Problem(
                 "counts",
-                "the counts say next to nothing: they may be anything, or their noise is far "
-                "larger than the bags",
+                "the counts carry almost no information: they may be anything, or their noise is "
+                "far larger than the bags",
                 "give counts that are known more precisely, or labels of some rows",
             )
         ]
@@ -176,8 +178,8 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
     return [
         Problem(
             "same proportions",
-            "all bags have about the same proportion of each class, so the counts do not tell the "
-            "classes apart: the opposite labels explain them as well, and the seed decides",
+            "all bags have about the same proportion of each class, so the counts cannot separate "
+            "the classes: the opposite labels explain them just as well, and the seed decides",
             "add bags with other proportions, or labels of a few rows (Bags.with_labels, "
             "--known-label)",
         )
@@ -200,8 +202,8 @@ def _of_features(found: Directions, num_bags: int) -> list[Problem]:
         return [
             Problem(
                 "within bags",
-                "every column is the same in all rows of a bag, so the counts cannot tell which of "
-                "its rows are positive",
+                "every column is the same in all rows of a bag, so nothing can show which of its "
+                "rows are positive",
                 "add columns that differ between the rows of a bag",
                 found.bag_columns[:_NAMED],
             )
@@ -210,9 +212,9 @@ def _of_features(found: Directions, num_bags: int) -> list[Problem]:
         return [
             Problem(
                 "bag columns",
-                f"{len(found.bag_columns)} columns are the same in all rows of a bag and tell the "
-                f"{num_bags} bags apart, so they can explain every count by themselves",
-                "leave columns that name the bag out",
+                f"{len(found.bag_columns)} columns are the same in all rows of a bag and "
+                f"distinguish the {num_bags} bags, so they can explain every count by themselves",
+                "leave out columns that identify the bag",
                 found.bag_columns[:_NAMED],
             )
         ]
@@ -225,7 +227,7 @@ def _of_direction(columns: tuple[str, ...]) -> Problem:
     listed = ", ".join(map(repr, columns[:_NAMED])) + more
     return Problem(
         "direction",
-        f"{what} {listed} is the same in all bags, so the counts do not tell whether it makes an "
+        f"{what} {listed} is the same in all bags, so the counts cannot show whether it makes an "
         "instance more or less likely to be positive",
         "add bags that differ in it, or labels of a few rows (Bags.with_labels, --known-label)",
         columns[:_NAMED],

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
 
 from llpkit.errors import LLPError
@@ -38,7 +39,7 @@ def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
         offsets: ``(B + 1,)``.
 
     >>> one = bag_information([[1.0], [1.0]], [0.0], [0, 1, 2])  # two labels: p (1 - p) each
-    >>> both = bag_information([[1.0], [1.0]], [0.0], [0, 2])  # of equal rows, a count says all
+    >>> both = bag_information([[1.0], [1.0]], [0.0], [0, 2])  # of equal rows, a count is enough
     >>> one.ravel(), both.ravel()
     (array([0.25, 0.25]), array([0.5]))
     """
@@ -89,6 +90,6 @@ def _counts(z: Tensor, offsets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor
 def label_information(design: Any, weights: Any) -> Array:
     """The information of the labels of all instances together, ``(P, P)``."""
     x = np.asarray(design, np.float64)
-    p = 1 / (1 + np.exp(-(x @ np.asarray(weights, np.float64))))
+    p = expit(x @ np.asarray(weights, np.float64))
     total: Array = x.T @ (x * (p * (1 - p))[:, None])
     return total

@@ -60,6 +60,11 @@ def adapt(model: Any, X: Any, reference: Any = None) -> tuple[Adapter, Any]:
     return Linear(model, reference), X
 
 
+def last_step(model: Any) -> Any:
+    """The last step of a pipeline, or the model itself."""
+    return model.steps[-1][1] if hasattr(model, "steps") else model
+
+
 def _names(steps: Any) -> Sequence[str] | None:
     try:
         return list(map(str, steps.get_feature_names_out()))

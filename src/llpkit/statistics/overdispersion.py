@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from llpkit.errors import LLPError
+from llpkit.losses import two_columns
 from llpkit.ragged import segment_sum
 from llpkit.statistics.covariance import estimated, take
 from llpkit.statistics.effect import effect_basis
 from llpkit.statistics.models import adapt
-from llpkit.statistics.rows import merged, two_columns
+from llpkit.statistics.rows import merged
 
 Array = NDArray[Any]
 
@@ -44,7 +45,7 @@ def overdispersion(
         X: The features that it was fitted to.
         y: What is known about each row's bag; counts must be exact.
         groups: The bag of every row.
-        multiplicity: How many instances every row stands for.
+        multiplicity: How many instances every row represents.
 
     >>> from llpkit.estimators import LLPLogisticRegression
     >>> random = np.random.default_rng(0)
@@ -74,6 +75,8 @@ def overdispersion(
     variance = segment_sum(m[:, None] * (square - move**2), rows.offsets)  # (B, d)
     score = 0.5 * ((gap**2).sum(1) - variance.sum(1)).numpy()  # (B,)
     scores = found.scores
+    # The variance of the score, and its covariance with the scores of the parameters; for two
+    # classes from the cumulants of the counts.
     if p.shape[1] == 2:
         q = p[:, 1] * p[:, 0]
         fourth = segment_sum(m * q * (1 - 6 * q), rows.offsets)
@@ -83,7 +86,7 @@ def overdispersion(
     else:  # products of scores in place of their expectations
         own, cross = float(score @ score), score @ scores
     inverse = np.linalg.pinv(found.information)
-    spread = own - float(cross @ inverse @ cross)
+    spread = own - float(cross @ inverse @ cross)  # what the estimated parameters leave
     statistic = float(score.sum()) / float(np.sqrt(max(spread, 1e-300)))
     ratio = float((gap**2).sum(1).div(variance.sum(1).clamp(min=1e-300)).mean())
     return Overdispersion(statistic, float(stats.norm.sf(statistic)), ratio)

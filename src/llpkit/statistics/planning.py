@@ -1,5 +1,6 @@
 """Before counting: how many bags, of which size, and which ones."""
 
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ _MOST = 10**9
 
 
 class Information:
-    """What some bags say about a model, and the errors that are left.
+    """The information of bags about a model, and the errors that remain.
 
     Args:
         per_bag: The mean information of a bag, ``(P, P)``.
@@ -117,11 +118,7 @@ class Information:
         number("accuracy", accuracy, above=0, below=1)
         if self.accuracy(_MOST) < accuracy:
             return None
-        low, high = 1, _MOST
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.accuracy(middle) >= accuracy else (middle + 1, high)
-        return low
+        return 1 + bisect_left(range(1, _MOST), accuracy, key=self.accuracy)
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,7 +155,7 @@ class Plan:
 def plan(
     X: Any, sizes: Sequence[int] = SIZES, *, model: Any = None, seed: int = 0, **guess: Any
 ) -> Plan:
-    """What counts of random bags would say, before they are counted.
+    """How informative counts of random bags would be, before they are counted.
 
     Args:
         X: Features ``(N, D)`` of instances like those to be counted.

@@ -11,11 +11,11 @@ from scipy import stats
 from scipy.special import expit
 from torch import Tensor
 
-from llpkit.statistics._text import frame
+from llpkit.losses import two_columns
+from llpkit.statistics._text import as_records, frame
 from llpkit.statistics.covariance import Estimated
 from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter
-from llpkit.statistics.rows import two_columns
 
 Array = NDArray[Any]
 
@@ -42,7 +42,7 @@ class Prediction:
             if k or not two
             for name, values in parts.items()
         }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return as_records(columns)
 
     def to_frame(self) -> Any:
         """A pandas table with one row per instance."""
@@ -50,7 +50,7 @@ class Prediction:
 
 
 def predicted(adapter: Adapter, X: Any, known: Estimated, kind: str, level: float) -> Prediction:
-    """Probabilities of the rows of ``X``; the interval is [0, 1] if the data do not tell."""
+    """Probabilities of the rows of ``X``; the interval is [0, 1] if undetermined."""
     z, jacobian = adapter.at(X)
     p, centre, slope = _log_odds(adapter, z, jacobian)
     variance = known.variance(kind, slope.reshape(-1, slope.shape[2])).reshape(p.shape)

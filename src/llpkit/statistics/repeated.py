@@ -1,6 +1,6 @@
 r"""The exact likelihood of counts of rows with a multiplicity: sums of multinomials.
 
-Row i stands for :math:`m_i` instances with the same logits. In the measure tilted by
+Row i represents :math:`m_i` instances with the same logits. In the measure tilted by
 :math:`t \in \mathbb{R}^K`, under which the counts y are expected, the counts of all classes but one
 have the characteristic function
 
@@ -131,7 +131,7 @@ def grid_size(counts: Tensor) -> Tensor:
 
 
 def _check_grid(counts: Tensor, offsets: Tensor) -> None:
-    """Refuse counts of so many classes that the sum would take minutes."""
+    """Refuse counts if the sum over all frequencies would take minutes."""
     if float((offsets.diff() * grid_size(counts)).sum()) > _MAX_GRID:
         raise LLPError(
             f"{counts.shape[1]} classes are too many for aggregated rows in bags this large; give "
@@ -170,7 +170,8 @@ def run_repeated(
             for j in range(classes):
                 for k in range(classes):
                     together[j, k] += times[i] * p[i, j] * p[i, k]
-        # Leave out the class with the largest variance.
+        # Leave out the class with the largest variance. The tilt makes y the expected counts, so
+        # the variance of class k is the sum of m p (1 - p) = y - together.
         left_out, largest = 0, -1.0
         for k in range(classes):
             variance = y[b, k] - together[k, k]
@@ -196,6 +197,8 @@ def run_repeated(
             # Given the other classes, the variance is at least half as large.
             decay = 0.5 * _DECAY / max(variance * (0.5 if depth > 1 else 1.0), 0.5 * _DECAY)
             used[a] = min(used[a], int(m * math.asin(math.sqrt(decay)) / math.pi) + 2)
+        # An odometer over the frequencies. Opposite ones are complex conjugates, so the first
+        # class runs over the non-negative half only, and its positive terms count twice below.
         at[0] = 0
         for a in range(1, depth):
             at[a] = 1 - used[a]
@@ -205,7 +208,7 @@ def run_repeated(
             for a in range(depth):
                 omega[order[a]] = 2 * math.pi * at[a] / points[a]
             omega[left_out] = 0.0
-            bound = 0.0
+            bound = 0.0  # |F| is at most exp(-bound)
             for j in range(classes):
                 for k in range(j):
                     bound += together[j, k] * (1 - math.cos(omega[j] - omega[k]))
@@ -222,7 +225,7 @@ def run_repeated(
                     size = max(f.real * f.real + f.imag * f.imag, _TINY)
                     log_abs += times[i] * 0.5 * math.log(size)
                     phase += times[i] * math.atan2(f.imag, f.real)
-                    factor[r] = f.conjugate() / size
+                    factor[r] = f.conjugate() / size  # 1 / f: F without one instance of the row
                 if log_abs > -_DECAY:
                     scale = weight * math.exp(log_abs) * (1 if at[0] == 0 else 2)
                     term = complex(scale * math.cos(phase), scale * math.sin(phase))
@@ -233,19 +236,21 @@ def run_repeated(
                             i = begin + r
                             for k in range(classes):
                                 along += times[i] * v[i, k] * p[i, k] * wave[k] * factor[r]
+                    # The transform of an expected total is F with f replaced by p e^(i omega) for
+                    # one instance of the row; for products of totals, for two instances.
                     for r in range(rows):
                         i = begin + r
                         own = term * factor[r] * times[i]
                         rest = along
                         if directed:
-                            for k in range(classes):
+                            for k in range(classes):  # an instance is not paired with itself
                                 rest -= v[i, k] * p[i, k] * wave[k] * factor[r]
                         for k in range(classes):
                             g = own * p[i, k] * wave[k]
                             mean[i, k] += g.real
                             if directed:
                                 second[i, k] += (g * (rest + v[i, k])).real
-            a = 0
+            a = 0  # the next frequency
             while a < depth:
                 at[a] += 1
                 if at[a] < used[a]:

@@ -1,4 +1,4 @@
-"""Bags whose rows may stand for several instances with the same features."""
+"""Bags whose rows may represent several instances with the same features."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob
 from llpkit.likelihood.dispatch import solve
+from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import segment_sum
 
 _QUICK = 3e7
@@ -21,7 +22,7 @@ _WORTH = 4
 
 @dataclass(frozen=True)
 class Rows:
-    """Bags, and how many instances each of their rows stands for.
+    """Bags, and how many instances each of their rows represents.
 
     Args:
         bags: Their counts are those of instances, so a count may exceed the number of rows.
@@ -54,7 +55,7 @@ class Rows:
 
     @property
     def weight(self) -> Tensor:
-        """How many instances every row stands for, float64 ``(R,)``."""
+        """How many instances every row represents, float64 ``(R,)``."""
         if self.times is not None:
             return self.times
         return torch.ones(self.bags.num_instances, dtype=torch.float64)
@@ -67,8 +68,7 @@ class Rows:
     @property
     def counts(self) -> Tensor:
         """Counts of every class, float64 ``(B, K)``; of both classes if they are binary."""
-        y = self.bags.counts.double()
-        return torch.stack([self.sizes - y, y], 1) if y.dim() == 1 else y
+        return class_counts(self.bags.counts.double(), self.sizes)
 
     def log_prob(self, z: Tensor) -> Tensor:
         """Log-probability of every bag ``(B,)``, differentiable twice.
@@ -104,9 +104,9 @@ class Rows:
         return self.weight[:, None] * z.softmax(1)
 
 
-def two_columns(z: Tensor) -> Tensor:
-    """Binary logits ``(R,)`` as those of two classes; ``(R, K)`` as they are."""
-    return torch.stack([torch.zeros_like(z), z], 1) if z.dim() == 1 else z
+def take_rows(X: Any, rows: Any) -> Any:
+    """These rows of an array, a tensor, a sparse matrix or a table."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> Rows:
@@ -152,5 +152,4 @@ def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
         offsets, torch.arange(len(first)), rows.bags.evidence, rows.bags.ids, len(first)
     )
     few = Rows(bags, torch.from_numpy(times.astype(np.float64)))
-    chosen = X.iloc[first] if hasattr(X, "iloc") else X[first]
-    return chosen, few, None if extra is None else extra[first]
+    return take_rows(X, first), few, None if extra is None else extra[first]

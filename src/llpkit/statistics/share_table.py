@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from llpkit._html import html_table
 from llpkit.errors import LLPError
 from llpkit.statistics._text import frame, text_table
 from llpkit.statistics.ecological import Bounds, Goodman
+from llpkit.statistics.prediction import quantile
 
 Array = NDArray[Any]
 
@@ -82,9 +82,7 @@ class Shares:
         places = [g * len(self.classes) + k for g in at]
         gap = float(self.share[at[0], k] - self.share[at[1], k])
         part = self.covariance[np.ix_(places, places)]
-        half = stats.norm.ppf((1 + self.level) / 2) * float(
-            np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1])
-        )
+        half = quantile(self.level) * float(np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1]))
         return gap, max(-1.0, gap - half), min(1.0, gap + half)
 
     def figure(self) -> Any:
@@ -123,5 +121,5 @@ class Shares:
 
 def _place(known: list[Any], wanted: Any, what: str) -> int:
     if wanted not in known:
-        raise LLPError(f"{what} = {wanted!r} is not there; there are {known}")
+        raise LLPError(f"{what} = {wanted!r} is unknown; give one of {known}")
     return known.index(wanted)

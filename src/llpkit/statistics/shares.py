@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from torch import Tensor
 
 from llpkit._validation import one_of, share
@@ -16,7 +17,7 @@ from llpkit.statistics.bootstrap import bags_of, bootstrap
 from llpkit.statistics.covariance import KINDS, estimated, take
 from llpkit.statistics.curvature import Labels, as_array
 from llpkit.statistics.ecological import bounds, goodman
-from llpkit.statistics.models import Adapter, adapt, features
+from llpkit.statistics.models import Adapter, adapt, features, last_step
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import Rows, merged, rows_of
 from llpkit.statistics.share_table import Shares
@@ -67,7 +68,7 @@ def shares(
         covariance: As for :func:`summary`; or, if the model was fitted to other bags, its summary
             there; or the matrix V, ``(P, P)``. With ``"bootstrap"`` the model is refitted to
             resampled bags, and the shares of every refit are computed.
-        multiplicity: How many instances every row stands for.
+        multiplicity: How many instances every row represents.
         options: For ``covariance="bootstrap"``, those of :func:`bootstrap`.
 
     >>> from llpkit.estimators import LLPLogisticRegression
@@ -231,8 +232,8 @@ def _bootstrapped(
     scale = _scale(found)
     part = whole @ drawn.covariance @ whole.T / np.outer(scale, scale)
     found = replace(found, model=part)
-    last = model.steps[-1][1] if hasattr(model, "steps") else model
-    return _shares(found, rows, index, values.tolist(), list(last.classes_), level, by)
+    classes = list(last_step(model).classes_)
+    return _shares(found, rows, index, values.tolist(), classes, level, by)
 
 
 def _shares(
@@ -278,9 +279,9 @@ def _interval(p: Array, sd: Array, level: float) -> tuple[Array, Array]:
     """Ends of an interval that is symmetric in log-odds."""
     inside = np.clip(p, 1e-12, 1 - 1e-12)
     half = quantile(level) * sd / (inside * (1 - inside))
-    odds = np.log(inside) - np.log1p(-inside)
+    odds = logit(inside)
     # Where nothing is uncertain, the interval is the share itself.
-    ends = [np.where(sd > 0, 1 / (1 + np.exp(-(odds + s * half))), p) for s in (-1, 1)]
+    ends = [np.where(sd > 0, expit(odds + s * half), p) for s in (-1, 1)]
     return ends[0], ends[1]
 
 

@@ -13,10 +13,10 @@ from llpkit._html import html_table
 from llpkit._validation import option, share
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.statistics._text import frame, text_table
+from llpkit.statistics._text import as_records, frame, text_table
 from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
-from llpkit.statistics.models import Adapter, adapt, features
+from llpkit.statistics.models import Adapter, adapt, features, last_step
 from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 Array = NDArray[Any]
@@ -88,7 +88,7 @@ class Summary:
     def sandwich(self) -> "Summary":
         """The same summary with the sandwich covariance."""
         if self.adapter is None:
-            raise LLPError("combinations of parameters have no sandwich of their own; turn it last")
+            raise LLPError("combinations of parameters have no sandwich; call it before turned()")
         covariance = self.derivatives.covariance("sandwich")
         return replace(self, kind="sandwich", covariance=covariance)
 
@@ -160,7 +160,7 @@ class Summary:
             "odds_ratio_low": ratios[:, 1].tolist(),
             "odds_ratio_high": ratios[:, 2].tolist(),
         }
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return as_records(columns)
 
     def to_frame(self) -> Any:
         """A pandas table with one row per parameter."""
@@ -230,7 +230,7 @@ def summary(
     of logistic regression.
 
     A penalised fit (finite ``C``) is biased towards zero, and no standard error shows that: the
-    intervals are then those of the Gaussian prior that the penalty stands for. Fit with
+    intervals are then those of the Gaussian prior that the penalty implies. Fit with
     ``C=math.inf`` for the usual meaning.
 
     Args:
@@ -244,7 +244,7 @@ def summary(
             bags are independent but the model is wrong within them; it needs more bags.
         level: Confidence level.
         reference: The class with which the others are compared; the first by default.
-        multiplicity: How many instances every row stands for.
+        multiplicity: How many instances every row represents.
 
     >>> from llpkit.estimators import LLPLogisticRegression
     >>> random = np.random.default_rng(0)
@@ -285,7 +285,7 @@ def summary(
         remarks=notes,
         derivatives=found,
         flat=found.flat,
-        title=type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__,
+        title=type(last_step(model)).__name__,
         adapter=adapter,
         steps=model[:-1] if hasattr(model, "steps") else None,
     )
@@ -301,10 +301,10 @@ def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
     if math.isfinite(C):
         notes.append(
             f"Penalised (C = {C:g}): estimates are shrunk towards zero, and intervals are those of "
-            f"the prior that the penalty stands for. {option('C', math.inf)} is plain maximum "
+            f"the prior that the penalty implies. {option('C', math.inf)} is plain maximum "
             "likelihood."
         )
-    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    last = last_step(model)
     if hasattr(last, "effect_sd_"):
         sd = "estimated as zero" if last.effect_sd_ == 0 else f"{last.effect_sd_:.3g}"
         notes.append(

@@ -1,0 +1,227 @@
+"""What a run learns from: a data set by name, or the columns of a table."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from llpkit._registry import did_you_mean
+from llpkit._settings import Settings, setting
+from llpkit._validation import flag, mapping, option, text, whole
+from llpkit.errors import LLPError
+
+Values = dict[str, Any]
+
+
+def _numbers(value: Any) -> list[int] | None:
+    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"90x72"``."""
+    if isinstance(value, str):
+        value = re.split(r"\s*(?:-|\.\.|,|x|×)\s*", value.strip().lower())
+    parts = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(p, int) or (isinstance(p, str) and p.isdecimal()) for p in parts):
+        return None
+    found = [int(p) for p in parts]
+    return found if len(found) in (1, 2) and min(found) >= 1 else None
+
+
+def _bag_size(place: str, value: Any) -> int | tuple[int, int]:
+    found = _numbers(value)
+    if found is None or found != sorted(found):
+        raise LLPError(f"{place} = {value!r}; give a number, or a range such as 1-12")
+    return found[0] if len(found) == 1 else (found[0], found[1])
+
+
+def _height_and_width(place: str, value: Any) -> tuple[int, int]:
+    found = _numbers(value)
+    if found is None or len(found) != 2:
+        raise LLPError(f"{place} = {value!r}; give height and width, such as 90x72")
+    return found[0], found[1]
+
+
+def _columns(place: str, value: Any) -> str | list[str]:
+    if isinstance(value, str):
+        return value
+    names = list(value) if isinstance(value, list | tuple) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise LLPError(f"{place} = {value!r}; give the name of a column, or one per class")
+    return names[0] if len(names) == 1 else names
+
+
+def _names(place: str, value: Any) -> list[str]:
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(v, str) for v in given):
+        raise LLPError(f"{place} = {value!r}; give a list of names")
+    return list(given)
+
+
+def _dataset(place: str, value: Any) -> str:
+    from llpkit.datasets import DATASETS
+
+    own = [name for name in DATASETS if name not in TABLES]
+    if value in DATASETS and value not in own:
+        raise LLPError(f"{place} = {value!r}; name your file as the table instead")
+    if value not in own:
+        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, own)}")
+    return str(value)
+
+
+def _noise(place: str, value: Any) -> str:
+    from llpkit.tables.noise import CountNoise
+
+    CountNoise.parse(value, place)
+    return str(value)
+
+
+TABLES = ("feature-table", "image-table")
+"""Data sets that are given by the options of a table instead of by name."""
+
+# Columns of a table; the second kind may be given several times.
+column = partial(setting, check=text, metavar="COLUMN", panel="Table", text=True)
+several = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Settings):
+    """What to learn from: a data set by name, or a table."""
+
+    dataset: str | None = setting(
+        None, "Data set; llpkit datasets lists them.", _dataset, "NAME", text=True
+    )
+    options: Values = setting(
+        {},
+        "Option of the data set, such as classes=bird,cat; repeatable.",
+        mapping,
+        "KEY=VALUE",
+        many=True,
+        option="--data-option",
+    )
+    data_dir: str | None = setting(
+        None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", text, "DIR", text=True
+    )
+    bag_size: int | tuple[int, int] | None = setting(
+        None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
+    )
+    table: str | None = setting(
+        None,
+        "Table, instead of the one in the configuration.",
+        text,
+        "FILE",
+        panel="Table",
+        text=True,
+    )
+    bag: str | None = column(None, "Column of the bag.")
+    count: str | list[str] | None = several(
+        None, "Column of positives per bag; repeat it, once per class, for more than two classes."
+    )
+    count_low: str | list[str] | None = several(None, "Column of the lowest possible count.")
+    count_high: str | list[str] | None = several(None, "Column of the highest possible count.")
+    proportion: str | list[str] | None = several(None, "Column of the share of positives.")
+    decimals: int | None = setting(
+        None,
+        "Decimals that the proportions were rounded to.",
+        lambda place, value: whole(place, value, 0, 15),
+        "N",
+        panel="Table",
+    )
+    counts_table: str | None = setting(
+        None,
+        "A second table with the counts, one row per bag.",
+        text,
+        "FILE",
+        panel="Table",
+        text=True,
+    )
+    ignore_empty: bool = setting(
+        False,
+        "Leave out bags of the counts table that have no rows.",
+        flag,
+        "",
+        panel="Table",
+    )
+    count_noise: str | None = setting(
+        None,
+        "How counts were published: laplace:2, laplace:epsilon=0.5, gaussian:3, geometric:2, "
+        "binomial:0.9, rounded:5, suppressed:10.",
+        _noise,
+        "KIND:VALUE",
+        panel="Table",
+        text=True,
+    )
+    known_label: str | None = column(
+        None, "Column of labels known for some rows, empty for the others; learned from."
+    )
+    features: list[str] | None = several(
+        None, "Column to learn from; repeatable (all others).", check=_names
+    )
+    drop: list[str] = several([], "Column to leave out of the features; repeatable.", check=_names)
+    numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
+    categorical: list[str] = several(
+        [], "Feature that is a category though it looks like a number; repeatable.", check=_names
+    )
+    image: str | None = column(None, "Column of image paths, or of encoded images (Parquet).")
+    image_root: str | None = column(
+        None, "Folder that the paths start from (the table's).", metavar="DIR"
+    )
+    image_size: tuple[int, int] | None = column(
+        None, "Resize images to height x width, 64x64.", check=_height_and_width, metavar="HxW"
+    )
+    grey: bool = setting(False, "Read images as grey.", flag, "", panel="Table")
+    skip_bad: bool = setting(
+        False, "Leave out bags with an image that cannot be read.", flag, "", panel="Table"
+    )
+    label: str | None = column(None, "Column of true labels, for evaluation only.")
+    class_names: list[str] | None = several(
+        None,
+        "Name of a class, in order; repeatable.",
+        check=_names,
+        metavar="NAME",
+        option="--class-name",
+    )
+
+    def problems(self) -> Iterator[LLPError]:
+        """Settings that contradict each other."""
+        given = {
+            name for name, value in self.to_dict().items() if value not in (None, [], {}, False)
+        }
+        if not given & {"dataset", "table"}:
+            yield LLPError("there is no data to learn from; name a dataset or a table")
+        elif given >= {"dataset", "table"}:
+            yield LLPError("name a dataset or a table, not both")
+        elif self.dataset is not None:
+            yield from _stray(given & set(TABLE_KEYS), "a table, not with a dataset")
+        else:
+            yield from _stray(given & set(DATASET_KEYS), "a dataset, not with a table")
+            if self.bag is None:
+                yield LLPError(f"a table needs the name of its bag column; give {option('bag')}")
+            if self.image is None:
+                yield from _stray(given & set(IMAGE_KEYS), "an image column")
+            else:
+                yield from _stray(given & set(FEATURE_KEYS), "a table of features, not images")
+
+    def arguments(self) -> tuple[str, Values]:
+        """Name and options for :func:`llpkit.datasets.load`, without the seed."""
+        if self.dataset is not None:
+            return self.dataset, {
+                "data_dir": self.data_dir,
+                "bag_size": self.bag_size,
+                **self.options,
+            }
+        values = {name: getattr(self, name) for name in ("table", *TABLE_KEYS)}
+        if self.image is None:
+            return "feature-table", {k: v for k, v in values.items() if k not in IMAGE_KEYS}
+        return "image-table", {k: v for k, v in values.items() if k not in FEATURE_KEYS}
+
+
+FEATURE_KEYS = ("features", "drop", "numeric", "categorical")
+IMAGE_KEYS = ("image", "image_root", "image_size", "grey", "skip_bad")
+DATASET_KEYS = ("options", "data_dir", "bag_size")
+TABLE_KEYS = tuple(
+    name for name in Data.settings() if name not in ("dataset", "table", *DATASET_KEYS)
+)
+PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
+
+
+def _stray(names: set[str], place: str) -> Iterator[LLPError]:
+    for name in sorted(names):
+        yield LLPError(f"{option(name)} goes with {place}")

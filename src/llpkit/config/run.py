@@ -1,0 +1,203 @@
+"""The other settings of a run, and which settings go together."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from llpkit._registry import did_you_mean
+from llpkit._settings import Settings, setting
+from llpkit._validation import mapping, one_of, option, share, text, whole
+from llpkit.config.data import Data, Values, _names, _stray
+from llpkit.errors import LLPError
+from llpkit.recipe import AUTO, Execution, Recipe
+
+
+def _estimator(place: str, value: Any) -> str:
+    from llpkit.estimators import ESTIMATORS
+
+    if value not in ESTIMATORS:
+        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, ESTIMATORS)}")
+    return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Settings):
+    """An estimator instead of a network, and the share of bags for testing."""
+
+    estimator: str | None = setting(
+        None,
+        "In place of a network, for tables of features: hist-gradient-boosting, logistic, …; "
+        "llpkit estimators lists them.",
+        _estimator,
+        "NAME",
+        text=True,
+    )
+    estimator_options: Values = setting(
+        {},
+        "Option of the estimator, such as max_leaf_nodes=15; repeatable.",
+        mapping,
+        "KEY=VALUE",
+        many=True,
+        option="--estimator-option",
+    )
+    search: int | None = setting(
+        None,
+        "Try up to N settings of the estimator, and keep the best for held-out training bags.",
+        lambda place, value: whole(place, value, 2, 10_000),
+        "N",
+    )
+    test_fraction: float | None = setting(None, "Share of bags kept for testing.", share, "SHARE")
+
+
+def _engine(place: str, value: Any) -> str:
+    return one_of(place, value, ("memory", "dask"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Settings):
+    """Where tables that do not fit into memory are processed."""
+
+    engine: str = setting(
+        "memory",
+        "memory, or dask for Parquet tables that do not fit into memory: --estimator xgboost or "
+        "logistic (memory).",
+        _engine,
+        "NAME",
+        text=True,
+    )
+    scheduler: str | None = setting(
+        None,
+        "Address of a Dask scheduler, tcp://HOST:8786 (--workers processes on this machine).",
+        text,
+        "ADDRESS",
+        text=True,
+    )
+    memory_limit: str | None = setting(
+        None,
+        "Memory of each local Dask worker, 4GB (an equal share of the machine's).",
+        text,
+        "SIZE",
+        text=True,
+    )
+
+
+def _loggers(place: str, value: Any) -> list[str]:
+    from llpkit.integrations.loggers import LOGGERS
+
+    return list(dict.fromkeys(one_of(place, name, LOGGERS) for name in _names(place, value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking(Settings):
+    """Where the run is logged, in addition to its folder."""
+
+    log: list[str] = setting(
+        [],
+        "Log the run to tensorboard, mlflow or wandb; repeatable.",
+        _loggers,
+        "NAME",
+        many=True,
+        text=True,
+    )
+
+
+LARGE = ("logistic", "xgboost")
+"""The estimators that Dask fits."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The complete configuration of one run, as in its ``config.yaml``."""
+
+    data: Data
+    recipe: Recipe = field(default_factory=Recipe)
+    choice: Choice = field(default_factory=Choice)
+    execution: Execution = field(default_factory=Execution)
+    cluster: Cluster = field(default_factory=Cluster)
+    tracking: Tracking = field(default_factory=Tracking)
+
+    @property
+    def name(self) -> str:
+        """The estimator or the method."""
+        return self.choice.estimator or self.recipe.method
+
+    def problems(self) -> Iterator[LLPError]:
+        """Settings that contradict each other."""
+        yield from self.data.problems()
+        yield from self._large_problems()
+        recipe = self.recipe
+        if recipe.patience is not None and recipe.held_out is None:
+            needed = option("held_out", 0.1)
+            yield LLPError(f"patience needs held-out bags; give {needed}, for example")
+        if self.choice.estimator is None:
+            if self.choice.estimator_options:
+                yield LLPError(f"{option('estimator_options')} goes with an estimator; name one")
+            if self.choice.search is not None:
+                yield LLPError(f"{option('search')} goes with an estimator; name one")
+            return
+        yield from self._search_problems()
+        if self.data.image is not None:
+            yield LLPError("an estimator takes tables of features, not images; choose a network")
+        yield from _stray(self.of_networks(), "a network, not with an estimator")
+
+    def _search_problems(self) -> Iterator[LLPError]:
+        """A search that has nothing to try."""
+        if self.choice.search is None:
+            return
+        from llpkit.estimators.searches import grid_of
+
+        try:
+            grid_of(self.choice.estimator or "", self.choice.estimator_options)
+        except LLPError as error:
+            yield error
+
+    def of_networks(self) -> set[str]:
+        """Settings that only networks have, and that differ from their defaults."""
+        usual = Recipe.defaults()
+        of_both = ("seed", "held_out", "precision")
+        given = self.recipe.to_dict().items()
+        return {name for name, value in given if value != usual[name] and name not in of_both}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
+        return self.recipe.method == AUTO and self.choice.estimator is None
+
+    def _large_problems(self) -> Iterator[LLPError]:
+        """Settings that do not go with the engine."""
+        if self.cluster.engine == "memory":
+            given = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
+            yield from _stray(given, option("engine", "dask"))
+            return
+        if self.choice.estimator not in LARGE:
+            yield LLPError(
+                f"{option('engine', 'dask')} needs {option('estimator', 'xgboost')} or "
+                f"{option('estimator', 'logistic')}"
+            )
+        wrong = {
+            "dataset": self.data.dataset,
+            "image": self.data.image,
+            "counts_table": self.data.counts_table,
+            "held_out": self.recipe.held_out,
+            "test_fraction": self.choice.test_fraction,
+            "search": self.choice.search,
+        }
+        yield from _stray({k for k, v in wrong.items() if v}, f"{option('engine', 'memory')}")
+
+    def flat(self) -> Values:
+        """All settings in the layout of a configuration file."""
+        found: Values = {"data": self.data.to_dict()}
+        for section in (self.recipe, self.choice, self.execution, self.cluster, self.tracking):
+            found |= section.to_dict()
+        return found
+
+
+SECTIONS: dict[
+    str, type[Recipe] | type[Choice] | type[Execution] | type[Cluster] | type[Tracking]
+] = {
+    "recipe": Recipe,
+    "choice": Choice,
+    "execution": Execution,
+    "cluster": Cluster,
+    "tracking": Tracking,
+}

@@ -8,6 +8,7 @@ the header and blank lines; the line of the file is added if it is not simply on
 import contextlib
 import functools
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -304,6 +305,13 @@ class Table:
         # The dictionary is in order of first appearance.
         encoded = text.dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def distinct(self, name: str) -> list[str]:
+        """The different values of a column, without missing ones: numbers by size, else words."""
+        found = self.words(name).drop_null().unique().to_pylist()
+        if all(re.fullmatch(r"[+-]?\d{1,18}", value) for value in found):
+            return sorted(found, key=int)
+        return sorted(found)
 
     def labels(self, name: str, class_names: Sequence[str], partly: bool = False) -> Array:
         """True labels, int64 ``(R,)``: class names, or the numbers ``0 … K - 1``.

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import datasets
 import llpkit
+import llpkit.datasets
 from llpkit import Bags, LLPError
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
@@ -84,6 +85,26 @@ def test_a_column_of_the_bag_is_named_and_others_are_left_out():
     assert {"age", "n_yes"} <= {column.name for column in model.encoder.columns}
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "parquet"])
+def test_a_categorical_of_numbers_is_a_category(kind, tmp_path):
+    frame = survey()[["district", "n_yes", "age"]]
+    codes = np.resize([10, 20, 30], len(frame))
+    frame["zone"] = pd.Categorical(codes)
+    if kind == "polars":  # its categories are text
+        zone = pl.Series("zone", codes.astype(str), dtype=pl.Categorical)
+        given = pl.from_pandas(frame.drop(columns="zone")).with_columns(zone)
+    else:
+        given = frame if kind == "pandas" else pa.Table.from_pandas(frame, preserve_index=False)
+    if kind == "parquet":
+        frame.to_parquet(given := tmp_path / "t.parquet", index=False)
+    names = ["age", "zone = 10", "zone = 20", "zone = 30"]
+    data = llpkit.datasets.load("feature-table", table=given, bag="district", count="n_yes")
+    assert sorted(data.encoder.feature_names) == names
+    options = {"table": given, "bag": "district", "count": "n_yes", "numeric": ["zone"]}
+    data = llpkit.datasets.load("feature-table", **options)
+    assert data.encoder.feature_names == ["age", "zone"]
+
+
 def test_a_frame_of_another_length():
     frame = survey()
     bags = Bags.from_frame(frame, "district", "n_yes")
@@ -143,6 +164,30 @@ def test_errors_name_the_row(change, message):
     frame = pd.DataFrame({"bag": ["x", "x", "y"], "n": [1, 1, 0]} | change)
     with pytest.raises(LLPError, match=message):
         Bags.from_frame(frame, "bag", "n")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "x",
+            ["a", "\ud800"],
+            r"row 2 \(counted from 1\), column 'x': '\\ud800' is half a character",
+        ),
+        ("x", [["a"], ["\ud800"]], r"column 'x': '\\ud800' is half a character; correct it"),
+        ("\ud800", ["a", "b"], r"the column name '\\ud800' is half a character"),
+        ("x", None, r"row 2 .*, column 'x': '\\ud800' is half a character"),
+    ],
+)
+def test_half_characters_are_named(name, values, message):
+    frame = pd.DataFrame({"bag": [1, 1], "n": [1, 1], "x": pd.Series(values, [0, 1], object)})
+    if values is None:
+        categories = pd.Index(["a", "\ud800"], dtype=object)
+        frame["x"] = pd.Categorical.from_codes([0, 1], categories)
+    frame.columns = pd.Index(["bag", "n", name], dtype=object)
+    with pytest.raises(LLPError, match=message) as error:
+        Bags.from_frame(frame, "bag", "n")
+    str(error.value).encode()  # can be printed
 
 
 def test_what_is_no_frame_is_refused():

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from llpkit.errors import LLPError
+from llpkit.tables.parsing import half_character
 
 
 def is_frame(value: Any) -> bool:
@@ -34,11 +35,28 @@ def arrow_of(frame: Any) -> Any:
         if _is(frame, "polars", "DataFrame"):
             return frame.to_arrow()  # the stream has string views, which few functions take
         return pa.table(frame)
+    except UnicodeError as error:
+        raise LLPError(
+            f"the data frame cannot be read: {_half_character(frame)} is half a character; correct "
+            "it, or remove it"
+        ) from error
     except (pa.ArrowException, TypeError, ValueError) as error:
         reasons = " ".join(map(str, error.args))
         raise LLPError(
             f"the data frame cannot be read: {reasons}; give each column one type"
         ) from error
+
+
+def _half_character(frame: Any) -> str:
+    """Where a pandas frame has half a character: a name, a value or a category."""
+    for column, name in enumerate(frame.columns):
+        if half_character(name) is not None:
+            return f"the column name {name!r}"
+        values = frame.iloc[:, column].tolist()
+        for row, value in enumerate(values, 1):
+            if (half := half_character(value)) is not None:
+                return f"row {row} (counted from 1), column {name!r}: {half!r}"
+    return "a value"
 
 
 def as_pandas(frame: Any) -> Any:

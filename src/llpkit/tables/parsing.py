@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+MISSING = ("", "?", "na", "n/a", "#n/a", "nan", "none", "null")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
@@ -110,3 +110,18 @@ def with_commas(text: Any) -> Array:
 def is_with_commas(text: str) -> bool:
     """Whether a text is a number with commas."""
     return re.match(_COMMAS, text) is not None
+
+
+def half_character(value: Any) -> str | None:
+    r"""A text in a value, or in its entries, with half a surrogate pair, which no file can hold.
+
+    >>> half_character({"a": ["b", "\ud800"]})
+    '\ud800'
+    """
+    if isinstance(value, str):
+        # Almost all text is plain, which is quick to see.
+        return value if not value.isascii() and re.search("[\ud800-\udfff]", value) else None
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    entries = value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(half_character, entries)), None)

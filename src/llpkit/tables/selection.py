@@ -13,7 +13,7 @@ from llpkit.errors import LLPError
 from llpkit.tables.columns import MAX_LEVELS
 from llpkit.tables.counts import Columns, listed
 from llpkit.tables.parsing import PLAIN_NUMBERS
-from llpkit.tables.table import Table
+from llpkit.tables.table import NotText, Table
 
 _FEW_BAGS = 5
 """With fewer bags of two rows or more, a column may be constant within each bag by chance."""
@@ -23,8 +23,11 @@ def is_numeric(table: Table, name: str) -> bool:
     """Whether the values of a column are numbers.
 
     If most of them are, the others are taken for typing errors and refused: otherwise a single one
-    would silently turn a column of numbers into hundreds of categories.
+    would silently turn a column of numbers into hundreds of categories. A categorical of a data
+    frame is a category, whatever its values.
     """
+    if table.is_category(name):
+        return False
     values, bad, _ = table.parse(name)
     if bad is None:
         return True
@@ -107,11 +110,12 @@ def _useless(table: Table, name: str) -> str | None:
         return None
     try:
         values, bad, _ = table.parse(name)
-    except LLPError as error:
+    except NotText as error:
         return str(error)
-    if bad is None:
-        return "it has no values" if np.isnan(values).all() else None
-    if (~np.isnan(values)).sum() > bad.total or _with_commas(table, name):
+    if bad is None and np.isnan(values).all():
+        return "it has no values"
+    numbers = bad is None or (~np.isnan(values)).sum() > bad.total or _with_commas(table, name)
+    if numbers and not table.is_category(name):
         return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(MAX_LEVELS, len(table) // 2):

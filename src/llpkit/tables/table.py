@@ -22,7 +22,7 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow
+from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow, without_views
 from llpkit.tables.csv import lines_of, read_csv, write_csv
 from llpkit.tables.excel import read_excel
 from llpkit.tables.files import (
@@ -42,11 +42,20 @@ from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, is_with_commas
 Array = NDArray[Any]
 
 
+_FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
+"""Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
+
+
+class NotText(LLPError):
+    """A column of a type that cannot be read as text, such as lists of words."""
+
+
 class Table:
     """A file or a data frame: one row per instance, or one row per bag.
 
-    A value is missing if it is empty or reads NA, N/A, NaN, None, null or a question mark, in upper
-    or lower case. In a column of bag names or image paths only an empty value is missing.
+    A value is missing if it is empty or reads NA, N/A, #N/A, NaN, None, null or a question mark, in
+    upper or lower case. In a column of bag names or image paths only an empty value and a
+    spreadsheet's #N/A are missing.
 
     Use :meth:`read` or :meth:`of`; ``path`` names the table in errors, ``data`` is a
     ``pyarrow.Table``, ``delimiter`` is the separator of a CSV. If that is not a comma, a column of
@@ -61,7 +70,7 @@ class Table:
         self.decimal_commas: dict[str, str] = {}
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
-        self.data = data
+        self.data = without_views(data)
         self._position = {name: i for i, name in enumerate(self.names)}
         self._parsed: dict[tuple[str, bool], Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
@@ -130,6 +139,8 @@ class Table:
             return f"{self.path}: row {row + 1} (counted from 1), column {column!r}"
         line = self._lines[row] if row < len(self._lines) else row + 2
         more = "" if line == row + 2 else f", line {line} of the file"
+        if ending(self.path) in EXCEL:
+            more = f", row {row + 2} of the sheet"
         return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
 
     @functools.cached_property
@@ -157,7 +168,7 @@ class Table:
             column = column.cast(pa.large_string())  # a combined array may exceed 2 GB
         return column.combine_chunks()
 
-    def text(self, name: str, missing: Sequence[str] = ("",)) -> Any:
+    def text(self, name: str, missing: Sequence[str] = ("", "#n/a")) -> Any:
         """The column as text, trimmed, null where missing: a pyarrow array."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -168,11 +179,18 @@ class Table:
                 column = pc.if_else(pc.is_nan(column), None, column)
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
         except (pa.ArrowException, ValueError) as error:
-            raise LLPError(
+            raise NotText(
                 f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
             ) from error
         gone = pc.is_in(pc.utf8_lower(column), value_set=pa.array(missing, pa.large_string()))
-        return pc.if_else(gone, None, column)
+        column = pc.if_else(gone, None, column)
+        failed = pc.index(pc.match_substring_regex(column, _FAILED).fill_null(False), True).as_py()
+        if failed >= 0:
+            raise LLPError(
+                f"{self.cell(failed, name)} = {column[failed].as_py()!r} is an error of a "
+                "spreadsheet; correct its formula, or leave the cell empty"
+            )
+        return column
 
     def words(self, name: str) -> Any:
         """The column as text, null where the value is missing in any of the usual spellings."""
@@ -230,6 +248,12 @@ class Table:
             return False
         numbers = (types.is_integer, types.is_floating, types.is_boolean)
         return any(test(kind.value_type) for test in numbers)
+
+    def is_category(self, name: str) -> bool:
+        """Whether a column was declared a category, whatever its values: an Arrow dictionary."""
+        import pyarrow as pa
+
+        return bool(pa.types.is_dictionary(self._chunks(name).type))
 
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.

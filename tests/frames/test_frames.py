@@ -307,6 +307,17 @@ def test_images_of_hugging_face():
     assert torch.allclose(model.predict_proba(data["image"]), model.predict_proba(images))
 
 
+class Items(Dataset):
+    def __init__(self, items, length=None):
+        self.items, self.length = items, length
+
+    def __len__(self):
+        return self.length or len(self.items)
+
+    def __getitem__(self, row):
+        return self.items[row]
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         return iter([])
@@ -321,6 +332,16 @@ class Endless(IterableDataset):
         (Pairs(["a"] * 80), "item 0 of inputs is a str; give a tensor"),
         (Pairs([torch.tensor([0.0, np.nan])] * 80), "item 0 of inputs has values that are not fi"),
         (Pairs([torch.zeros(2)] * 79), "with 80 rows but inputs has 79"),
+        (
+            Pairs([{"pixels": 1, "y": 0}] * 80),
+            "item 0 of inputs is a dict with 'pixels', 'y'; give",
+        ),
+        (Items([{"pixels": torch.zeros(2)}] * 80), "is a dict with 'pixels'; give a tensor"),
+        (Items([()] * 80), "item 0 of inputs is empty"),
+        (Items([[]] * 80), "item 0 of inputs is empty"),
+        (Items([torch.zeros(2).to_sparse()] * 80), "a Tensor; give a tensor.* of real numbers"),
+        (Items([torch.zeros(2) * 1j] * 80), "a Tensor; give a tensor.* of real numbers"),
+        (Items({}, 80), r"item 0 of inputs cannot be read: KeyError\(0\); correct the data set"),
     ],
 )
 def test_bad_data_sets(data, message):

@@ -36,7 +36,16 @@ def refusal(call, *args, **options):
 
 
 @pytest.fixture(
-    params=["csv", "csv.gz", "tsv", "semicolon.csv", "windows.csv", "bom.csv", "parquet"]
+    params=[
+        "csv",
+        "csv.gz",
+        "tsv",
+        "semicolon.csv",
+        "pipe.csv",
+        "windows.csv",
+        "bom.csv",
+        "parquet",
+    ]
 )
 def basic(request, write, tmp_path):
     text = "\n".join(BASIC) + "\n"
@@ -48,6 +57,7 @@ def basic(request, write, tmp_path):
         "csv.gz": gzip.compress(text.encode()),
         "tsv": text.replace(",", "\t"),
         "semicolon.csv": text.replace(",", ";"),
+        "pipe.csv": text.replace(",", "|"),
         "windows.csv": text.replace("\n", "\r\n"),
         "bom.csv": "\ufeff" + text,
     }.get(request.param, text)
@@ -227,13 +237,17 @@ def test_decimal_commas(write):
         (";", ["311", "1,311", "25,000"], "'1,311'"),  # thousands, or three decimals?
         (";", ["3,5", "1.311,50", "1,2"], "'3,5'"),
         (",", [f'"{i},311"' for i in range(1, 90)], "'1,311'"),
+        (",", ["10%", "20 %", "30%"], "'10%'"),
+        (",", ["$10", "-$5.50", '"$1,311"'], "'$10'"),
+        (",", ["10 €", "20€", "x"], "'10 €'"),
+        (",", ["1 311", "2 000", "1'000"], "'1 311'"),
     ],
 )
 def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
     rows = [separator.join(row) for row in (("bag", "n", "pay"), *(("a", "0", v) for v in values))]
     table = write("t.csv", rows)
     message = refusal(features, table)
-    assert f"column 'pay' = {shown} is a number with a comma; write 1311 or 30.5" in message
+    assert f"column 'pay' = {shown} is not a plain number; write 1311 or 30.5" in message
     assert message.endswith("keep the column a category: categorical='pay'")
     assert "write 1311 or 30.5" in refusal(features, table, numeric="pay")
     assert features(table, categorical="pay").encoder.feature_names[0].startswith("pay = ")
@@ -389,6 +403,14 @@ def test_proportions_and_classes_with_bounds(write):
     assert "column 'b' is empty but bag 'q' has values of other classes" in message
     message = refusal(features, write("t.csv", rows[:3]), count=["a", "b"], count_low="a0")
     assert "name another number of columns than ['a', 'b']" in message
+
+
+def test_ids_of_floats_are_those_of_integers():
+    frame = pd.DataFrame({"bag": [123456789012.0, 7.0, 7.0], "x": [1, 2, 3]})
+    counts = pd.DataFrame({"bag": [7, 123456789012], "n": [2, 0]})
+    bags = Bags.from_frame(frame, "bag", "n", counts_table=counts)
+    assert bags.ids == ("123456789012", "7")
+    assert bags.counts.tolist() == [0, 2]
 
 
 def test_bounds_of_classes(write):

@@ -190,6 +190,38 @@ def test_half_characters_are_named(name, values, message):
     str(error.value).encode()  # can be printed
 
 
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"x": [1.0, np.inf]}, {}, r"row 2 .*, column 'x' = 'inf' is not a number, but 1 value"),
+        ({"x": [10**30, 1]}, {}, r"column 'x': .*; give it one type, such as text: frame\['x'\]"),
+        ({"x": [1, "a"]}, {}, "cannot be read: column 'x': .*; give it one type"),
+        ({}, {"bag": "district"}, r"no column 'district'; it is the index: pass frame.reset_index"),
+        ({}, {"bag": ["bag"]}, r"has no column \['bag'\]"),
+        ({}, {"count": {"n": 1}}, r"has no column \{'n': 1\}"),
+    ],
+)
+def test_frames_that_cannot_be_used(change, options, message):
+    values = {"bag": ["x", "x"], "n": [1, 1], "x": [0, 1]} | change
+    frame = pd.DataFrame(values, pd.Index([0, 1], name="district"))
+    with pytest.raises(LLPError, match=message):
+        llpkit.datasets.load(
+            "feature-table", **({"table": frame, "bag": "bag", "count": "n"} | options)
+        )
+
+
+def test_columns_of_odd_types_and_names():
+    frame = survey()
+    frame["cut"] = pd.cut(frame["age"], [0, 40, 100])
+    frame["dummy"] = pd.arrays.SparseArray(np.resize([0, 1], len(frame)))
+    options = {"table": frame, "bag": "district", "count": pd.Index(["n_yes"])}
+    names = llpkit.datasets.load("feature-table", **options).encoder.feature_names
+    assert {"cut = (0, 40]", "cut = (40, 100]", "dummy"} <= set(names)
+    frame.columns = ["district", "age", "age", "n_yes", "cut", "dummy"]
+    with pytest.raises(LLPError, match="two columns are called 'age'; rename one"):
+        Bags.from_frame(frame, "district", "n_yes")
+
+
 def test_what_is_no_frame_is_refused():
     with pytest.raises(LLPError, match="table is of type dict; give the path of a file"):
         Bags.from_frame({"bag": [1]}, "bag", "n")

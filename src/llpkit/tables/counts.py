@@ -62,8 +62,9 @@ class CountColumns:
     @property
     def classes(self) -> list[str] | None:
         """The columns of the classes; ``None`` for binary counts."""
-        columns = next((c for c in (self.count, self.proportion, self.low, self.high) if c), None)
-        return listed(columns) if len(listed(columns)) > 1 else None
+        given = map(listed, (self.count, self.proportion, self.low, self.high))
+        columns = next(filter(None, given), [])
+        return columns if len(columns) > 1 else None
 
     def class_names_in(self, table: Table) -> tuple[str, ...]:
         """The given names, else those of the count columns, else negative and positive.
@@ -187,7 +188,9 @@ def listed(columns: Columns) -> list[str]:
     """Column names as a list, whether none, one or several were given."""
     if columns is None:
         return []
-    return list(columns) if isinstance(columns, list | tuple) else [columns]  # type: ignore[list-item]
+    if isinstance(columns, list | tuple) or hasattr(columns, "tolist"):  # of NumPy or pandas
+        return list(columns)
+    return [columns]  # type: ignore[list-item]
 
 
 @dataclass(frozen=True)
@@ -299,7 +302,7 @@ class _Counted:
     def naming(self, columns: Columns, name: str = "counts") -> _Cells:
         """How errors name the cells of these columns."""
         names = listed(columns)
-        if not names or len(names) != len(set(names)):
+        if not names or len(names) != len(set(map(str, names))):
             raise LLPError(f"columns = {names}; name one column, or one for each class")
         return _Cells(self.ids, name, table=self.table, columns=names, rows=self.rows)
 

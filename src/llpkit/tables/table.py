@@ -37,7 +37,7 @@ from llpkit.tables.files import (
 )
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
-from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, is_with_commas, parse, with_commas
+from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, for_people, is_for_people, parse
 
 Array = NDArray[Any]
 
@@ -67,6 +67,8 @@ class Table:
         self.delimiter = delimiter
         self.is_file = True
         """Whether it was read from a file, not from a data frame."""
+        self.index: list[Any] = []
+        """Names of the index of a pandas frame, which is not read."""
         self.decimal_commas: dict[str, str] = {}
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
@@ -89,6 +91,8 @@ class Table:
             return cls.read(source)
         table = cls(Path(name), arrow_of(source))
         table.is_file = False
+        names = getattr(getattr(source, "index", None), "names", ())
+        table.index = [name for name in names if name is not None]
         return table
 
     @classmethod
@@ -153,8 +157,11 @@ class Table:
 
     def _chunks(self, name: str) -> Any:
         """The column as it is."""
-        if name not in self._position:
-            raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
+        if not isinstance(name, str) or name not in self._position:
+            known = f"it is the index: pass frame.reset_index() ({name!r} is then a column)"
+            if name not in self.index:
+                known = did_you_mean(name, self.names)
+            raise LLPError(f"{self.path} has no column {name!r}; {known}")
         return self.data.column(self._position[name])  # by name, pyarrow searches all columns
 
     def _column(self, name: str) -> Any:
@@ -163,7 +170,12 @@ class Table:
 
         column = self._chunks(name)
         if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+            try:
+                column = column.cast(column.type.value_type)
+            except pa.ArrowException as error:
+                raise NotText(
+                    f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
+                ) from error
         if pa.types.is_string(column.type):
             column = column.cast(pa.large_string())  # a combined array may exceed 2 GB
         return column.combine_chunks()
@@ -177,6 +189,9 @@ class Table:
         try:
             if pa.types.is_floating(column.type):
                 column = pc.if_else(pc.is_nan(column), None, column)
+                # Ids are floats if one is missing: 123456789012, not 1.23456789012e+11.
+                with contextlib.suppress(pa.ArrowInvalid):
+                    column = column.cast(pa.int64())
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
         except (pa.ArrowException, ValueError) as error:
             raise NotText(
@@ -212,7 +227,7 @@ class Table:
         if bad is not None and missing is not None:
             values, bad = self._parse_without(name, missing)
         if bad is not None:
-            remedy = PLAIN_NUMBERS if is_with_commas(bad.written) else remedy
+            remedy = PLAIN_NUMBERS if is_for_people(bad.written) else remedy
             raise LLPError(
                 f"{self.cell(bad.row, name)} = {bad.written!r} is not a number; {remedy}"
             )
@@ -220,6 +235,7 @@ class Table:
 
     def parse(self, name: str, decimal_commas: bool = False) -> Parsed:
         """The column as float64, and the values in it that are not numbers."""
+        self._chunks(name)  # there must be such a column
         key = name, decimal_commas
         if key not in self._parsed:  # fitting features parses a column several times
             likely = self.delimiter in (";", "\t")
@@ -254,6 +270,13 @@ class Table:
         import pyarrow as pa
 
         return bool(pa.types.is_dictionary(self._chunks(name).type))
+
+    def is_typed(self, name: str) -> bool:
+        """Whether a column holds numbers by its type, not as text."""
+        import pyarrow as pa
+
+        kind = self._chunks(name).type
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.
@@ -300,9 +323,9 @@ class Table:
             return bool(pa.types.is_floating(column.type) or pa.types.is_decimal(column.type))
         return bool(pc.any(pc.match_substring_regex(self.words(name), "[.,]")).as_py())
 
-    def comma_numbers(self, name: str) -> Array:
-        """Which rows hold a number with commas, bool ``(R,)``."""
-        return with_commas(self.words(name))
+    def for_people(self, name: str) -> Array:
+        """Which rows hold a number with commas, spaces or signs, bool ``(R,)``."""
+        return for_people(self.words(name))
 
     def groups(self, name: str, alone: Array | None = None) -> tuple[Array, list[str]]:
         """The bag number of every row, and the ids of the bags in order of first appearance.

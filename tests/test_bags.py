@@ -134,7 +134,11 @@ def test_copies(copied):
 def test_repr():
     assert repr(toy()) == "Bags(4 bags, 9 instances, sizes 0 to 4, exact counts)"
     classes = Bags([0, 2, 4], Evidence.unknown(2, 3))
-    assert repr(classes) == "Bags(2 bags, 4 instances, sizes 2, imprecise counts, 3 classes)"
+    assert repr(classes) == "Bags(2 bags, 4 instances, sizes 2, 2 unknown counts, 3 classes)"
+    kinds = [Evidence.exact([1]), Evidence.interval([0, 1], [2, 2]), Evidence.unknown(1)]
+    kinds.append(Evidence.laplace([1.0], [2], scale=1.0))
+    mixed = Bags(range(0, 11, 2), Evidence.concat(kinds))
+    assert "1 exact count, 1 range, 1 noisy count, 2 unknown counts" in repr(mixed)
 
 
 def test_to_moves_every_tensor():

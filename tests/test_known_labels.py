@@ -85,8 +85,8 @@ def test_every_row_stays_in_one_bag_and_emptied_bags_go():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([1, 1, -1], "bag 'a' contradicts the known labels"),
-        ([0, 0, -1], "bag 'a' contradicts the known labels"),
+        ([1, 1, -1], r"bag 'a', 1, contradicts .*, labels\[0\] = 1, labels\[1\] = 1; correct"),
+        ([0, 0, -1], r"bag 'a', 1, contradicts .*, labels\[0\] = 0, labels\[1\] = 0; correct"),
         ([2, -1, -1], r"labels\[0\] = 2 but labels go from 0 to 1"),
         ([1, 0], "labels has shape"),
     ],
@@ -95,6 +95,13 @@ def test_labels_that_cannot_be_are_refused(labels, message):
     bags = Bags.from_groups(["a", "a", "b"], {"a": 1, "b": 1})
     with pytest.raises(LLPError, match=message):
         bags.with_labels(labels)
+
+
+def test_labels_of_several_classes_that_cannot_be_are_refused():
+    bags = Bags([0, 3, 6], [[1, 1, 1], [2, 1, 0]])
+    message = r"bag 1, 2, 1, 0, contradicts the known labels of its rows, labels\[4\] = 2"
+    with pytest.raises(LLPError, match=message):
+        bags.with_labels([0, 1, -1, -1, 2, -1])
 
 
 def test_a_noisy_count_that_contradicts_the_labels_is_refused():

@@ -1,5 +1,6 @@
 """Known labels of some instances: what remains to be known about the others in their bags."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def checked_known(labels: Any, num_rows: int, num_classes: int | None) -> Array:
     return known.astype(np.int64)
 
 
-def without_labelled(evidence: Evidence, labelled: Tensor, left: Tensor, ids: Any) -> Evidence:
+def without_labelled(
+    evidence: Evidence, labelled: Tensor, left: Tensor, which: Callable[[int], str]
+) -> Evidence:
     r"""Evidence about the counts of the instances that are left in their bags.
 
     .. math:: w'_b(k) = w_b(k + m_b)
@@ -47,7 +50,7 @@ def without_labelled(evidence: Evidence, labelled: Tensor, left: Tensor, ids: An
         evidence: About all instances, ``B`` bags.
         labelled: How many known labels of each class a bag has, ``(B,)`` positives or ``(B, K)``.
         left: How many instances of unknown label a bag has, ``(B,)``.
-        ids: Names of the bags, for messages.
+        which: Says that the count of a bag contradicts its labels, for messages.
     """
     left_of_cell = left if labelled.dim() == 1 else left[:, None].expand_as(labelled)
     bounded = evidence.high != NO_BOUND
@@ -72,11 +75,7 @@ def without_labelled(evidence: Evidence, labelled: Tensor, left: Tensor, ids: An
         impossible |= gone if low.dim() == 1 else gone.any(1)
     refuse(
         impossible.cpu().numpy(),
-        lambda b: (
-            f"the count of bag {ids[b]!r} contradicts the known labels of its rows "
-            f"({labelled[b].tolist()} positive or of each class, {int(left[b])} rows without a "
-            "label); correct one of the two"
-        ),
+        lambda b: f"{which(b)}; correct the count or the labels, or leave one of them empty",
     )
     if evidence.low is evidence.high:  # identity marks exact counts
         return Evidence.unchecked(low)

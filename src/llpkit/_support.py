@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from llpkit._arrays import Array, refuse
 from llpkit._counts import CountNaming, exact_counts
@@ -11,7 +12,7 @@ from llpkit._validation import number, option, whole
 from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.evidence import NO_BOUND, Evidence
-from llpkit.ragged import segment_sum
+from llpkit.ragged import bag_index, ranges, segment_sum
 
 MAX_DECIMALS = 12
 
@@ -74,6 +75,22 @@ def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None
                 f"the evidence of {naming.bag(i[0])} gives no count a weight; give one above -inf"
             ),
         )
+
+
+def within_bounds(evidence: Evidence, bounds: Evidence) -> tuple[Evidence, Tensor]:
+    """Evidence and bounds (intervals) together, and which cells still have a possible count."""
+    weighted = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
+    low = torch.where(weighted, evidence.low, evidence.low.maximum(bounds.low))
+    high = torch.where(weighted, evidence.high, evidence.high.minimum(bounds.high))
+    table, offsets, possible = evidence.table, evidence.table_offsets, low <= high
+    if len(table):
+        cell = bag_index(offsets)
+        count = ranges(evidence.low.reshape(-1), offsets.diff())
+        inside = (count >= bounds.low.reshape(-1)[cell]) & (count <= bounds.high.reshape(-1)[cell])
+        table = torch.where(inside, table, -torch.inf)
+        some = segment_sum((table > -torch.inf).double(), offsets) > 0
+        possible &= ~weighted | some.reshape(evidence.shape)
+    return Evidence(low, high, table, offsets), possible
 
 
 def proportion_evidence(

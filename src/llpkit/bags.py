@@ -1,6 +1,6 @@
 """Bags: instances on one flat axis, the extent of each bag, and what is known about its counts."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, overload
@@ -18,11 +18,14 @@ from llpkit._indices import checked_offsets, checked_rows, positions
 from llpkit._known import checked_known, without_labelled
 from llpkit._support import checked_evidence, label_counts, proportion_evidence
 from llpkit._validation import number, one_of, share, whole
+from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.ragged import bag_index, ranges, to_offsets
 
 Seed = torch.Generator | int
+_NAMED = 3
+"""Most known labels that an error lists."""
 
 
 class Bag(NamedTuple):
@@ -146,7 +149,8 @@ class Bags:
             bag: The column of bag names.
             count: The column of positives in the bag, the same in all its rows; or a list, one
                 column per class.
-            count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+            count_low: The lowest possible count, empty for no bound: instead of ``count``, or with
+                it for bags in which that is empty.
             count_high: The highest possible count; empty for no bound.
             proportion: Instead of ``count``, the share of positives; or one column per class.
             decimals: The proportions were rounded to this many decimals.
@@ -177,7 +181,7 @@ class Bags:
             class_names,
             ignore_empty,
         )
-        bags = columns.bags(Table.of(frame), bag)
+        bags, _ = columns.read(Table.of(frame), bag)
         parts = bags.offsets, bags.rows, bags.evidence, bags.ids, bags.num_rows
         return cls._make(*parts, columns=(bag, *columns.names))
 
@@ -280,6 +284,10 @@ class Bags:
         >>> known.sizes, known.counts
         (tensor([2, 1, 1]), tensor([1, 1, 1]))
         """
+        return self._with_labels(labels, lambda row, label: f"labels[{row}] = {label}")
+
+    def _with_labels(self, labels: Any, entry: Callable[[int, int], str]) -> "Bags":
+        """:meth:`with_labels`; ``entry`` is how errors name a row and its label."""
         of_row = checked_known(labels, self.num_rows, self.num_classes)
         h = torch.from_numpy(of_row).to(self.device)[self.rows]  # (N,) in the order of the bags
         known = h >= 0
@@ -295,7 +303,18 @@ class Bags:
         number = known.new_zeros(len(self), dtype=torch.int64)
         number = number.index_add_(0, self.bag_index, known.long())
         left = self.sizes - number
-        rest = without_labelled(self.evidence, labelled, left, self.ids)
+
+        def which(b: int) -> str:
+            rows = self.rows[self.offsets[b] : self.offsets[b + 1]].tolist()
+            given = [entry(row, int(of_row[row])) for row in rows if of_row[row] >= 0]
+            more = f" and {len(given) - _NAMED:,} more" if len(given) > _NAMED else ""
+            count = ", ".join(self.evidence[[b]]._in_words(1)[1][0])
+            return (
+                f"the count of bag {self.ids[b]!r}, {count}, contradicts the known labels of its "
+                f"rows, {', '.join(given[:_NAMED])}{more}"
+            )
+
+        rest = without_labelled(self.evidence, labelled, left, which)
         kept = torch.where((left > 0) | (number == 0))[0]
         single = self.rows[known]
         names = [self.ids[b] for b in kept.tolist()] + [f"row {r}" for r in single.tolist()]
@@ -334,7 +353,7 @@ class Bags:
         sizes = sorted({int(self.sizes.min()), int(self.sizes.max())})
         parts = [f"{len(self)} bags", f"{self.num_instances} instances"]
         parts.append("sizes " + " to ".join(map(str, sizes)))
-        parts.append(("exact" if self.evidence.is_exact else "imprecise") + " counts")
+        parts.append(self._counts_in_words())
         if self.num_classes is not None:
             parts.append(f"{self.num_classes} classes")
         if self.device.type != "cpu":
@@ -346,17 +365,37 @@ class Bags:
         heads, counts = first.evidence._in_words(SHOWN)
         sizes = first.sizes.tolist()
         rows = [[str(one), str(n), *c] for one, n, c in zip(first.ids, sizes, counts, strict=True)]
-        kind = "exact" if self.evidence.is_exact else "imprecise"
         span = sorted({int(self.sizes.min()), int(self.sizes.max())})
         facts = [
             ("bags", f"{len(self):,}"),
             ("instances", f"{self.num_instances:,}"),
             ("sizes", " to ".join(map(str, span))),
-            ("counts", kind),
+            ("counts", self._counts_in_words().removesuffix(" counts")),
         ]
         more = len(self) - len(rows)
         notes = [f"… and {more:,} more"] if more else []
         return html_table("Bags", facts, ["bag", "size", *heads], rows, notes)
+
+    def _counts_in_words(self) -> str:
+        """How many counts are exact, in a range, seen through noise, or not known.
+
+        >>> known = Evidence.concat([Evidence.exact([1, 0]), Evidence.interval([1], [2])])
+        >>> Bags([0, 2, 4, 7], known)._counts_in_words()
+        '2 exact counts, 1 range'
+        """
+        evidence = self.evidence
+        if evidence.is_exact:
+            return "exact counts"
+        n = self.sizes if self.num_classes is None else self.sizes[:, None]
+        exact = evidence.low == evidence.high
+        noisy = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
+        unknown = (evidence.low == 0) & (evidence.high >= n) & ~noisy & ~exact
+        if self.num_classes is not None:
+            exact, noisy, unknown = exact.all(1), noisy.any(1), unknown.all(1)
+        kinds = {"exact count": exact, "range": ~(exact | noisy | unknown)}
+        kinds |= {"noisy count": noisy & ~exact, "unknown count": unknown}
+        found = {noun: int(which.sum()) for noun, which in kinds.items()}
+        return ", ".join(several(number, noun) for noun, number in found.items() if number)
 
     def __len__(self) -> int:
         return len(self.ids)

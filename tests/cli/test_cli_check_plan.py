@@ -40,6 +40,25 @@ def test_check_names_the_problem_and_the_remedy(llpkit):
     assert (found["ok"], found["problems"][0]["kind"]) == (False, "same proportions")
 
 
+def test_check_warns_of_counts_that_say_little(llpkit):
+    write("good.csv")
+    lines = Path("good.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines[1:]]
+    # All but two counts are known to be possible, or nearly so.
+    wide = [[bag, max(0, int(n) - 4), min(6, int(n) + 4), age] for bag, n, age, _ in rows]
+    text = "\n".join(",".join(map(str, row)) for row in [["district", "lo", "hi", "age"], *wide])
+    Path("wide.csv").write_text(text)
+    done = llpkit(
+        "check", "wide.csv", "--bag", "district", "--count-low", "lo", "--count-high", "hi"
+    )
+    assert done.code == 0, done.err
+    assert "of what exact counts would: 60 bags are worth about as much as" in done.err
+    assert "No other problem found" in done.out
+    done = llpkit("check", "good.csv", *BAGS, "--json")
+    assert json.loads(done.out)["warnings"] == []
+    assert json.loads(done.out)["explained"] == 1
+
+
 def test_check_takes_configurations_and_data_sets(llpkit):
     write("good.csv")
     Path("c.yaml").write_text("data: {table: good.csv, bag: district, count: n_yes}\n")

@@ -82,6 +82,7 @@ def test_bags_without_rows_can_be_ignored(llpkit, survey):
     assert "leave them out with --ignore-empty" in done.err
     done = llpkit(*command, "--ignore-empty")
     assert done.code == 0, done.err
+    assert "counts.csv without rows: 'empty0', 'empty1', 'empty2', 'empty3', 'em" in done.err
     again = llpkit("evaluate", "run", new, "--counts-table", "counts.csv", "--json")
     found = json.loads(again.out)["parts"]["all"]  # the run's own setting holds here as well
     assert found["bags"]["number"] == 30
@@ -102,6 +103,19 @@ def test_counts_follow_from_labels(llpkit, survey, model):
     assert json.loads(alone.out)["parts"]["all"] == {"instances": whole["instances"]}
 
 
+def test_labels_that_contradict_the_counts_are_noted(llpkit, survey):
+    table, label = Path("upside-down.csv"), ("--label", "answer")
+    table.write_text(survey.read_text().replace(",1\n", ",no\n").replace(",0\n", ",yes\n"))
+    names = ("--class-name", "no", "--class-name", "yes")
+    done = llpkit("fit", table, *COLUMNS, *LINEAR, *label, *names, "--out", "run")
+    assert "the labels in column 'answer' contradict the counts of 2" in done.err
+    done = llpkit("evaluate", "run", table, "--json")
+    assert "the labels in column 'answer' contradict the counts of 2" in done.err
+    names = ("--class-name", "yes", "--class-name", "no")
+    done = llpkit("fit", table, *COLUMNS, *LINEAR, *label, *names, "--out", "right")
+    assert "contradict" not in done.err
+
+
 def test_images_with_labels_alone(llpkit):
     rng = np.random.default_rng(0)
     lines = ["file,bag,n,kind"]
@@ -118,3 +132,27 @@ def test_images_with_labels_alone(llpkit):
     assert json.loads(llpkit("evaluate", "run", new, *label).out)["parts"]["all"] == whole
     alone = llpkit("evaluate", "run", without(Path("t.csv"), "n", "bag"), *label)
     assert json.loads(alone.out)["parts"]["all"] == {"instances": whole["instances"]}
+
+
+# Counts and bounds
+
+
+def test_exact_counts_beside_ranges(llpkit, survey):
+    lines = ["district,n,lo,hi,age"]
+    for line in survey.read_text().splitlines()[1:]:
+        district, n_yes, age, *_ = line.split(",")
+        known = (f"{n_yes},,", f",{n_yes},{n_yes}", ",0,", ",,")[int(district[1:]) % 4]
+        lines.append(f"{district},{known},{age}")
+    Path("mixed.csv").write_text("\n".join(lines))
+    names = ("--bag", "district", "--count", "n", "--count-low", "lo", "--count-high", "hi")
+    done = llpkit("fit", "mixed.csv", *names, *LINEAR, "--out", "run")
+    assert done.code == 0, done.err
+    assert "of the bags, 16 exact counts, 14 unknown counts" in done.err
+    assert llpkit("predict", "run", "mixed.csv", "--out", "p.csv").code == 0
+    assert "posterior" in Path("p.csv").read_text()
+    # Exact counts alone are enough for posteriors.
+    done = llpkit("predict", "run", without(Path("mixed.csv"), "lo", "hi"), "--out", "q.csv")
+    assert done.code == 0
+    assert "column 'n' is empty" in done.err
+    again = llpkit("check", "mixed.csv", *names)
+    assert "16 exact counts, 14 unknown counts" in again.out

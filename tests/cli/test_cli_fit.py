@@ -326,7 +326,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--bag", "distrikt"], "has no column 'distrikt'; did you mean 'district'?"),
         (["--count", "age"], "column 'age'"),
         (["--count", "region"], "is not a number"),
-        (["--count-low", "n_yes"], "2 kinds of counts were given; name"),
+        (["--proportion", "n_yes"], "counts and proportions were given; name"),
         (["--features", "salary"], "has no column 'salary'"),
         (["--label", "region"], "is not a class; give negative, positive or 0 to 1"),
         (["--class-name", "a"], "--class-name = "),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from llpkit import Bags, load
 from llpkit.likelihood import log_prob
 from llpkit.tables import CountColumns, Table
 
@@ -92,7 +93,8 @@ def test_labels_of_some_rows_and_bags_without_a_count(llpkit):
     names = ("--class-name", "no", "--class-name", "yes")
     done = llpkit("fit", "t.csv", "--count", "n", "--known-label", "known", *names, *FIT)
     assert done.code == 0, done.err
-    assert "each a bag of its own: 2; bags without a count: 1 of 5" in done.err
+    assert "2 rows of known label, each a bag of its own" in done.err
+    assert "of the bags, 4 exact counts, 1 unknown count" in done.err
     assert llpkit("predict", "run", "t.csv", "--out", "p.csv").code == 0
     posterior = [float(row["posterior"]) for row in rows_of("p.csv")]
     assert posterior[:3] == [1, 0, 0]
@@ -113,7 +115,24 @@ def test_labels_alone_are_enough_and_need_no_bag(llpkit):
     assert "row 2 (header not counted), column 'bag' is empty" in done.err
 
 
+def test_labels_of_several_classes_name_them(llpkit):
+    kinds = ["cat", "dog", "bird", ""]
+    rows = [f"{i // 8},{i % 7},{kinds[i % 4]}" for i in range(80)]
+    Path("t.csv").write_text("\n".join(["bag,x,kind", *rows]))
+    done = llpkit("fit", "t.csv", "--known-label", "kind", *FIT)
+    assert done.code == 0, done.err
+    assert load("run").class_names == ("bird", "cat", "dog")
+    done = llpkit("evaluate", "run", "t.csv", "--json")
+    assert done.code == 0, done.err
+    assert Bags.from_frame("t.csv", "bag", known_label="kind").num_classes == 3
+    codes = [f"{i // 8},{i % 7},{i % 12 + 1}" for i in range(80)]
+    Path("t.csv").write_text("\n".join(["bag,x,kind", *codes]))
+    assert llpkit("fit", "t.csv", "--known-label", "kind", *FIT).code == 0
+    assert load("run").class_names == tuple(map(str, range(1, 13)))
+
+
 def test_a_label_that_contradicts_the_count_names_the_bag(llpkit):
     write({"a": 0}, label=[1, "", ""])
     done = llpkit("fit", "t.csv", "--count", "n", "--known-label", "label", *FIT)
-    assert "the count of bag 'a' contradicts the known labels" in done.err
+    assert "the count of bag 'a', 0, contradicts the known labels of its rows" in done.err
+    assert "row 1 (header not counted), column 'label' = 'positive'; correct" in done.err

@@ -15,7 +15,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from llpkit import LLPError
+from llpkit import Bags, LLPError
 from llpkit.datasets import load
 from llpkit.tables import CountColumns, FeatureEncoder, Table
 
@@ -36,7 +36,16 @@ def refusal(call, *args, **options):
 
 
 @pytest.fixture(
-    params=["csv", "csv.gz", "tsv", "semicolon.csv", "windows.csv", "bom.csv", "parquet"]
+    params=[
+        "csv",
+        "csv.gz",
+        "tsv",
+        "semicolon.csv",
+        "pipe.csv",
+        "windows.csv",
+        "bom.csv",
+        "parquet",
+    ]
 )
 def basic(request, write, tmp_path):
     text = "\n".join(BASIC) + "\n"
@@ -48,6 +57,7 @@ def basic(request, write, tmp_path):
         "csv.gz": gzip.compress(text.encode()),
         "tsv": text.replace(",", "\t"),
         "semicolon.csv": text.replace(",", ";"),
+        "pipe.csv": text.replace(",", "|"),
         "windows.csv": text.replace("\n", "\r\n"),
         "bom.csv": "\ufeff" + text,
     }.get(request.param, text)
@@ -227,13 +237,17 @@ def test_decimal_commas(write):
         (";", ["311", "1,311", "25,000"], "'1,311'"),  # thousands, or three decimals?
         (";", ["3,5", "1.311,50", "1,2"], "'3,5'"),
         (",", [f'"{i},311"' for i in range(1, 90)], "'1,311'"),
+        (",", ["10%", "20 %", "30%"], "'10%'"),
+        (",", ["$10", "-$5.50", '"$1,311"'], "'$10'"),
+        (",", ["10 €", "20€", "x"], "'10 €'"),
+        (",", ["1 311", "2 000", "1'000"], "'1 311'"),
     ],
 )
 def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
     rows = [separator.join(row) for row in (("bag", "n", "pay"), *(("a", "0", v) for v in values))]
     table = write("t.csv", rows)
     message = refusal(features, table)
-    assert f"column 'pay' = {shown} is a number with a comma; write 1311 or 30.5" in message
+    assert f"column 'pay' = {shown} is not a plain number; write 1311 or 30.5" in message
     assert message.endswith("keep the column a category: categorical='pay'")
     assert "write 1311 or 30.5" in refusal(features, table, numeric="pay")
     assert features(table, categorical="pay").encoder.feature_names[0].startswith("pay = ")
@@ -289,8 +303,8 @@ def test_bad_cells(write, rows, options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"count": None}, "0 kinds of counts were given; name"),
-        ({"proportion": "x"}, "2 kinds of counts were given"),
+        ({"count": None}, "no counts were given; name"),
+        ({"proportion": "x"}, "counts and proportions were given"),
         ({"decimals": 2}, "decimals belongs to proportion"),
         ({"count": []}, "columns = []; name one column"),
         ({"count": ["n", "n"]}, "name one column, or one for each class"),
@@ -344,6 +358,59 @@ def test_bounds(write):
         features, write("t.csv", rows), count=None, count_low="most", count_high="least"
     )
     assert "column 'most' = 2 is above the upper bound, 1; swap them" in swapped
+
+
+MIXED = {"count": "n", "count_low": "least", "count_high": "most"}
+
+
+def test_counts_and_bounds_together(write):
+    rows = ["bag,n,least,most,x", *["a,1,,,0"] * 2, *["b,,1,2,0"] * 3, *["c,,,,1"] * 2]
+    rows += [*["d,2,1,3,0"] * 3, *["e,,1,,1"] * 2]
+    data = features(write("t.csv", rows), **MIXED)
+    assert [(bag.low, bag.high) for bag in data.bags] == [(1, 1), (1, 2), (0, 2), (2, 2), (1, 2)]
+    assert "of the bags, 2 exact counts, 2 ranges, 1 unknown count" in data.notes
+    assert data.encoder.feature_names == ["x"]
+    file = write("t.csv", rows)
+    assert repr(Bags.from_frame(file, "bag", **MIXED)) == repr(data.bags)
+    noisy = Bags.from_frame(file, "bag", **MIXED, count_noise="rounded:1")
+    assert [(bag.low, bag.high) for bag in noisy] == [(bag.low, bag.high) for bag in data.bags]
+
+
+def test_counts_that_contradict_bounds(write):
+    rows = ["bag,n,least,most,x", *["a,1,0,2,0"] * 2, *["b,1,2,3,0"] * 3, "c,0,1,,1"]
+    message = refusal(features, write("t.csv", rows), **MIXED)
+    assert "row 3 (header not counted), column 'n' contradicts the bounds" in message
+    assert "bag, 'b', which are 2 to 3 (column 'least'); correct" in message
+    assert "(2 such bags in all)" in message
+    # What noise leaves possible must be in the bounds.
+    noise = {"count_noise": "binomial:0.9"}  # a count of 2 that may have missed some
+    fine = write("t.csv", ["bag,n,least,most,x", *["a,2,,3,0"] * 4])
+    assert features(fine, **MIXED, **noise).bags.evidence.table[[1, 4]].tolist() == [-np.inf] * 2
+    wrong = write("t.csv", ["bag,n,least,most,x", *["a,2,,1,0"] * 4])
+    assert "column 'n' contradicts the bounds" in refusal(features, wrong, **MIXED, **noise)
+
+
+def test_proportions_and_classes_with_bounds(write):
+    rows = ["bag,p,least,x", "a,0.5,,0", "a,0.5,,1", "b,,1,0", "b,,1,1"]
+    data = features(write("t.csv", rows), count=None, proportion="p", count_low="least")
+    assert [(bag.low, bag.high) for bag in data.bags] == [(1, 1), (1, 2)]
+    rows = ["bag,a,b,a0,b0,x", *["p,1,1,,,0"] * 2, *["q,,,1,,0"] * 2]
+    names = {"count": ["a", "b"], "count_low": ["a0", "b0"]}
+    data = features(write("t.csv", rows), **names)
+    assert [bag.low for bag in data.bags] == [(1, 1), (1, 0)]
+    rows[3:] = ["q,1,,,,0"] * 2
+    message = refusal(features, write("t.csv", rows), **names)
+    assert "column 'b' is empty but bag 'q' has values of other classes" in message
+    message = refusal(features, write("t.csv", rows[:3]), count=["a", "b"], count_low="a0")
+    assert "name another number of columns than ['a', 'b']" in message
+
+
+def test_ids_of_floats_are_those_of_integers():
+    frame = pd.DataFrame({"bag": [123456789012.0, 7.0, 7.0], "x": [1, 2, 3]})
+    counts = pd.DataFrame({"bag": [7, 123456789012], "n": [2, 0]})
+    bags = Bags.from_frame(frame, "bag", "n", counts_table=counts)
+    assert bags.ids == ("123456789012", "7")
+    assert bags.counts.tolist() == [0, 2]
 
 
 def test_bounds_of_classes(write):

@@ -1,5 +1,6 @@
 """Whole bags in a torch DataLoader."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -67,3 +68,38 @@ def test_frames_and_data_sets():
 def test_bags_of_another_table():
     with pytest.raises(LLPError, match="table with 2 rows but inputs has 3"):
         BagDataset(Bags([0, 2], [1]), torch.randn(3, 1))
+
+
+def test_parts_of_a_data_set():
+    x, bags = bagged()
+    data = BagDataset(bags, x)
+    for index in (3, -1, np.int64(3), np.int64(-1), torch.tensor(3)):
+        item = data[index]
+        assert item.number == int(index) % len(data)
+        assert item.rows.tolist() == bags[int(index)].rows.tolist()
+    mask = np.isin(range(len(bags)), [2, 3, 4])
+    for index in (slice(2, 5), [2, 3, 4], np.array([2, 3, 4]), mask):
+        part = data[index]
+        assert [item.rows.tolist() for item in part] == [b.rows.tolist() for b in bags[2:5]]
+        assert [item.number for item in part] == [2, 3, 4]
+        assert part[1:][0].number == 3
+    assert len(list(data)) == len(bags)
+
+
+@pytest.mark.parametrize("index", [100, -100, 1.0, "a", None, True, [100], [0.5]])
+def test_no_part_of_a_data_set(index):
+    x, bags = bagged()
+    with pytest.raises(LLPError):
+        BagDataset(bags, x)[index]
+
+
+def test_a_loader_needs_no_collate_fn():
+    x, bags = bagged()
+    batch = next(iter(DataLoader(BagDataset(bags, x), batch_size=4)))
+    assert torch.equal(batch.offsets, bags.offsets[:5])
+
+
+@pytest.mark.parametrize("items", [[(torch.zeros(2, 1), 1)], [{"x": 1}], 3, [None]])
+def test_what_cannot_be_collated(items):
+    with pytest.raises(LLPError, match=r"collate_bags was given a .*; give a list"):
+        collate_bags(items)

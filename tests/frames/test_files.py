@@ -10,12 +10,14 @@ import zipfile
 import numpy as np
 import openpyxl
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.feather
 import pytest
 
 from llpkit import Bags, LLPError
 from llpkit.cli import main
+from llpkit.datasets import load
 from llpkit.tables import Table
 
 FRAME = pd.DataFrame(
@@ -66,6 +68,21 @@ def test_compression_of_feather(compression, tmp_path):
     assert len(Table.read(write(tmp_path / "t.feather", compression))) == 3
 
 
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_feather_of_polars(compression, stream, tmp_path):
+    frame = pl.DataFrame({"bag": ["a", "a", "b"], "n": [1, 1, 0], "age": ["1.5", None, "x" * 20]})
+    frame = frame.with_columns(pl.Series("job", ["nurse", "clerk", None], dtype=pl.Categorical))
+    write = frame.write_ipc_stream if stream else frame.write_ipc
+    write(tmp_path / "t.feather", compression=compression)
+    table = Table.read(tmp_path / "t.feather")
+    assert table.words("age").to_pylist() == ["1.5", None, "x" * 20]
+    assert table.words("job").to_pylist() == ["nurse", "clerk", None]
+    assert Bags.from_frame(tmp_path / "t.feather", "bag", "n").counts.tolist() == [1, 0]
+    table.write(tmp_path / "out.csv", {})
+    assert Table.read(tmp_path / "out.csv").words("job").to_pylist() == ["nurse", "clerk", None]
+
+
 @pytest.mark.parametrize("name", ["t.feather", "t.jsonl", "t.xlsx"])
 def test_the_commands_read_them(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -97,6 +114,10 @@ def test_json_of_mixed_and_nested_values(tmp_path):
         (b'[{"a": 1}, 2]', "t.jsonl: entry 2 is not an object"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "is not JSON: maximum recursion"),
         (b'{"a": "\xff"}', "is not UTF-8"),
+        (b'{"a": 1}\n{"a": "\\ud800"}', r"line 2: '\\ud800' is half a character; correct"),
+        (b'{"a\\ud800": 1}', r"line 1: 'a\\ud800' is half a character"),
+        (b'{"a": [{"b": ["\\udc00x"]}]}', r"line 1: '\\udc00x' is half a character"),
+        (b'[{"a": 1}, {"a": "\\ud83d"}]', r"entry 2: '\\ud83d' is half a character"),
     ],
 )
 def test_bad_json(content, message, tmp_path):
@@ -170,6 +191,28 @@ def test_cells_of_all_kinds(tmp_path):
     assert table.words("bag").to_pylist() == ["1", "b"]
     assert table.words("n").to_pylist() == ["2", "true"]  # Excel has no 2.0
     assert table.words("3").to_pylist() == ["2020-01-02 03:04:00", None]
+
+
+def test_errors_in_cells(tmp_path):
+    rows = [["bag", "n", "x"], ["a", 1, 1.5], ["a", 1, "#N/A"], ["b", 0, 3], ["b", 0, "#DIV/0!"]]
+    for name in ("t.xlsx", "t.csv"):
+        table = lambda rows, name=name: written(tmp_path / name, rows)  # noqa: E731
+        place = r"row 4 \(header not counted(, row 5 of the sheet)?\), column 'x' = '#DIV/0!'"
+        with pytest.raises(LLPError, match=place + " is an error of a spreadsheet; correct"):
+            load("feature-table", table=table(rows), bag="bag", count="n")
+        # A column that is not used may have errors.
+        load("feature-table", table=table([[*r, 7] for r in rows]), bag="bag", count="n", drop="x")
+        data = load("feature-table", table=table(rows[:4]), bag="bag", count="n")
+        assert data.encoder.feature_names == ["x", "x is missing"]
+        with pytest.raises(LLPError, match="column 'bag' is empty; give the row its bag"):
+            load("feature-table", table=table([*rows[:4], ["#N/A", 0, 1]]), bag="bag", count="n")
+
+
+def written(path, rows):
+    if path.suffix == ".xlsx":
+        return sheet(path, rows)
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows))
+    return path
 
 
 def test_bad_sheets(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import datasets
 import llpkit
+import llpkit.datasets
 from llpkit import Bags, LLPError
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression
@@ -84,6 +85,26 @@ def test_a_column_of_the_bag_is_named_and_others_are_left_out():
     assert {"age", "n_yes"} <= {column.name for column in model.encoder.columns}
 
 
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow", "polars", "parquet"])
+def test_a_categorical_of_numbers_is_a_category(kind, tmp_path):
+    frame = survey()[["district", "n_yes", "age"]]
+    codes = np.resize([10, 20, 30], len(frame))
+    frame["zone"] = pd.Categorical(codes)
+    if kind == "polars":  # its categories are text
+        zone = pl.Series("zone", codes.astype(str), dtype=pl.Categorical)
+        given = pl.from_pandas(frame.drop(columns="zone")).with_columns(zone)
+    else:
+        given = frame if kind == "pandas" else pa.Table.from_pandas(frame, preserve_index=False)
+    if kind == "parquet":
+        frame.to_parquet(given := tmp_path / "t.parquet", index=False)
+    names = ["age", "zone = 10", "zone = 20", "zone = 30"]
+    data = llpkit.datasets.load("feature-table", table=given, bag="district", count="n_yes")
+    assert sorted(data.encoder.feature_names) == names
+    options = {"table": given, "bag": "district", "count": "n_yes", "numeric": ["zone"]}
+    data = llpkit.datasets.load("feature-table", **options)
+    assert data.encoder.feature_names == ["age", "zone"]
+
+
 def test_a_frame_of_another_length():
     frame = survey()
     bags = Bags.from_frame(frame, "district", "n_yes")
@@ -143,6 +164,62 @@ def test_errors_name_the_row(change, message):
     frame = pd.DataFrame({"bag": ["x", "x", "y"], "n": [1, 1, 0]} | change)
     with pytest.raises(LLPError, match=message):
         Bags.from_frame(frame, "bag", "n")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "x",
+            ["a", "\ud800"],
+            r"row 2 \(counted from 1\), column 'x': '\\ud800' is half a character",
+        ),
+        ("x", [["a"], ["\ud800"]], r"column 'x': '\\ud800' is half a character; correct it"),
+        ("\ud800", ["a", "b"], r"the column name '\\ud800' is half a character"),
+        ("x", None, r"row 2 .*, column 'x': '\\ud800' is half a character"),
+    ],
+)
+def test_half_characters_are_named(name, values, message):
+    frame = pd.DataFrame({"bag": [1, 1], "n": [1, 1], "x": pd.Series(values, [0, 1], object)})
+    if values is None:
+        categories = pd.Index(["a", "\ud800"], dtype=object)
+        frame["x"] = pd.Categorical.from_codes([0, 1], categories)
+    frame.columns = pd.Index(["bag", "n", name], dtype=object)
+    with pytest.raises(LLPError, match=message) as error:
+        Bags.from_frame(frame, "bag", "n")
+    str(error.value).encode()  # can be printed
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"x": [1.0, np.inf]}, {}, r"row 2 .*, column 'x' = 'inf' is not a number, but 1 value"),
+        ({"x": [10**30, 1]}, {}, r"column 'x': .*; give it one type, such as text: frame\['x'\]"),
+        ({"x": [1, "a"]}, {}, "cannot be read: column 'x': .*; give it one type"),
+        ({}, {"bag": "district"}, r"no column 'district'; it is the index: pass frame.reset_index"),
+        ({}, {"bag": ["bag"]}, r"has no column \['bag'\]"),
+        ({}, {"count": {"n": 1}}, r"has no column \{'n': 1\}"),
+    ],
+)
+def test_frames_that_cannot_be_used(change, options, message):
+    values = {"bag": ["x", "x"], "n": [1, 1], "x": [0, 1]} | change
+    frame = pd.DataFrame(values, pd.Index([0, 1], name="district"))
+    with pytest.raises(LLPError, match=message):
+        llpkit.datasets.load(
+            "feature-table", **({"table": frame, "bag": "bag", "count": "n"} | options)
+        )
+
+
+def test_columns_of_odd_types_and_names():
+    frame = survey()
+    frame["cut"] = pd.cut(frame["age"], [0, 40, 100])
+    frame["dummy"] = pd.arrays.SparseArray(np.resize([0, 1], len(frame)))
+    options = {"table": frame, "bag": "district", "count": pd.Index(["n_yes"])}
+    names = llpkit.datasets.load("feature-table", **options).encoder.feature_names
+    assert {"cut = (0, 40]", "cut = (40, 100]", "dummy"} <= set(names)
+    frame.columns = ["district", "age", "age", "n_yes", "cut", "dummy"]
+    with pytest.raises(LLPError, match="two columns are called 'age'; rename one"):
+        Bags.from_frame(frame, "district", "n_yes")
 
 
 def test_what_is_no_frame_is_refused():
@@ -262,6 +339,17 @@ def test_images_of_hugging_face():
     assert torch.allclose(model.predict_proba(data["image"]), model.predict_proba(images))
 
 
+class Items(Dataset):
+    def __init__(self, items, length=None):
+        self.items, self.length = items, length
+
+    def __len__(self):
+        return self.length or len(self.items)
+
+    def __getitem__(self, row):
+        return self.items[row]
+
+
 class Endless(IterableDataset):
     def __iter__(self):
         return iter([])
@@ -276,6 +364,16 @@ class Endless(IterableDataset):
         (Pairs(["a"] * 80), "item 0 of inputs is a str; give a tensor"),
         (Pairs([torch.tensor([0.0, np.nan])] * 80), "item 0 of inputs has values that are not fi"),
         (Pairs([torch.zeros(2)] * 79), "with 80 rows but inputs has 79"),
+        (
+            Pairs([{"pixels": 1, "y": 0}] * 80),
+            "item 0 of inputs is a dict with 'pixels', 'y'; give",
+        ),
+        (Items([{"pixels": torch.zeros(2)}] * 80), "is a dict with 'pixels'; give a tensor"),
+        (Items([()] * 80), "item 0 of inputs is empty"),
+        (Items([[]] * 80), "item 0 of inputs is empty"),
+        (Items([torch.zeros(2).to_sparse()] * 80), "a Tensor; give a tensor.* of real numbers"),
+        (Items([torch.zeros(2) * 1j] * 80), "a Tensor; give a tensor.* of real numbers"),
+        (Items({}, 80), r"item 0 of inputs cannot be read: KeyError\(0\); correct the data set"),
     ],
 )
 def test_bad_data_sets(data, message):

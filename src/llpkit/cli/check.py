@@ -31,7 +31,7 @@ def check(
     Looks for bags that all have the same proportion (the opposite labels then explain the counts as
     well, and the seed decides), for features in which all bags are alike, for features that are the
     same within a bag or that name the bag, and for counts that say nothing. Prints each problem
-    with what would help. Takes seconds.
+    with what would help, and warns of counts that say little beside exact ones. Takes seconds.
 
     Exit status: 0 if no problem was found, 1 if there is one, 2 if the data cannot be read.
 
@@ -63,8 +63,11 @@ def _print(checked: Any) -> None:
     terminal().print(table)
     for line in checked.data.notes:
         note(line)
+    for text in checked.warnings:
+        note(f"Warning: {text}")
     if checked.found.ok:
-        echo("No problem found: the counts can tell the classes apart by these features.")
+        other = "other " if checked.warnings else ""
+        echo(f"No {other}problem found: the counts can tell the classes apart by these features.")
     for problem in checked.found.problems:
         columns = f" (columns {', '.join(problem.columns)})" if problem.columns else ""
         console = terminal()

@@ -10,6 +10,7 @@ from llpkit.datasets.base import DataSet
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
+from llpkit.tables.counts import contradictions
 from llpkit.tables.selection import left_out, same_in_bags, usable
 
 
@@ -40,7 +41,8 @@ def feature_table(
         table: The file (CSV, Parquet, Feather, JSON lines or Excel), or a data frame.
         bag: The column of bag names.
         count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+        count_low: The lowest possible count, empty for no bound: instead of ``count``, or with it
+            for bags in which that is empty.
         count_high: The highest possible count; empty for no bound.
         proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
@@ -68,8 +70,8 @@ def feature_table(
         ignore_empty,
     )
     data = Table.of(table)
-    bags = known.bags(data, bag)
-    names = class_names_of(known, class_names)
+    bags, told = known.read(data, bag)
+    names = known.class_names_in(data)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
     numbers, categories = listed(numeric), listed(categorical)
     if features is None:
@@ -86,7 +88,9 @@ def feature_table(
         chosen, notes = listed(features), []
         _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
-    notes += encoder.notes(data) + known.notes(bags)
+    notes += encoder.notes(data) + told
+    if label is not None and truth is not None:
+        notes += contradictions(bags, truth, label)
     inputs = encoder.apply(data)
     return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
 
@@ -110,16 +114,3 @@ def _check_features(
                 f"column {name!r} holds {kinds[name]}, which the rows of another table do not "
                 f"have; leave it out of {option('features')}"
             )
-
-
-def class_names_of(known: CountColumns, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The given names, else those of the count columns, else negative and positive."""
-    classes = known.classes or ["negative", "positive"]
-    if given is None:
-        return tuple(classes)
-    if isinstance(given, str) or len(given) != len(classes):
-        raise LLPError(
-            f"{option('class_names')} = {given!r}; give {len(classes)} names, in the order of the "
-            "labels"
-        )
-    return tuple(map(str, given))

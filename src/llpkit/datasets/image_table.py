@@ -11,7 +11,6 @@ from llpkit._validation import option
 from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
-from llpkit.datasets.feature_table import class_names_of
 from llpkit.datasets.images import BadImage, ImageFiles, Size
 from llpkit.datasets.parquet_images import (
     ParquetImages,
@@ -21,6 +20,7 @@ from llpkit.datasets.parquet_images import (
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, Table
+from llpkit.tables.counts import contradictions
 
 
 @register(
@@ -59,7 +59,8 @@ def image_table(
         bag: The column of bag names.
         image: The column of image paths, or of encoded images in a Parquet file.
         count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: Instead of ``count``, the lowest possible count; empty for no bound.
+        count_low: The lowest possible count, empty for no bound: instead of ``count``, or with it
+            for bags in which that is empty.
         count_high: The highest possible count; empty for no bound.
         proportion: Instead of ``count``, the share of positives; or one column per class.
         decimals: The proportions were rounded to this many decimals.
@@ -87,14 +88,16 @@ def image_table(
         ignore_empty,
     )
     data = table_without_images(table, image)
-    bags = known.bags(data, bag)
-    names = class_names_of(known, class_names)
+    bags, notes = known.read(data, bag)
+    names = known.class_names_in(data)
     truth = None if label is None else torch.from_numpy(data.labels(label, names))
+    if label is not None and truth is not None:
+        notes += contradictions(bags, truth, label)
     channels = 1 if grey else 3
     files = image_files(
         data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
     )
-    whole = DataSet("image-table", files, bags, truth, names, tuple(known.notes(bags)))
+    whole = DataSet("image-table", files, bags, truth, names, tuple(notes))
     return _without_bad(whole, files) if skip_bad else whole
 
 

@@ -13,6 +13,9 @@ from llpkit.evaluation import constant_rate
 from llpkit.runs.data import load_data
 from llpkit.statistics import Identifiability, identifiability
 
+_LOW = 0.25
+"""Counts that say less than this share of what exact counts would are worth a warning."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -22,11 +25,25 @@ class Checked:
     found: Identifiability
     facts: dict[str, str]
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is no problem in principle but makes the counts worth little."""
+        said = self.found.explained
+        if not self.found.ok or said >= _LOW:
+            return []
+        return [
+            f"the counts say only {said:.0%} of what exact counts would: {len(self.data.bags):,} "
+            f"bags are worth about as much as {said * len(self.data.bags):,.0f} with exact counts; "
+            "give narrower ranges, or exact counts of some bags"
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "ok": self.found.ok,
             "facts": self.facts,
+            "explained": self.found.explained,
+            "warnings": self.warnings,
             "problems": [problem._asdict() for problem in self.found.problems],
             "notes": list(self.data.notes),
         }
@@ -51,7 +68,8 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     shown = pairs[1:] if rate.dim() == 0 else pairs
     kind = "exact"
     if not bags.evidence.is_exact:
-        kind = f"imprecise: they say {found.explained:.0%} of what exact counts would"
+        words = bags._counts_in_words()
+        kind = f"{words}: they say {found.explained:.0%} of what exact counts would"
     facts = {
         "data": data.describe().splitlines()[0],
         "bags": f"{len(bags):,} of {several(bags.num_instances, 'instance')}, sizes {size}",

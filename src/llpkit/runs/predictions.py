@@ -25,7 +25,8 @@ from llpkit.runs.estimator import load as load_table_model
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.measures import measure, posterior_of, probability_of
 from llpkit.runs.train import CONFIG
-from llpkit.tables import CountColumns, FeatureEncoder, Table
+from llpkit.tables import CountColumns, FeatureEncoder, Table, listed
+from llpkit.tables.counts import contradictions
 from llpkit.tables.files import TABLES
 from llpkit.training import Fitted
 from llpkit.training.model import DESCRIPTION
@@ -215,14 +216,21 @@ def _images(run: Run, data: Data, table: Table) -> ImageFiles:
 def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of a table with counts, or ``None`` and the reason."""
     known_label = data.known_label if data.known_label in table.names else None
+    count, low, high, proportion = data.count, data.count_low, data.count_high, data.proportion
+    if (count or proportion) and (low or high) and not data.counts_table:
+        # Of counts and bounds together, one is enough.
+        if not set(listed(low) + listed(high)) <= set(table.names):
+            low = high = None
+        elif not set(listed(count) + listed(proportion)) <= set(table.names):
+            count = proportion = None
     counts = CountColumns(
-        data.count,
-        data.count_low,
-        data.count_high,
-        data.proportion,
-        data.decimals,
+        count,
+        low,
+        high,
+        proportion,
+        data.decimals if proportion else None,
         data.counts_table,
-        data.count_noise,
+        data.count_noise if count else None,
         known_label,
         data.class_names or run.class_names,
         data.ignore_empty,
@@ -238,7 +246,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         if run.config.data.counts_table is None or missing[0] == data.bag:
             remedy = ""
         return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
-    return counts.bags(table, data.bag), []
+    return counts.read(table, data.bag)
 
 
 def _bags_of_labels(run: Run, table: Table, bag: str, truth: Tensor) -> Bags:
@@ -302,18 +310,21 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
     else:
         table, truth = _table(data), None
         bags, missing = table_bags(run, data, table)
+        told = [] if bags is None else missing
         if data.label is not None:
             names = data.class_names or run.class_names
             if len(names) != len(run.class_names):
                 raise LLPError(f"--class-name was given {len(names)} times; give one per class")
             truth = torch.from_numpy(table.labels(data.label, names))
+            told += [] if bags is None else contradictions(bags, truth, data.label)
         if run.encoder is not None:
-            inputs, notes = run.encoder.apply(table), run.encoder.notes(table)
+            inputs, notes = run.encoder.apply(table), run.encoder.notes(table) + told
         elif bags is None:
             inputs = _images(run, data, table)
         else:  # bags with a bad image may be left out
             loaded = load_data(data, run.config.recipe.seed)
             inputs, bags, truth = loaded.inputs, loaded.bags, loaded.truth
+            notes = list(loaded.notes)
         if bags is None and truth is not None and data.bag in table.names:
             bags = _bags_of_labels(run, table, data.bag, truth)
             notes.append(f"the counts of bags are those of the labels in column {data.label!r}")

@@ -1,6 +1,7 @@
 """Arrow IPC files, which Feather files are: bounded, because a small file may unpack to much."""
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ def read_arrow(path: Path, content: bytes) -> Any:
         raise LLPError(f"{path} is a Feather file of version 1; write it again as version 2")
     if content.startswith(FILE) and not content.endswith(FILE):
         raise LLPError(f"{path} is not a valid Arrow file: its end is missing; write it again")
-    # A file is a stream with a head and a foot. The foot, which may point anywhere, is not used.
-    stream = pa.py_buffer(content)[8 if content.startswith(FILE) else 0 :]
+    buffer = pa.py_buffer(content)
     try:
+        # A file is read by its foot, as its head need not be a stream: that of polars is not.
+        is_file = content.startswith(FILE)
+        messages = _of_file(buffer) if is_file else pa.ipc.MessageReader.open_stream(buffer)
         unpacked = 0
-        for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
+        for message in messages:
             unpacked += _unpacked(message)
             check_unpacked(path, unpacked)
-        table = pa.ipc.open_stream(pa.BufferReader(stream)).read_all()
+        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(buffer).read_all()
         table.validate(full=True)
         table.column_names  # noqa: B018
         return table
@@ -34,6 +37,44 @@ def read_arrow(path: Path, content: bytes) -> Any:
         raise
     except (pa.ArrowException, OSError, ValueError, struct.error, EOFError) as error:
         raise LLPError(f"{path} is not a valid Arrow file: {error}; write it again") from error
+
+
+def without_views(table: Any) -> Any:
+    """The table with text views, which polars writes and few functions take, as plain text."""
+    import pyarrow as pa
+
+    for i, name in enumerate(table.column_names):
+        column = table.column(i)
+        if pa.types.is_dictionary(column.type) and str(column.type.value_type) == "string_view":
+            kind = pa.dictionary(column.type.index_type, pa.large_string(), column.type.ordered)
+            parts = [
+                pa.DictionaryArray.from_arrays(
+                    part.indices, part.dictionary.cast(pa.large_string()), ordered=kind.ordered
+                )
+                for part in column.chunks
+            ]
+            table = table.set_column(i, name, pa.chunked_array(parts, kind))
+        elif str(column.type) == "string_view":
+            table = table.set_column(i, name, column.cast(pa.large_string()))
+    return table
+
+
+def _of_file(buffer: Any) -> Iterator[Any]:
+    """The messages that the foot of a file lists: dictionaries and batches of rows."""
+    import pyarrow as pa
+
+    end = len(buffer) - len(FILE) - 4  # the foot's length comes after it
+    length = struct.unpack_from("<i", buffer[end:].to_pybytes())[0]
+    if not 0 < length <= end - len(FILE):
+        raise ValueError("its foot is damaged")
+    foot = _Head(buffer[end - length : end].to_pybytes())
+    for index in (2, 3):  # the fields "dictionaries" and "recordBatches"
+        for place in foot.structs(foot.root, index, 24):
+            start, size = foot.number("<q", place), foot.number("<i", place + 8)
+            size += foot.number("<q", place + 16)
+            if start < 0 or size < 0 or start + size > len(buffer):
+                raise ValueError("its foot points beyond the file")
+            yield pa.ipc.read_message(buffer[start : start + size])
 
 
 def _unpacked(message: Any) -> int:
@@ -59,7 +100,7 @@ def _unpacked(message: Any) -> int:
 
 
 class _Head:
-    """The head of a message: a FlatBuffer, of which only a few numbers are needed."""
+    """The head of a message or the foot of a file: a FlatBuffer, of which little is needed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -87,8 +128,12 @@ class _Head:
 
     def buffers(self, table: int, index: int) -> list[tuple[int, int]]:
         """Start and length of every buffer."""
-        if self.field(table, index) is None:
-            return []
-        vector = self.table(table, index)
-        places = range(vector + 4, vector + 4 + 16 * self.number("<I", vector), 16)
+        places = self.structs(table, index, 16)
         return [(self.number("<q", place), self.number("<q", place + 8)) for place in places]
+
+    def structs(self, table: int, index: int, size: int) -> range:
+        """The places of the entries of a list, each of this many bytes."""
+        if self.field(table, index) is None:
+            return range(0)
+        vector = self.table(table, index)
+        return range(vector + 4, vector + 4 + size * self.number("<I", vector), size)

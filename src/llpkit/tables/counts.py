@@ -1,21 +1,22 @@
 """Counts of bags in the columns of a table."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from llpkit._arrays import refuse
 from llpkit._counts import CountNaming, check_not_shares, whole_counts
-from llpkit._support import check_support, proportion_evidence
+from llpkit._support import check_support, label_counts, proportion_evidence, within_bounds
 from llpkit._validation import option
-from llpkit._words import a_few
+from llpkit._words import a_few, several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evidence import NO_BOUND, Evidence
+from llpkit.evidence import Evidence
 from llpkit.tables.noise import CountNoise
 from llpkit.tables.table import Table
 
@@ -28,11 +29,12 @@ Columns = str | Sequence[str] | None
 class CountColumns:
     """The columns that hold the counts: one for the positives, or one per class.
 
-    Give ``count``, or ``low`` and ``high`` (an empty cell means no bound), or ``proportion`` (with
-    the ``decimals`` that it was rounded to, if any). ``table`` is a second table, a file or a data
-    frame with one row per bag, that has these columns and the bag column; without it they are in
-    the table itself, the same in all rows of a bag. With ``ignore_empty``, bags of that table
-    without rows are left out instead of being an error.
+    Give ``count`` or ``proportion`` (with the ``decimals`` that it was rounded to, if any), or
+    ``low`` and ``high`` (an empty cell means no bound), or both: then a bag may have a count, a
+    range, both if they agree, or neither. ``table`` is a second table, a file or a data frame with
+    one row per bag, that has these columns and the bag column; without it they are in the table
+    itself, the same in all rows of a bag. With ``ignore_empty``, bags of that table without rows
+    are left out instead of being an error.
 
     ``noise`` says how the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
     ``known_label`` is a column of labels that are known for some rows, by the names of the classes
@@ -60,74 +62,135 @@ class CountColumns:
     @property
     def classes(self) -> list[str] | None:
         """The columns of the classes; ``None`` for binary counts."""
-        columns = next((c for c in (self.count, self.proportion, self.low, self.high) if c), None)
-        if columns is None and self.class_names is not None and len(self.class_names) > 2:
-            return list(self.class_names)
-        return listed(columns) if len(listed(columns)) > 1 else None
+        given = map(listed, (self.count, self.proportion, self.low, self.high))
+        columns = next(filter(None, given), [])
+        return columns if len(columns) > 1 else None
+
+    def class_names_in(self, table: Table) -> tuple[str, ...]:
+        """The given names, else those of the count columns, else negative and positive.
+
+        If there are known labels of more than two kinds and no counts, the labels are the names.
+        """
+        names, given = self.classes or ["negative", "positive"], self.class_names
+        if self.known_label is not None and self.names == [self.known_label]:
+            labels = table.distinct(self.known_label) if given is None else list(given)
+            names = labels if len(labels) > 2 else names
+        if given is None:
+            return tuple(names)
+        if isinstance(given, str) or len(given) != len(names):
+            raise LLPError(
+                f"{option('class_names')} = {given!r}; give {len(names)} names, in the order of "
+                "the labels"
+            )
+        return tuple(map(str, given))
 
     def bags(self, table: Table, bag: str) -> Bags:
         """The bags of a table, ids as text, in the order in which they appear."""
+        return self.read(table, bag)[0]
+
+    def read(self, table: Table, bag: str) -> tuple[Bags, list[str]]:
+        """The bags of a table, and notes on what was left out and how much the counts say."""
         self._check()
         labels = None
+        names = self.class_names_in(table)
         if self.known_label is not None:
-            names = self.class_names or self.classes or ("negative", "positive")
             labels = table.labels(self.known_label, names, partly=True)
         codes, ids = table.groups(bag, None if labels is None else labels >= 0)
         partly = labels is not None
         counted = _Counted.of(table, bag, codes, ids, self.table, partly, self.ignore_empty)
         offsets = np.append(0, np.cumsum(counted.sizes))
         rows = np.argsort(codes, kind="stable")
-        bags = Bags(offsets, self._evidence(counted), rows=rows, ids=ids, num_rows=len(table))
-        return bags if labels is None else bags.with_labels(labels)
+        bags = Bags(
+            offsets, self._evidence(counted, len(names)), rows=rows, ids=ids, num_rows=len(table)
+        )
+        notes = []
+        if counted.empty:
+            number = several(len(counted.empty), "bag")
+            notes.append(
+                f"left out {number} of {counted.table.path} without rows: {a_few(counted.empty)}"
+            )
+        if labels is not None:
 
-    def notes(self, bags: Bags) -> list[str]:
-        """What known labels and missing counts amount to in these bags."""
-        if self.known_label is None:
-            return []
-        alone, known = bags.sizes == 1, bags.evidence.low == bags.evidence.high
-        silent = bags.evidence.high >= NO_BOUND
-        if bags.num_classes is not None:
-            known, silent = known.all(1), silent.all(1)
-        return [
-            f"rows of known label, each a bag of its own: {int((alone & known).sum()):,}; bags "
-            f"without a count: {int(silent.sum()):,} of {len(bags):,}"
-        ]
+            def entry(row: int, label: int) -> str:
+                return f"{table.cell(row, str(self.known_label))} = {names[label]!r}"
+
+            bags = bags._with_labels(labels, entry)
+            known = several(int((labels >= 0).sum()), "row")
+            notes.append(f"{known} of known label, each a bag of its own")
+        if not bags.evidence.is_exact:
+            notes.append(f"of the bags, {bags._counts_in_words()}")
+        return bags, notes
+
+    @property
+    def _has_bounds(self) -> bool:
+        return self.low is not None or self.high is not None
 
     def _check(self) -> None:
-        kinds = [self.count is not None, self.proportion is not None]
-        kinds.append(self.low is not None or self.high is not None)
-        # Known labels alone are enough to learn from.
-        if sum(kinds) != 1 and not (sum(kinds) == 0 and self.known_label is not None):
+        if self.count is not None and self.proportion is not None:
             raise LLPError(
-                f"{sum(kinds)} kinds of counts were given; name the columns of one of "
-                f"{option('count')}, {option('proportion')}, or {option('count_low')} and "
+                f"counts and proportions were given; name the columns of {option('count')} or of "
+                f"{option('proportion')}, each with or without {option('count_low')} and "
                 f"{option('count_high')}"
+            )
+        # Known labels alone are enough to learn from.
+        given = (self.count, self.proportion, self.low, self.high, self.known_label)
+        if all(columns is None for columns in given):
+            raise LLPError(
+                f"no counts were given; name their columns with {option('count')}, "
+                f"{option('proportion')}, or {option('count_low')} and {option('count_high')}, or "
+                f"labels to learn from with {option('known_label')}"
             )
         if self.decimals is not None and self.proportion is None:
             raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
         if self.noise is not None and self.count is None:
             raise LLPError(f"{option('count_noise')} belongs to {option('count')}; leave it out")
 
-    def _evidence(self, counted: "_Counted") -> Evidence:
+    def _evidence(self, counted: "_Counted", num_classes: int) -> Evidence:
+        if self._has_bounds:  # a bag may then have bounds and no count
+            counted = replace(counted, partly=True)
+        own: Columns = None
         if self.count is not None:
             noise = None
             if self.noise is not None:
                 noise = CountNoise.parse(self.noise, option("count_noise"))
-            return counted.counts(self.count, noise)
-        if self.proportion is not None:
-            return counted.proportions(self.proportion, self.decimals)
-        if self.low is not None or self.high is not None:
-            return counted.bounds(self.low, self.high)
-        return Evidence.unknown(
-            len(counted.ids), None if self.classes is None else len(self.classes)
-        )
+            own, known = self.count, counted.counts(self.count, noise)
+        elif self.proportion is not None:
+            own, known = self.proportion, counted.proportions(self.proportion, self.decimals)
+        elif self._has_bounds:
+            known = counted.bounds(self.low, self.high)
+        else:
+            known = Evidence.unknown(len(counted.ids), num_classes if num_classes > 2 else None)
+        if own is None or not self._has_bounds:
+            return known
+        return counted.within(known, own, self.low, self.high)
+
+
+def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:
+    """A note on bags whose true labels ``(R,)`` do not add up to their counts, if there are any."""
+    labels = truth[bags.rows].numpy()
+    y = label_counts(labels, bags.sizes.numpy(), bags.num_classes).low
+    wrong = (y < bags.evidence.low) | (y > bags.evidence.high)
+    wrong = wrong if y.dim() == 1 else wrong.any(1)
+    if not bool(wrong.any()):
+        return []
+    b = int(wrong.int().argmax())
+    count = ", ".join(bags.evidence[[b]]._in_words(1)[1][0])
+    added = ", ".join(map(str, np.ravel(y[b])))
+    return [
+        f"the labels in column {label!r} contradict the counts of {int(wrong.sum()):,} of "
+        f"{several(len(bags), 'bag')}, first that of bag {bags.ids[b]!r}: its labels add up to "
+        f"{added}, its count is {count}; if the classes are in another order, give them with "
+        f"{option('class_names')}"
+    ]
 
 
 def listed(columns: Columns) -> list[str]:
     """Column names as a list, whether none, one or several were given."""
     if columns is None:
         return []
-    return list(columns) if isinstance(columns, list | tuple) else [columns]  # type: ignore[list-item]
+    if isinstance(columns, list | tuple) or hasattr(columns, "tolist"):  # of NumPy or pandas
+        return list(columns)
+    return [columns]  # type: ignore[list-item]
 
 
 @dataclass(frozen=True)
@@ -191,6 +254,7 @@ class _Counted:
     sizes: Array  # (B,)
     ids: list[str]
     partly: bool = False  # whether a bag may have no count
+    empty: tuple[str, ...] = ()  # bags that were left out because they have no rows
 
     @classmethod
     def of(
@@ -233,12 +297,12 @@ class _Counted:
                 f"{option('ignore_empty')}"
             )
         rows = np.array([row_of.get(name, -1) for name in ids])
-        return cls(counts, None, rows, sizes, ids, partly)
+        return cls(counts, None, rows, sizes, ids, partly, tuple(empty))
 
     def naming(self, columns: Columns, name: str = "counts") -> _Cells:
         """How errors name the cells of these columns."""
         names = listed(columns)
-        if not names or len(names) != len(set(names)):
+        if not names or len(names) != len(set(map(str, names))):
             raise LLPError(f"columns = {names}; name one column, or one for each class")
         return _Cells(self.ids, name, table=self.table, columns=names, rows=self.rows)
 
@@ -285,18 +349,38 @@ class _Counted:
                     f"{option('count')}: an empty cell then means no bound"
                 ),
             )
-        known = ~(missing if missing.ndim == 1 else missing.any(1))  # (B,)
-        some = np.flatnonzero(known)
-        part = _Counted(
-            self.table, self.codes, self.rows[some], self.sizes[some], [self.ids[b] for b in some]
+        return self._where_given(
+            naming, values, missing, lambda part, given: part.published(columns, given, noise)
         )
-        evidence = part.published(columns, values[some], noise)
-        if known.all():
+
+    def _where_given(
+        self,
+        naming: _Cells,
+        values: Array,
+        missing: Array,
+        make: Callable[["_Counted", Array], Evidence],
+    ) -> Evidence:
+        """The evidence that ``make`` builds of the values; none about bags without any."""
+        if missing.ndim == 2:
+            refuse(
+                missing & ~missing.all(1, keepdims=True),
+                lambda *i: (
+                    f"{naming.cell(*i)} is empty but {naming.bag(i[0])} has values of other "
+                    f"classes; give all, or bounds with {option('count_low')} and "
+                    f"{option('count_high')}"
+                ),
+            )
+            missing = np.asarray(missing.all(1))
+        some, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
+        part = replace(
+            self, rows=self.rows[some], sizes=self.sizes[some], ids=[self.ids[b] for b in some]
+        )
+        evidence = make(part, values[some])
+        if not len(rest):
             return evidence
         # Bags without a count go to the end, and then back to their places.
-        nothing = Evidence.unknown(int((~known).sum()), evidence.num_classes)
-        order = np.argsort(np.concatenate([some, np.flatnonzero(~known)]))
-        return Evidence.concat([evidence, nothing])[order]
+        nothing = Evidence.unknown(len(rest), evidence.num_classes)
+        return Evidence.concat([evidence, nothing])[np.argsort(np.concatenate([some, rest]))]
 
     def published(self, columns: Columns, values: Array, noise: CountNoise | None) -> Evidence:
         """Evidence from values that are not missing, exact or as ``noise`` describes them."""
@@ -335,6 +419,28 @@ class _Counted:
         check_support(evidence, self.sizes, naming)
         return evidence
 
+    def within(self, known: Evidence, columns: Columns, low: Columns, high: Columns) -> Evidence:
+        """Evidence from counts or shares, which are in ``columns``, and from bounds as well."""
+        bounds = self.bounds(low, high)
+        if bounds.num_classes != known.num_classes:
+            names = f"{option('count_low')} and {option('count_high')}"
+            raise LLPError(f"{names} name another number of columns than {listed(columns)}")
+        own, naming = self.naming(columns), self.naming(high if low is None else low)
+        both, possible = within_bounds(known, bounds)
+
+        def message(*i: int) -> str:
+            ends = int(bounds.low[i]), int(bounds.high[i])
+            span = f"{ends[0]}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+            return (
+                f"{own.cell(*i)} contradicts the bounds of the same bag, {own.ids[i[0]]!r}, which "
+                f"are {span} (column {naming.columns[(*i, 0)[1]]!r}); correct one of the two, or "
+                "leave it empty"
+            )
+
+        refuse(~possible.numpy(), message)
+        check_support(both, self.sizes, naming)
+        return both
+
     def _bound(self, columns: Columns, missing: Array) -> Array:
         """Bounds ``(B,)`` or ``(B, K)``; ``missing`` fills empty cells."""
         if columns is None:
@@ -345,14 +451,21 @@ class _Counted:
         return whole_counts(filled, naming)
 
     def proportions(self, columns: Columns, decimals: int | None) -> Evidence:
-        """Evidence from shares of the bag."""
+        """Evidence from shares of the bag; none without a share."""
         naming = self.naming(columns, "proportions")
         p = self.values(naming, "a proportion is a number from 0 to 1")
-        refuse(np.isnan(p), lambda *i: f"{naming.cell(*i)} is empty; give the proportion")
-        return proportion_evidence(p, self.sizes, 1e-3, decimals, naming)
+        missing = np.isnan(p)
+        if not self.partly:
+            refuse(missing, lambda *i: f"{naming.cell(*i)} is empty; give the proportion")
+
+        def make(part: _Counted, given: Array) -> Evidence:
+            own = part.naming(columns, "proportions")
+            return proportion_evidence(given, part.sizes, 1e-3, decimals, own)
+
+        return self._where_given(naming, p, missing, make)
 
 
-def _bags(ids: list[str]) -> str:
+def _bags(ids: Sequence[str]) -> str:
     """Bags by name."""
     return f"bag{'' if len(ids) == 1 else 's'} {a_few(ids)}"
 

@@ -35,7 +35,7 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
     # Separators inside quotation marks do not count.
     bare = re.sub(rb'"[^"]*"', b"", start).strip(b" \r\n") or start
     header = bare.splitlines()[0].decode("latin-1")
-    delimiter = max(",;\t", key=header.count)
+    delimiter = max(",;\t|", key=header.count)
     width = header.count(delimiter) + 1
     try:
         table = _text_columns(content, delimiter)

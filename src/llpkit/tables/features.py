@@ -49,7 +49,7 @@ class FeatureEncoder:
 
         A column is numeric if all its values are numbers. If there are more numbers than other
         texts, the texts are taken for typing errors and refused, unless the column is in
-        ``categorical``; a column in ``numeric`` must be numeric.
+        ``categorical`` or a categorical of its data frame; a column in ``numeric`` must be numeric.
         """
         numeric, categorical = set(numeric), set(categorical)
         both = sorted(numeric & categorical)

@@ -1,5 +1,6 @@
 """Table files by their names, and their content, bounded: a small file must not fill the memory."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,24 @@ def read_parquet(path: Path, content: bytes) -> Any:
         table = pa.Table.from_batches(list(source.iter_batches()), source.schema_arrow)
         table.validate(full=True)  # damage may show only when text is decoded
         table.column_names  # noqa: B018
-        return table
+        return _with_categories(table, (source.metadata.metadata or {}).get(b"ARROW:schema"))
     except LLPError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise LLPError(f"{path} is not a valid Parquet file: {error}; write it again") from error
+
+
+def _with_categories(table: Any, schema: bytes | None) -> Any:
+    """The table with its categories of numbers, of which a Parquet file keeps only the schema."""
+    import pyarrow as pa
+
+    if schema is None:
+        return table
+    written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))
+    for i, name in enumerate(table.column_names):
+        place = written.get_field_index(name)
+        if place >= 0 and pa.types.is_dictionary(written.field(place).type):
+            column = table.column(i)
+            if not pa.types.is_dictionary(column.type):
+                table = table.set_column(i, name, column.dictionary_encode())
+    return table

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from llpkit.errors import LLPError
+from llpkit.tables.parsing import half_character
 
 
 def is_frame(value: Any) -> bool:
@@ -28,17 +29,62 @@ def arrow_of(frame: Any) -> Any:
         if isinstance(frame, pa.RecordBatch):
             return pa.Table.from_batches([frame])
         if _is(frame, "pandas", "DataFrame"):
-            return pa.Table.from_pandas(frame, preserve_index=False)
+            return _of_pandas(frame)
         if _is(frame, "datasets", "Dataset"):
             return frame.with_format("arrow")[:]
         if _is(frame, "polars", "DataFrame"):
             return frame.to_arrow()  # the stream has string views, which few functions take
         return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
+        if isinstance(error, LLPError):
+            raise
         reasons = " ".join(map(str, error.args))
         raise LLPError(
             f"the data frame cannot be read: {reasons}; give each column one type"
         ) from error
+
+
+def _of_pandas(frame: Any) -> Any:
+    """A pandas frame, column by column, so that an error names its column."""
+    import pyarrow as pa
+
+    names = [str(name) for name in frame.columns]
+    arrays = []
+    for i, name in enumerate(names):
+        if half_character(name) is not None:
+            raise LLPError(
+                f"the data frame cannot be read: the column name {name!r} is half a character; "
+                "correct it, or remove it"
+            )
+        column = _plain(frame.iloc[:, i])
+        try:
+            arrays.append(pa.array(column, from_pandas=True))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            for row, value in enumerate(column.tolist(), 1):
+                if (half := half_character(value)) is not None:
+                    raise LLPError(
+                        f"the data frame: row {row} (counted from 1), column {name!r}: {half!r} is "
+                        "half a character; correct it, or remove it"
+                    ) from error
+            raise LLPError(
+                f"the data frame cannot be read: column {name!r}: {error}; give it one type, such "
+                f"as text: frame[{name!r}].astype(str)"
+            ) from error
+    return pa.Table.from_arrays(arrays, names=names)
+
+
+def _plain(column: Any) -> Any:
+    """A pandas column of a type that Arrow has: not sparse, and categories that can be cast."""
+    kind = type(column.dtype).__name__
+    if kind == "SparseDtype":
+        return column.sparse.to_dense()
+    if kind == "CategoricalDtype":
+        categories = type(column.cat.categories.dtype).__name__
+        if categories in ("IntervalDtype", "PeriodDtype"):  # as pandas.cut makes them
+            return column.cat.rename_categories(str)
+    if kind == "IntervalDtype":
+        return column.astype(str)
+    return column
 
 
 def as_pandas(frame: Any) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llpkit.errors import LLPError
+from llpkit.tables.parsing import half_character
 
 
 def read_json(path: Path, content: bytes) -> Any:
@@ -50,6 +51,8 @@ def _parsed(path: Path, place: str, text: str) -> Any:
 def _checked(place: str, row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise LLPError(f'{place} is not an object; give one per row, such as {{"age": 30}}')
+    if (half := half_character(row)) is not None:
+        raise LLPError(f"{place}: {half!r} is half a character; correct it, or remove it")
     return row
 
 

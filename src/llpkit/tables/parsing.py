@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-MISSING = ("", "?", "na", "n/a", "nan", "none", "null")
+MISSING = ("", "?", "na", "n/a", "#n/a", "nan", "none", "null")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
 _COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}})+,\d+$"
-PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311 or 30,5"
-"""The remedy for numbers with commas."""
+_SPACES = "^[+-]?\\d{1,3}([ '\u00a0\u2009\u202f]\\d{3})+([.,]\\d+)?$"
+_MONEY = "[$\u20ac\u00a3\u00a5]"
+_SIGNS = rf"^[+-]?{_MONEY} ?[+-]?\d[\d.,]*$|^[+-]?\d[\d.,]*\s?(%|{_MONEY})$"
+_FOR_PEOPLE = f"{_COMMAS}|{_SPACES}|{_SIGNS}"
+PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311, 30,5 or 30 %"
+"""The remedy for numbers with commas, spaces, percent or currency signs."""
 
 
 class NotNumbers(NamedTuple):
@@ -98,15 +102,30 @@ def _decimal_comma(text: Any, known: bool) -> str | None:
     return None if row < 0 else text[row].as_py()
 
 
-def with_commas(text: Any) -> Array:
-    """Which of these texts are numbers with commas, bool ``(R,)``."""
+def for_people(text: Any) -> Array:
+    """Which of these texts are numbers with commas, spaces or signs, bool ``(R,)``."""
     import pyarrow.compute as pc
 
-    found = pc.match_substring_regex(text, _COMMAS).fill_null(False)
+    found = pc.match_substring_regex(text, _FOR_PEOPLE).fill_null(False)
     mask: Array = found.to_numpy(zero_copy_only=False)
     return mask
 
 
-def is_with_commas(text: str) -> bool:
-    """Whether a text is a number with commas."""
-    return re.match(_COMMAS, text) is not None
+def is_for_people(text: str) -> bool:
+    """Whether a text is a number with commas, spaces or signs."""
+    return re.match(_FOR_PEOPLE, text) is not None
+
+
+def half_character(value: Any) -> str | None:
+    r"""A text in a value, or in its entries, with half a surrogate pair, which no file can hold.
+
+    >>> half_character({"a": ["b", "\ud800"]})
+    '\ud800'
+    """
+    if isinstance(value, str):
+        # Almost all text is plain, which is quick to see.
+        return value if not value.isascii() and re.search("[\ud800-\udfff]", value) else None
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    entries = value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(half_character, entries)), None)

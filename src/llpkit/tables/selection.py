@@ -13,7 +13,7 @@ from llpkit.errors import LLPError
 from llpkit.tables.columns import MAX_LEVELS
 from llpkit.tables.counts import Columns, listed
 from llpkit.tables.parsing import PLAIN_NUMBERS
-from llpkit.tables.table import Table
+from llpkit.tables.table import NotText, Table
 
 _FEW_BAGS = 5
 """With fewer bags of two rows or more, a column may be constant within each bag by chance."""
@@ -23,19 +23,22 @@ def is_numeric(table: Table, name: str) -> bool:
     """Whether the values of a column are numbers.
 
     If most of them are, the others are taken for typing errors and refused: otherwise a single one
-    would silently turn a column of numbers into hundreds of categories.
+    would silently turn a column of numbers into hundreds of categories. A categorical of a data
+    frame is a category, whatever its values.
     """
+    if table.is_category(name):
+        return False
     values, bad, _ = table.parse(name)
     if bad is None:
         return True
     numbers = int((~np.isnan(values)).sum())
-    if _with_commas(table, name):
-        row = int(table.comma_numbers(name).argmax())
+    if _for_people(table, name):
+        row = int(table.for_people(name).argmax())
         raise LLPError(
-            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is a number with a "
-            f"comma; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
+            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is not a plain "
+            f"number; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
         )
-    if numbers > bad.total:
+    if numbers > bad.total or table.is_typed(name):
         raise LLPError(
             f"{table.cell(bad.row, name)} = {bad.written!r} is not a number, but "
             f"{several(numbers, 'value')} of that column are; correct it, leave it empty, or keep "
@@ -44,12 +47,12 @@ def is_numeric(table: Table, name: str) -> bool:
     return False
 
 
-def _with_commas(table: Table, name: str) -> bool:
-    """Whether most values of a column are numbers and some of these have commas."""
+def _for_people(table: Table, name: str) -> bool:
+    """Whether most values of a column are numbers and some of these have commas or signs."""
     values, bad, _ = table.parse(name)
-    commas = int(table.comma_numbers(name).sum())
+    written = int(table.for_people(name).sum())
     others = 0 if bad is None else bad.total
-    return bool(commas > 0 and (~np.isnan(values)).sum() + commas > others - commas)
+    return bool(written > 0 and (~np.isnan(values)).sum() + written > others - written)
 
 
 def usable(
@@ -107,11 +110,12 @@ def _useless(table: Table, name: str) -> str | None:
         return None
     try:
         values, bad, _ = table.parse(name)
-    except LLPError as error:
+    except NotText as error:
         return str(error)
-    if bad is None:
-        return "it has no values" if np.isnan(values).all() else None
-    if (~np.isnan(values)).sum() > bad.total or _with_commas(table, name):
+    if np.isnan(values).all() and bad is None:
+        return "it has no values"
+    numbers = bad is None or (~np.isnan(values)).sum() > bad.total or _for_people(table, name)
+    if (numbers or table.is_typed(name)) and not table.is_category(name):
         return None
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(MAX_LEVELS, len(table) // 2):

@@ -8,6 +8,7 @@ the header and blank lines; the line of the file is added if it is not simply on
 import contextlib
 import functools
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import option
 from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow
+from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow, without_views
 from llpkit.tables.csv import lines_of, read_csv, write_csv
 from llpkit.tables.excel import read_excel
 from llpkit.tables.files import (
@@ -36,16 +37,25 @@ from llpkit.tables.files import (
 )
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
-from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, is_with_commas, parse, with_commas
+from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, for_people, is_for_people, parse
 
 Array = NDArray[Any]
+
+
+_FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
+"""Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
+
+
+class NotText(LLPError):
+    """A column of a type that cannot be read as text, such as lists of words."""
 
 
 class Table:
     """A file or a data frame: one row per instance, or one row per bag.
 
-    A value is missing if it is empty or reads NA, N/A, NaN, None, null or a question mark, in upper
-    or lower case. In a column of bag names or image paths only an empty value is missing.
+    A value is missing if it is empty or reads NA, N/A, #N/A, NaN, None, null or a question mark, in
+    upper or lower case. In a column of bag names or image paths only an empty value and a
+    spreadsheet's #N/A are missing.
 
     Use :meth:`read` or :meth:`of`; ``path`` names the table in errors, ``data`` is a
     ``pyarrow.Table``, ``delimiter`` is the separator of a CSV. If that is not a comma, a column of
@@ -57,10 +67,12 @@ class Table:
         self.delimiter = delimiter
         self.is_file = True
         """Whether it was read from a file, not from a data frame."""
+        self.index: list[Any] = []
+        """Names of the index of a pandas frame, which is not read."""
         self.decimal_commas: dict[str, str] = {}
         """A value, as written, of each column that was read with decimal commas."""
         self.names: list[str] = data.column_names
-        self.data = data
+        self.data = without_views(data)
         self._position = {name: i for i, name in enumerate(self.names)}
         self._parsed: dict[tuple[str, bool], Parsed] = {}
         twice = [name for name, times in Counter(self.names).items() if times > 1]
@@ -79,6 +91,8 @@ class Table:
             return cls.read(source)
         table = cls(Path(name), arrow_of(source))
         table.is_file = False
+        names = getattr(getattr(source, "index", None), "names", ())
+        table.index = [name for name in names if name is not None]
         return table
 
     @classmethod
@@ -129,6 +143,8 @@ class Table:
             return f"{self.path}: row {row + 1} (counted from 1), column {column!r}"
         line = self._lines[row] if row < len(self._lines) else row + 2
         more = "" if line == row + 2 else f", line {line} of the file"
+        if ending(self.path) in EXCEL:
+            more = f", row {row + 2} of the sheet"
         return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
 
     @functools.cached_property
@@ -141,8 +157,11 @@ class Table:
 
     def _chunks(self, name: str) -> Any:
         """The column as it is."""
-        if name not in self._position:
-            raise LLPError(f"{self.path} has no column {name!r}; {did_you_mean(name, self.names)}")
+        if not isinstance(name, str) or name not in self._position:
+            known = f"it is the index: pass frame.reset_index() ({name!r} is then a column)"
+            if name not in self.index:
+                known = did_you_mean(name, self.names)
+            raise LLPError(f"{self.path} has no column {name!r}; {known}")
         return self.data.column(self._position[name])  # by name, pyarrow searches all columns
 
     def _column(self, name: str) -> Any:
@@ -151,12 +170,17 @@ class Table:
 
         column = self._chunks(name)
         if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+            try:
+                column = column.cast(column.type.value_type)
+            except pa.ArrowException as error:
+                raise NotText(
+                    f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
+                ) from error
         if pa.types.is_string(column.type):
             column = column.cast(pa.large_string())  # a combined array may exceed 2 GB
         return column.combine_chunks()
 
-    def text(self, name: str, missing: Sequence[str] = ("",)) -> Any:
+    def text(self, name: str, missing: Sequence[str] = ("", "#n/a")) -> Any:
         """The column as text, trimmed, null where missing: a pyarrow array."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -165,13 +189,23 @@ class Table:
         try:
             if pa.types.is_floating(column.type):
                 column = pc.if_else(pc.is_nan(column), None, column)
+                # Ids are floats if one is missing: 123456789012, not 1.23456789012e+11.
+                with contextlib.suppress(pa.ArrowInvalid):
+                    column = column.cast(pa.int64())
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
         except (pa.ArrowException, ValueError) as error:
-            raise LLPError(
+            raise NotText(
                 f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
             ) from error
         gone = pc.is_in(pc.utf8_lower(column), value_set=pa.array(missing, pa.large_string()))
-        return pc.if_else(gone, None, column)
+        column = pc.if_else(gone, None, column)
+        failed = pc.index(pc.match_substring_regex(column, _FAILED).fill_null(False), True).as_py()
+        if failed >= 0:
+            raise LLPError(
+                f"{self.cell(failed, name)} = {column[failed].as_py()!r} is an error of a "
+                "spreadsheet; correct its formula, or leave the cell empty"
+            )
+        return column
 
     def words(self, name: str) -> Any:
         """The column as text, null where the value is missing in any of the usual spellings."""
@@ -193,7 +227,7 @@ class Table:
         if bad is not None and missing is not None:
             values, bad = self._parse_without(name, missing)
         if bad is not None:
-            remedy = PLAIN_NUMBERS if is_with_commas(bad.written) else remedy
+            remedy = PLAIN_NUMBERS if is_for_people(bad.written) else remedy
             raise LLPError(
                 f"{self.cell(bad.row, name)} = {bad.written!r} is not a number; {remedy}"
             )
@@ -201,6 +235,7 @@ class Table:
 
     def parse(self, name: str, decimal_commas: bool = False) -> Parsed:
         """The column as float64, and the values in it that are not numbers."""
+        self._chunks(name)  # there must be such a column
         key = name, decimal_commas
         if key not in self._parsed:  # fitting features parses a column several times
             likely = self.delimiter in (";", "\t")
@@ -229,6 +264,19 @@ class Table:
             return False
         numbers = (types.is_integer, types.is_floating, types.is_boolean)
         return any(test(kind.value_type) for test in numbers)
+
+    def is_category(self, name: str) -> bool:
+        """Whether a column was declared a category, whatever its values: an Arrow dictionary."""
+        import pyarrow as pa
+
+        return bool(pa.types.is_dictionary(self._chunks(name).type))
+
+    def is_typed(self, name: str) -> bool:
+        """Whether a column holds numbers by its type, not as text."""
+        import pyarrow as pa
+
+        kind = self._chunks(name).type
+        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.
@@ -275,9 +323,9 @@ class Table:
             return bool(pa.types.is_floating(column.type) or pa.types.is_decimal(column.type))
         return bool(pc.any(pc.match_substring_regex(self.words(name), "[.,]")).as_py())
 
-    def comma_numbers(self, name: str) -> Array:
-        """Which rows hold a number with commas, bool ``(R,)``."""
-        return with_commas(self.words(name))
+    def for_people(self, name: str) -> Array:
+        """Which rows hold a number with commas, spaces or signs, bool ``(R,)``."""
+        return for_people(self.words(name))
 
     def groups(self, name: str, alone: Array | None = None) -> tuple[Array, list[str]]:
         """The bag number of every row, and the ids of the bags in order of first appearance.
@@ -304,6 +352,13 @@ class Table:
         # The dictionary is in order of first appearance.
         encoded = text.dictionary_encode()
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def distinct(self, name: str) -> list[str]:
+        """The different values of a column, without missing ones: numbers by size, else words."""
+        found = self.words(name).drop_null().unique().to_pylist()
+        if all(re.fullmatch(r"[+-]?\d{1,18}", value) for value in found):
+            return sorted(found, key=int)
+        return sorted(found)
 
     def labels(self, name: str, class_names: Sequence[str], partly: bool = False) -> Array:
         """True labels, int64 ``(R,)``: class names, or the numbers ``0 … K - 1``.

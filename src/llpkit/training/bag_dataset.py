@@ -1,12 +1,18 @@
 """Whole bags as items of a torch ``Dataset``, for training loops other than llpkit's."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from typing import Any, NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
+from llpkit._arrays import Array
+from llpkit._indices import positions
+from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
@@ -28,7 +34,7 @@ class BagItem(NamedTuple):
     rows: Tensor
     """The rows ``(n,)`` of its instances in the table."""
     number: int
-    """Which of the bags it is."""
+    """Which of the bags it is; in a part of a data set, which of the whole."""
 
 
 class BagBatch(NamedTuple):
@@ -57,7 +63,7 @@ class BagBatch(NamedTuple):
 
 
 class BagDataset(Dataset[BagItem]):
-    """Whole bags, for a ``DataLoader`` with :func:`collate_bags`.
+    """Whole bags, for a ``DataLoader``, which collates them by :func:`collate_bags`.
 
     Inputs are given as they are: standardise them yourself if the network needs it. A data frame is
     encoded, which standardises its numbers, and the encoder kept as ``encoder``.
@@ -70,7 +76,7 @@ class BagDataset(Dataset[BagItem]):
     >>> from llpkit.losses import count_loss
     >>> data = BagDataset(Bags([0, 2, 5], [1, 3]), torch.randn(5, 4))
     >>> network = torch.nn.Linear(4, 1)
-    >>> for batch in DataLoader(data, batch_size=2, collate_fn=collate_bags):
+    >>> for batch in DataLoader(data, batch_size=2):
     ...     logits = network(batch.inputs)[:, 0]  # (N,)
     ...     loss = count_loss(logits, batch.evidence, batch.offsets).mean()
     >>> batch.offsets, batch.counts
@@ -84,25 +90,46 @@ class BagDataset(Dataset[BagItem]):
         self.inputs = as_inputs(inputs)
         check_table(bags, len(self.inputs))
         self.bags = bags.to("cpu")
+        self.numbers: Array = np.arange(len(bags))  # those of a part are those of the whole
 
     def __len__(self) -> int:
         return len(self.bags)
 
-    def __getitem__(self, index: int) -> BagItem:
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)  # ends a loop over the items
-        index %= len(self)
+    def __iter__(self) -> Iterator[BagItem]:
+        return map(self._item, range(len(self)))
+
+    @overload
+    def __getitem__(self, index: int) -> BagItem: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Tensor | Array) -> "BagDataset": ...
+    def __getitem__(self, index: Any) -> "BagItem | BagDataset":
+        """A bag for an integer; a :class:`BagDataset` for a slice, a list, an array or a mask."""
+        if isinstance(index, slice | list | tuple) or getattr(index, "ndim", 0) > 0:
+            part, chosen = copy(self), positions(index, len(self))
+            part.bags, part.numbers = self.bags[chosen], self.numbers[chosen]
+            return part
+        return self._item(whole("index", index, -len(self), len(self) - 1) % len(self))
+
+    def _item(self, index: int) -> BagItem:
         start, stop = self.bags.offsets[index : index + 2].tolist()
         rows = self.bags.rows[start:stop]
         inputs = self.inputs
         some = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
-        return BagItem(some, self.bags.evidence[index : index + 1], rows, index)
+        number = int(self.numbers[index])
+        return BagItem(some, self.bags.evidence[index : index + 1], rows, number)
 
 
 def collate_bags(items: Sequence[BagItem]) -> BagBatch:
     """Several items of a :class:`BagDataset` as one batch, for ``collate_fn=``."""
+    items = list(items) if isinstance(items, Iterable) else [items]
     if not items:
         raise LLPError("there are no bags to collate; give at least one")
+    for item in items:
+        if not isinstance(item, BagItem):
+            raise LLPError(
+                f"collate_bags was given a {type(item).__name__}; give a list of items of a "
+                "BagDataset"
+            )
     inputs, evidence, rows, numbers = zip(*items, strict=True)
     sizes = torch.tensor([len(some) for some in rows])
     return BagBatch(
@@ -112,3 +139,7 @@ def collate_bags(items: Sequence[BagItem]) -> BagBatch:
         torch.cat(rows),
         torch.tensor(numbers),
     )
+
+
+# A DataLoader without collate_fn would try to stack bags of unequal size.
+default_collate_fn_map[BagItem] = lambda items, *, collate_fn_map=None: collate_bags(items)  # noqa: ARG005

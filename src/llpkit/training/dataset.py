@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from llpkit._tensors import shared_tensor
+from llpkit._words import a_few
 from llpkit.errors import LLPError
 
 
@@ -68,18 +69,31 @@ class DatasetInputs:
         return torch.stack(items) if items else self._first.new_zeros((0, *shape))
 
     def _item(self, row: int) -> Tensor:
-        value = self.dataset[row]
-        if isinstance(value, tuple) or (isinstance(value, list) and isinstance(value[0], Tensor)):
-            value = value[0]
+        try:
+            value = self.dataset[row]
+        except Exception as error:  # of the user's own code
+            raise LLPError(
+                f"item {row} of inputs cannot be read: {error!r}; correct the data set"
+            ) from error
+        first = value[0] if isinstance(value, tuple | list) and value else None
+        if (isinstance(value, tuple) and value) or isinstance(first, Tensor):
+            value = first  # but a list of numbers is an item
         try:
             item = value if isinstance(value, Tensor) else shared_tensor(_array(value))
+            if item.is_complex() or item.layout != torch.strided:
+                raise TypeError("neither complex nor sparse")
         except (TypeError, ValueError) as error:
+            what = type(value).__name__
+            if isinstance(value, dict):
+                what += f" with {a_few(list(value))}"
             raise LLPError(
-                f"item {row} of inputs is a {type(value).__name__}; give a tensor, an array, an "
-                "image, or a tuple that begins with one"
+                f"item {row} of inputs is a {what}; give a tensor, an array, an image, or a tuple "
+                "that begins with one, of real numbers: wrap the data set in one that returns them"
             ) from error
         if item.dim() == 0:
             raise LLPError(f"item {row} of inputs is a single number; give one tensor per item")
+        if item.numel() == 0:
+            raise LLPError(f"item {row} of inputs is empty; give at least one number per item")
         return item if item.dtype == torch.uint8 or item.is_floating_point() else item.float()
 
 

@@ -1,9 +1,11 @@
-"""A scripted person counts 40 bags in a real browser, and the export trains."""
+"""Scripted people count in a real browser, and the printed commands train and predict."""
 
 import csv
 import re
 import shlex
 import time
+
+import pytest
 
 from llpkit.cli import main
 
@@ -18,29 +20,213 @@ def until(check, what, seconds=120):
     raise AssertionError(f"waited in vain for {what}")
 
 
-def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
+class Page:
+    """The counting page as one person uses it."""
 
-    folder, truth = photos
-    server = serve(folder, "--positive", "bright", "--project", "counted")
-    browser.get(server.address)
+    def __init__(self, browser, address, person=None):
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.common.keys import Keys
 
-    def find(name):
-        return browser.find_element(By.ID, name)
+        self.browser, self.keys, self.by_id = browser, Keys, By.ID
+        browser.get(address)
+        until(self.shown, "the first bag")
+        if person is not None:
+            self.rename(person)
 
-    def message():
-        return find("message").text
+    def rename(self, person):
+        self.find("person").clear()
+        before = self.shown()
+        self.find("person").send_keys(person + self.keys.TAB)
+        until(lambda: self.focused() == "low" and self.shown() != before, "a bag for the person")
 
-    def shown():  # in one script: the page may redraw between two calls
-        return browser.execute_script(
+    def find(self, name):
+        return self.browser.find_element(self.by_id, name)
+
+    def run(self, script, *values):
+        return self.browser.execute_script(script, *values)
+
+    def message(self):
+        return self.find("message").text
+
+    def says(self, text):
+        until(lambda: text in self.message(), f"{text}; the page says {self.message()}")
+
+    def shown(self):  # in one script: the page may redraw between two calls
+        return self.run(
             "return [...document.querySelectorAll('#wall .tile')].map((tile) => tile.title)"
         )
 
-    def typed(keys):
-        browser.switch_to.active_element.send_keys(keys)
+    def focused(self):
+        return self.run("return document.activeElement.id || document.activeElement.title")
 
-    until(shown, "the first bag")
+    def type(self, keys):
+        self.browser.switch_to.active_element.send_keys(keys)
+
+    def count(self, keys):
+        """Type an answer, and wait for the next bag."""
+        before = self.shown()
+        self.type(f"{keys}{self.keys.ENTER}")
+        until(lambda: self.shown() != before, "the next bag")
+        return before
+
+    def marks(self):
+        return self.run(
+            "return Object.fromEntries([...document.querySelectorAll('#wall .tile')]"
+            ".filter((tile) => tile.querySelector('.mark').textContent)"
+            ".map((tile) => [tile.title, tile.querySelector('.mark').textContent]))"
+        )
+
+
+@pytest.fixture(scope="module")
+def shelves(photos, serve):
+    return serve(photos[0], "--positive", "bright", "--project", "shelves")
+
+
+def test_enter_in_a_range_fills_the_empty_box_first(shelves, browser):
+    page = Page(browser, shelves.address, "Enter")
+    page.type("?1" + page.keys.ENTER)
+    page.says("highest")
+    assert page.focused() == "high"
+    page.type("0" + page.keys.ENTER)
+    page.says("below the lowest")
+    page.count("2")  # the wrong number is selected, so that typing replaces it
+    page.says("Saved: 1 to 2")
+    assert not page.find("range").is_displayed()
+    # From the upper box back to the lower one, and out of the range with Escape.
+    page.type("2?" + page.keys.SHIFT + page.keys.TAB * 3 + page.keys.NULL)
+    page.find("low").clear()
+    page.find("high").send_keys("3" + page.keys.ENTER)
+    page.says("lowest")
+    assert page.focused() == "low"
+    page.type("1" + page.keys.ESCAPE)
+    assert not page.find("range").is_displayed()
+    page.count("")
+    page.says("Saved: 1 of")
+
+
+def test_undo_takes_back_the_last_action_whatever_it_was(shelves, browser):
+    page = Page(browser, shelves.address, "Undo")
+    page.type("u")
+    page.says("nothing to undo")
+    first = page.count("1")
+    second = page.shown()
+    page.run("document.querySelectorAll('#wall .tile')[1].click()")
+    page.says("Labelled bright")
+    page.run("document.querySelectorAll('#wall .tile')[1].click()")
+    page.says("Labelled not bright")
+    page.type("u")
+    page.says(f"Undone: {second[1]} is again labelled bright")
+    assert page.marks() == {second[1]: "bright"}
+    page.type("u")
+    page.says(f"Undone: {second[1]} is again without a label")
+    assert (page.shown(), page.marks()) == (second, {})
+    page.type("u")
+    page.says("Undone: the count 1 of")
+    assert page.shown() == first
+    page.count("2")
+    assert page.shown() == second  # the bag that was waiting
+
+
+def test_the_focus_stays_where_it_was(shelves, browser):
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    page = Page(browser, shelves.address, "Focus")
+    names = page.shown()
+    page.run("document.querySelectorAll('#wall .tile')[0].focus()")
+    for mark in ("bright", "not bright"):
+        page.type(page.keys.ENTER)
+        until(lambda mark=mark: page.marks() == {names[0]: mark}, mark)
+        assert page.focused() == names[0]
+    page.type(page.keys.ARROW_RIGHT + page.keys.SPACE)
+    until(lambda: names[1] in page.marks(), "the second label")
+    page.type("b")
+    assert page.focused() == names[1]
+    page.type("u")
+    until(lambda: names[1] not in page.marks(), "undo")
+    assert page.focused() == names[1]
+    # A digit goes to the count, and a click of the mouse leaves the focus there.
+    page.type("1")
+    assert (page.focused(), page.find("low").get_attribute("value")) == ("low", "1")
+    tile = page.run("return document.querySelectorAll('#wall .tile')[2]")
+    ActionChains(browser).click(tile).perform()
+    until(lambda: names[2] in page.marks(), "the third label")
+    assert page.focused() == "low"
+    page.count("")
+    page.says("Saved: 1 of")
+
+
+def test_a_reload_and_a_second_tab_show_the_same_bag(shelves, browser):
+    page = Page(browser, shelves.address, "Reload")
+    names = page.shown()
+    page.type("1?2")
+    browser.refresh()
+    until(page.shown, "the page")
+    assert page.shown() == names
+    assert page.find("person").get_attribute("value") == "Reload"
+    assert not page.find("range").is_displayed()
+    assert page.find("low").get_attribute("value") == ""
+    browser.switch_to.new_window("tab")
+    browser.get(shelves.address)
+    until(page.shown, "the second tab")
+    assert page.shown() == names
+    page.rename("Somebody else")
+    assert page.shown() != names
+
+
+def test_only_possible_counts_are_saved(shelves, browser):
+    page = Page(browser, shelves.address, "Digits")
+    size = len(page.shown())
+    page.type(page.keys.ENTER)
+    page.says(f"0 to {size}")
+    page.type("1x2-.e " + page.keys.ENTER)  # letters are not taken
+    assert page.find("low").get_attribute("value") == "12"
+    page.says(f"0 to {size}")
+    page.count("1")  # replaces what was wrong
+    page.says(f"Saved: 1 of {size}")
+    page.type(page.keys.ARROW_DOWN)
+    spoken = page.find("low").get_attribute("aria-valuenow")
+    assert spoken == str(len(page.shown()))
+
+
+LEAST_CONTRAST = """
+const channels = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const luminance = (rgb) => rgb.slice(0, 3).map((c) => c / 255)
+  .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (e) => {
+  for (; e; e = e.parentElement) {
+    const found = channels(getComputedStyle(e).backgroundColor);
+    if (found.length === 3 || found[3] > 0) return found;
+  }
+};
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+const found = [];
+while (walker.nextNode()) {
+  const e = walker.currentNode.parentElement;
+  if (!walker.currentNode.textContent.trim() || !e.getClientRects().length) continue;
+  const style = getComputedStyle(e);
+  const colour = channels(e instanceof SVGElement ? style.fill : style.color);
+  const [a, b] = [luminance(colour), luminance(behind(e))].sort((x, y) => y - x);
+  found.push([(a + 0.05) / (b + 0.05), walker.currentNode.textContent.trim()]);
+}
+return found.sort((x, y) => x[0] - y[0])[0];
+"""
+
+
+def check_contrast(browser):
+    for theme in ("light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        ratio, text = browser.execute_script(LEAST_CONTRAST)
+        assert ratio >= 4.5, (theme, text)
+
+
+def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
+    folder, truth = photos
+    server = serve(folder, "--positive", "bright", "--project", "counted")
+    page = Page(browser, server.address)
+    find, message, shown, typed = page.find, page.message, page.shown, page.type
+    Keys = page.keys
     assert "token" not in browser.current_url
 
     # An impossible count, a mistake with undo, and a range, all by keyboard.
@@ -89,13 +275,14 @@ def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    check_contrast(browser)
     unnamed = """return [...document.querySelectorAll('button, input')].filter(
         (e) => !e.ariaLabel && !e.labels?.length && !e.textContent.trim()).map((e) => e.id)"""
     assert browser.execute_script(unnamed) == []
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
     printed = server.stop()
-    command = re.search(r"train:  llpkit (.*)", printed)[1]
+    train, predict = re.findall(r"^  llpkit (.*)", printed, re.MULTILINE)
     table = server.cwd / "counted" / "counts.csv"
     with table.open() as file:
         rows = list(csv.DictReader(file))
@@ -107,10 +294,11 @@ def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
         assert all(int(row["count_low"]) <= real <= int(row["count_high"]) for row in own)
 
     monkeypatch.chdir(server.cwd)
-    arguments = [*shlex.split(command), "--epochs", "12", "--out", "run", "--quiet"]
-    assert main(arguments) == 0, capfd.readouterr().err
-    assert main(["predict", "run", str(table), "--out", "predicted.csv"]) == 0
-    with open("predicted.csv") as file:
+    for command in (train, predict):
+        assert main(shlex.split(command)) == 0, capfd.readouterr().err
+    assert "held-out" in capfd.readouterr().out
+    with open("counted/predicted.csv") as file:
         found = [(row["image"], float(row["probability"])) for row in csv.DictReader(file)]
+    assert sorted(name for name, _ in found) == sorted(truth)
     right = sum((p > 0.5) == bool(truth[name]) for name, p in found)
     assert right / len(found) > 0.9

@@ -1,8 +1,10 @@
 """Bags, beliefs and the choice of the next bag."""
 
+import csv
 import itertools
 import json
 import math
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from PIL import Image
 
 import llpkit
+from llpkit.cli import main
 from llpkit.errors import LLPError
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
@@ -121,7 +124,7 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
     assert newest["log_likelihood"] > newest["baseline"]
     assert wrong in [each["bag"] for each in state["unlikely"]]
     assert state["counted"] == state["bags"] == 40
-    shown = project.describe(1)
+    shown = project.describe(1, "Ada")
     known = shown["low"]
     assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
 
@@ -132,6 +135,35 @@ def test_bags_on_another_page_are_not_offered():
     first, second = project.next_bag("Ada"), project.next_bag("Bob")
     assert first != second
     assert project.next_bag("Ada") == first  # a reload shows the same bag
+
+
+def test_the_count_of_another_person_is_not_shown(pool):
+    items, _ = lamps(60)
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    for _ in range(6):
+        project.answer(project.next_bag("Ada"), "Ada", 2, 4, 1.0)
+    project.wait()
+    bag = project.store.answers()[0].bag
+    own, other = project.describe(bag, "Ada"), project.describe(bag, "Bob")
+    assert (own["low"], own["high"]) == (2, 4)
+    assert (other["low"], other["high"]) == (None, None)
+    assert own["items"][0]["after"] is not None
+    assert other["items"][0]["after"] is None
+
+
+def test_a_reload_shows_the_same_bag_after_a_training(pool):
+    items, truth = lamps(240)
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    for number in range(6):
+        bag = project.next_bag("Ada")
+        if number == 5:
+            waiting = project.next_bag("Bob")
+        project.answer(bag, "Ada", *[int(truth[project.store.bags()[bag]].sum())] * 2, 1.0)
+    project.wait()
+    assert project.beliefs is not None
+    assert project.next_bag("Bob") == waiting
+    assert project.undo("Ada")["bag"]["bag"] == bag
+    assert project.next_bag("Ada") == bag
 
 
 def test_people_share_some_bags_so_that_they_can_be_compared():
@@ -188,17 +220,44 @@ def test_rows_of_a_table_are_exported_with_their_counts(tmp_path):
     table = tmp_path / "people.csv"
     table.write_text("district,age\n" + "".join(f"d{i // 3},{20 + i}\n" for i in range(9)))
     project = Project(RowItems(table, "district"), Store(":memory:"), way="folder", size=5)
-    assert project.describe(1)["items"][0]["caption"] == "age: 20"
+    assert project.describe(1, "Ada")["items"][0]["caption"] == "age: 20"
+    with pytest.raises(LLPError, match="nothing was counted"):
+        project.export(tmp_path / "counts.csv")
     project.answer(1, "Ada", 1, 2, 1.0)
     project.label(1, "Ada", 1)
-    command = project.export(tmp_path / "counts.csv")
+    project.export(tmp_path / "counts.csv")
     assert (tmp_path / "counts.csv").read_text().splitlines() == [
         "bag,count_low,count_high,age",
         "d0,0,1,20",
         "d0,0,1,22",
         "item row 2,1,1,21",
     ]
-    assert "--count-low count_low" in command
+
+
+def test_the_commands_train_on_the_counts_and_predict_every_row(tmp_path, capfd):
+    folder = tmp_path / "it's a project"
+    folder.mkdir()
+    table = tmp_path / "people.csv"
+    # The table has a column of its own that is called bag.
+    rows = [(i // 4, 20 + (i * 37) % 60, (i * 7) % 5) for i in range(160)]
+    table.write_text("district,age,bag\n" + "".join(f"d{d},{age},{b}\n" for d, age, b in rows))
+    items = RowItems(table, "district")
+    project = Project(items, Store(":memory:"), way="folder", size=4, folder=folder)
+    for bag, members in list(project.store.bags().items())[:30]:
+        count = sum(rows[i][1] > 50 for i in members)
+        project.answer(bag, "Ada", count, count, 1.0)
+    project.write()
+    train, predict = (shlex.split(command)[1:] for command in project.commands())
+    assert main([*train, "--estimator", "logistic"]) == 0, capfd.readouterr().err
+    assert "held-out" in capfd.readouterr().out
+    assert main(predict) == 0, capfd.readouterr().err
+    with (folder / "predicted.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [row["district"] for row in found] == [f"d{d}" for d, _, _ in rows]
+    right = sum((float(row["probability"]) > 0.5) == (int(row["age"]) > 50) for row in found)
+    assert right > 150
+    # Another run does not replace the first.
+    assert project.commands()[0].endswith("run-2'")
 
 
 def test_the_simulated_person_teaches_the_models(pool):

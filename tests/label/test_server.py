@@ -84,6 +84,41 @@ def test_the_page_carries_the_token_into_a_cookie(running):
         (404, {"path": "/item/..%2fsecret", "method": "GET"}),
         (405, {"path": "/api/answer", "method": "GET"}),
         (405, {"path": "/", "method": "PUT"}),
+        (405, {"path": "/", "method": "DELETE"}),
+        (405, {"path": "/api/undo", "method": "HEAD"}),
+        (405, {"path": "/export", "method": "POST"}),
+        (405, {"path": "/item/0", "method": "PATCH"}),
+        (403, {"path": "/item/0", "method": "GET", "token": ""}),
+        (403, {"path": "/export", "method": "GET", "token": "guess"}),
+        (403, {"path": "/?token=guess", "method": "GET", "token": ""}),
+        (403, {"path": "/api/state?token=%ff", "token": ""}),
+        (403, {"Origin": "https://127.0.0.1"}),
+        (403, {"Sec_Fetch_Site": "same-site"}),
+        (421, {"Host": ""}),
+        (415, {"Content_Type": "multipart/form-data; boundary=x"}),
+        (415, {"Content_Type": ""}),
+        (400, {"body": b"\xff\xfe{}"}),
+        (400, {"body": b'{"person": NaN}', "path": "/api/undo"}),
+        (400, {"body": b'{"bag": ' + b"9" * 5000 + b"}", "path": "/api/bag"}),
+        (400, {"body": {"person": "x", "bag": 1e300}, "path": "/api/bag"}),
+        (400, {"body": {"person": "x", "bag": float("nan")}, "path": "/api/bag"}),
+        (400, {"body": {"person": "x", "bag": [[1]]}, "path": "/api/bag"}),
+        (400, {"path": "/api/answer", "body": {"person": "x", "bag": 1, "low": -1, "high": 0}}),
+        (400, {"path": "/api/answer", "body": {"person": "x", "bag": 1, "low": 2, "high": 1}}),
+        (400, {"path": "/api/answer", "body": {"person": "x", "bag": 1, "low": 0.5, "high": 1}}),
+        (400, {"path": "/api/answer", "body": {"person": "x", "bag": 1, "low": "0", "high": 1}}),
+        (400, {"path": "/api/answer", "body": {"bag": 1, "low": 0, "high": 1}}),
+        (400, {"path": "/api/answer", "body": {"person": ["x"], "bag": 1, "low": 0, "high": 1}}),
+        (400, {"path": "/api/next", "body": {"person": "\ud800"}}),
+        (400, {"path": "/api/next", "body": {"person": "x" * 60_000}}),
+        (400, {"path": "/api/label", "body": {"person": "x", "item": -1, "value": 1}}),
+        (400, {"path": "/api/label", "body": {"person": "x", "item": 1, "value": -1}}),
+        (404, {"path": "/item/" + "9" * 5000, "method": "GET"}),
+        (404, {"path": "/item/-1", "method": "GET"}),
+        (404, {"path": "/item/%00", "method": "GET"}),
+        (404, {"path": "/api/../export", "method": "GET"}),
+        (404, {"path": "/api/", "method": "POST"}),
+        (400, {"path": "/export", "method": "GET"}),  # nothing is counted yet
     ],
 )
 def test_strangers_get_a_clean_refusal(running, status, changes):
@@ -91,6 +126,29 @@ def test_strangers_get_a_clean_refusal(running, status, changes):
     found, text, _ = ask(server, **changes)
     assert found == status, text
     assert b"Traceback" not in text
+    assert len(text) < 1000
+    assert ask(server)[0] == 200
+
+
+def test_a_websocket_is_refused(running):
+    server, _ = running
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+    key = {"Sec_WebSocket_Key": "x3JJHMbDL1EzLkh9GBhXDw=="}
+    found, _, _ = ask(server, "GET", "/api/state", b"", **upgrade, **key)
+    assert 400 <= found < 500
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [pytest.param(10**400, id="huge"), -1, float("inf"), float("nan"), "long", None, True],
+)
+def test_an_answer_with_an_odd_time_is_kept(running, seconds):
+    server, _ = running
+    body = {"person": "clock", "bag": 1, "low": 1, "high": 1, "seconds": seconds}
+    assert ask(server, path="/api/answer", body=body)[0] == 200
+    people = json.loads(ask(server)[1])["people"]
+    assert [0 <= each["seconds"] <= 3600 for each in people if each["name"] == "clock"] == [True]
+    assert ask(server, path="/api/undo", body={"person": "clock"})[0] == 200
 
 
 def test_a_body_of_100_mb_is_refused_unread(running):

@@ -42,11 +42,30 @@ def test_undo_brings_the_earlier_answer_back(store):
     store.answer(1, "Ada", 1, 1, 2.0)
     store.answer(1, "Ada", 3, 3, 2.0)
     store.answer(2, "Bob", 0, 1, 2.0)
-    assert store.undo("Ada") == 1
+    assert store.undo("Ada") == ("count", 1, 3, 3)
     assert said(store) == [(1, "Ada", 1, 1), (2, "Bob", 0, 1)]
-    assert store.undo("Ada") == 1
+    assert store.undo("Ada") == ("count", 1, 1, 1)
     assert store.undo("Ada") is None
     assert said(store) == [(2, "Bob", 0, 1)]
+
+
+def test_undo_takes_back_the_last_action_of_the_person(store):
+    store.set_label(0, "Ada", 1)
+    store.set_label(0, "Ada", None)
+    store.answer(1, "Ada", 1, 2, 2.0)
+    store.set_label(4, "Ada", 0)
+    store.answer(2, "Bob", 0, 0, 2.0)
+    store.set_label(4, "Bob", 1)
+    assert store.undo("Ada") == ("label", 4, 0, 0)
+    assert store.labels() == {4: 1}
+    assert store.undo("Ada") == ("count", 1, 1, 2)
+    assert store.undo("Ada") == ("label", 0, None, None)
+    assert store.labels() == {0: 1, 4: 1}
+    assert store.undo("Ada") == ("label", 0, 1, 1)
+    assert store.undo("Ada") is None
+    assert store.undo("Bob") == ("label", 4, 1, 1)
+    assert store.labels() == {}
+    assert said(store) == [(2, "Bob", 0, 0)]
 
 
 def test_labels_can_be_changed_and_taken_back(store):

@@ -65,11 +65,15 @@ def label(
         ),
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Write counts.csv and end, without a page.")
+        bool, typer.Option("--export", help="Write counts.csv, print the commands, and end.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 0,
+    port: Annotated[
+        int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535, metavar="N")
+    ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of random bags and of training.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of random bags and of training.", min=0, metavar="N")
+    ] = 0,
     demo: Annotated[
         bool,
         typer.Option("--demo", help="Handwritten digits and a simulated person who counts them."),
@@ -77,13 +81,17 @@ def label(
 ) -> None:
     """Count in the browser, and watch a model learn from your counts.
 
-    The page shows one bag of images (or rows) at a time. Type how many are positive and press
-    Enter. Each answer is saved at once; stop whenever you like and start again with the same
-    command. After six counts models are trained in the background, and the page shows what they
-    have learned, which items they are unsure of, and which counts look wrong. When you stop,
-    counts.csv is written for llpkit fit.
+    The page shows one bag of images (or rows of a table) at a time. Type how many
+    are positive and press Enter; if you are not sure, press ? and give a range.
+    Each answer is saved at once: stop with Ctrl-C whenever you like, and continue
+    with the same command. After six counts, models are trained in the background,
+    and the page shows what they have learned, which items they are unsure of, and
+    which counts look wrong. Undo takes back your last count or label.
 
-    The page works without the internet and is reachable from this machine only.
+    When you stop, counts.csv is written, and two commands are printed: one that
+    trains a model on the counts, and one that applies it to all images or rows.
+
+    The page needs no internet connection and can be reached from this machine only.
 
     [bold]Examples[/bold]
 
@@ -91,8 +99,9 @@ def label(
       llpkit label photos/ --positive cats
       llpkit label photos/ --positive cats --bags random --size 9
       llpkit label people.csv --bag district --positive "likely voters"
+      llpkit label photos/ --export
     """
-    from llpkit.label.opening import TABLE, items_of, opened, usual_way
+    from llpkit.label.opening import items_of, opened, usual_way
 
     if demo == (source is not None):
         raise LLPError("give a folder of images or a table, or --demo")
@@ -101,6 +110,8 @@ def label(
         return
     assert source is not None
     items = items_of(source, bag, _progress())
+    if len(items) > 2000 and not export:
+        note(f"comparing {len(items):,} items; this takes a moment")
     for line in items.notes:
         note(line)
     folder = place_of("--project", project or f"llpkit-label-{source.resolve().stem}")
@@ -121,11 +132,26 @@ def label(
             if not export:
                 _serve(counting, port, browser)
         finally:
-            if counting.bags() is None:
-                echo("nothing was counted")
-            else:
-                command = counting.export(folder / TABLE)
-                echo(f"counts: {folder / TABLE}\ntrain:  {command}")
+            _finish(counting)
+
+
+def _finish(project: "Project") -> None:
+    """Write the counts, and print how to go on from them to predictions."""
+    from llpkit.label.project import TABLE
+
+    known = project.bags()
+    if known is None:
+        echo("nothing was counted")
+        return
+    assert project.folder is not None
+    project.write()
+    train, predict = project.commands()
+    what = "images" if project.items.has_pictures else "rows"
+    echo(
+        f"counts: {project.folder / TABLE}\n\n"
+        f"Train a model on these counts:\n  {train}\n\n"
+        f"Apply it to all {len(project.items):,} {what}:\n  {predict}"
+    )
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -153,10 +179,11 @@ def _serve(project: "Project", port: int, browser: bool) -> None:
             f"{error}; install what the page needs with pip install 'llpkit[label]'"
         ) from error
     token = new_token()
+    saved = "every answer is saved" if project.folder else "the demo keeps nothing"
 
     def ready(found: int) -> None:
         address = f"http://127.0.0.1:{found}/?token={token}"
-        echo(f"page: {address}\nPress Ctrl-C to stop; every answer is saved.")
+        echo(f"page: {address}\nPress Ctrl-C to stop; {saved}.")
         # Without a display, webbrowser would start a browser in the terminal.
         if browser and (sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ):
             import webbrowser

@@ -5,7 +5,7 @@ import functools
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -57,6 +57,10 @@ class Items(ABC):
     notes: Sequence[str] = ()
     """Remarks for the user, such as items that were left out."""
     has_pictures = True
+    path: Path | None = None
+    """The user's own table of all items, if they are rows."""
+    columns: Collection[str] = ()
+    """The columns of the exported table that are features."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -74,8 +78,12 @@ class Items(ABC):
         """What the model learns from: uint8 ``(R, C, H, W)`` or features ``(R, D)``."""
 
     @abstractmethod
-    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
-        """Write a table of some items with further columns; returns options of ``llpkit fit``."""
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> None:
+        """Write a table of some items with further columns."""
+
+    def fit_options(self) -> list[str]:
+        """The options with which ``llpkit fit`` reads the exported table."""
+        return []
 
 
 class ImageItems(Items):
@@ -119,12 +127,14 @@ class ImageItems(Items):
         """Small squares, uint8 ``(R, 3, 32, 32)``."""
         return self._small
 
-    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> None:
         """A table with a column of paths below the folder."""
         _write(path, {**columns, "image": [self.names[item] for item in chosen]})
-        return (
-            f"--image image --image-root {self.folder} --image-size {LEARNED_SIDE}x{LEARNED_SIDE}"
-        )
+
+    def fit_options(self) -> list[str]:
+        """The column of paths, where they begin, and the size of the images."""
+        size = f"{LEARNED_SIDE}x{LEARNED_SIDE}"
+        return ["--image", "image", "--image-root", str(self.folder), "--image-size", size]
 
 
 class ArrayItems(Items):
@@ -146,11 +156,10 @@ class ArrayItems(Items):
         """The images."""
         return self._images
 
-    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> None:
         """A table with one column per pixel."""
         pixels = self._images[list(chosen)].flatten(1)
         _write(path, {**columns, **{f"pixel{j}": p.tolist() for j, p in enumerate(pixels.T)}})
-        return ""
 
 
 class RowItems(Items):
@@ -167,6 +176,7 @@ class RowItems(Items):
         self.table = Table.read(path)
         features = [name for name in self.table.names if name != bag]
         self._text = {name: self.table.text(name).to_pylist() for name in features}
+        self.path, self.columns = Path(path), features
         encoder = FeatureEncoder.fit(self.table, features)
         self._features = encoder.apply(self.table)
         self.names = [f"row {row + 1}" for row in range(len(self.table))]
@@ -185,11 +195,9 @@ class RowItems(Items):
         """Encoded features ``(R, D)``."""
         return self._features
 
-    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> str:
-        """The counted rows with the new columns; columns of the same name are renamed."""
-        own = {f"{n} (feature)" if n in columns else n: t for n, t in self._text.items()}
-        _write(path, {**columns, **{n: [t[i] for i in chosen] for n, t in own.items()}})
-        return ""
+    def export(self, path: Path, chosen: Sequence[int], columns: dict[str, list[object]]) -> None:
+        """The counted rows with the new columns."""
+        _write(path, {**columns, **{n: [t[i] for i in chosen] for n, t in self._text.items()}})
 
 
 def _images(folder: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ from llpkit.label.items import ImageItems, Items, RowItems
 from llpkit.label.project import Project
 from llpkit.label.store import Store
 
-STORE, TABLE = "counts.sqlite", "counts.csv"
+STORE = "counts.sqlite"
 
 
 def items_of(
@@ -66,6 +66,7 @@ def opened(
                 positive=positive,
                 pool=pool,
                 seed=seed,
+                folder=folder,
             )
         finally:
             store.close()

@@ -1,5 +1,6 @@
 """A counting project: which bag comes next, what was answered, what has been learned."""
 
+import shlex
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,8 @@ from llpkit.label.items import Items
 from llpkit.label.learning import Beliefs
 from llpkit.label.store import Store, checked_person
 
+TABLE = "counts.csv"
+_ALL = "images.csv"  # all of them, counted or not
 ORDERS = ("information", "random")
 _EVERY = 4  # answers between two trainings
 _SHARED = 5  # with several people, one bag in so many is one that somebody else has counted
@@ -44,6 +47,7 @@ class Project:
         positive: What is counted, such as ``"cats"``.
         pool: Where models are trained; ``None`` trains none.
         seed: Of random bags, the random order, and training.
+        folder: Where counts are exported to; ``None`` for a demonstration.
     """
 
     def __init__(
@@ -57,8 +61,9 @@ class Project:
         positive: str = "positive",
         pool: Executor | None = None,
         seed: int = 0,
+        folder: Path | None = None,
     ) -> None:
-        self.items, self.store, self.pool = items, store, pool
+        self.items, self.store, self.pool, self.folder = items, store, pool, folder
         self.size = whole("--size", size, 1, len(items.names))
         self.order = one_of("--order", order, ORDERS)
         self.seed, self.positive = seed, positive
@@ -106,18 +111,26 @@ class Project:
             for answer in answers:
                 counted.setdefault(answer.bag, set()).add(answer.person)
             now = time.monotonic()
-            held = {
-                bag
-                for bag, (who, since) in self._offered.items()
-                if who != person and now - since < _HELD
-            }
-            bag = self._shared(person, counted, held)
+            bag = self._on_page(person, counted)
             if bag is None:
-                free = [b for b in self.store.bags() if b not in counted and b not in held]
-                bag = self._choose(free)
+                held = {b for b, (_, since) in self._offered.items() if now - since < _HELD}
+                bag = self._shared(person, counted, held)
+                if bag is None:
+                    free = [b for b in self.store.bags() if b not in counted and b not in held]
+                    bag = self._choose(free)
             if bag is not None:
                 self._offered[bag] = (person, now)
             return bag
+
+    def uncounted(self) -> int:
+        """How many bags nobody has counted yet."""
+        return len(self.store.bags().keys() - {answer.bag for answer in self.store.answers()})
+
+    def _on_page(self, person: str, counted: dict[int, set[str]]) -> int | None:
+        """The bag that the person was offered before, and has not counted: for a reload."""
+        own = [b for b, (who, _) in self._offered.items() if who == person]
+        open_ = [b for b in own if person not in counted.get(b, ())]
+        return max(open_, key=lambda b: self._offered[b][1], default=None)
 
     def _shared(self, person: str, counted: dict[int, set[str]], held: set[int]) -> int | None:
         """From time to time a bag that others have counted, to see whether people agree."""
@@ -162,39 +175,48 @@ class Project:
         [(name, items)] = made.items()
         return self.store.add_bag(name, items)
 
-    def describe(self, bag: int) -> dict[str, Any]:
-        """A bag for the page: its items, what was answered, what is believed of them."""
+    def describe(self, bag: int, person: str) -> dict[str, Any]:
+        """A bag for the page of one person: its items, their own count, what is believed.
+
+        What others counted is not shown: it would sway the person, and two counts of a bag could
+        no longer be compared.
+        """
         with self._lock:
             bags = self.store.bags()
             if bag not in bags:
                 raise LLPError(f"there is no bag {bag}; ask for the next one")
             members = bags[bag]
             labels = self.store.labels()
-            known = combine(self.store.answers()).get(bag)
+            answers = [a for a in self.store.answers() if a.bag == bag]
+            own = next((a for a in answers if a.person == person), None)
             before = after = None
             if self.beliefs is not None:
                 before = expit(self.beliefs.logits[members])
-                if known is not None:
-                    after = self._after(bag, known, labels)
+                if own is not None:
+                    after = self._after(bag, combine(answers)[bag], labels)
             return {
                 "bag": bag,
                 "name": self.store.bag_names()[bag],
-                "low": None if known is None else known.low,
-                "high": None if known is None else known.high,
-                "agreed": None if known is None else known.agreed,
-                "people": 0 if known is None else known.people,
+                "low": None if own is None else own.low,
+                "high": None if own is None else own.high,
                 "items": [
                     {
-                        "id": item,
-                        "caption": self.items.caption(item),
-                        "picture": self.items.has_pictures,
-                        "label": labels.get(item),
+                        **self._item(item, labels),
                         "before": None if before is None else round(float(before[i]), 4),
                         "after": None if after is None else round(after[item], 4),
                     }
                     for i, item in enumerate(members)
                 ],
             }
+
+    def _item(self, item: int, labels: dict[int, int]) -> dict[str, Any]:
+        return {
+            "id": item,
+            "name": self.items.names[item],
+            "caption": self.items.caption(item),
+            "picture": self.items.has_pictures,
+            "label": labels.get(item),
+        }
 
     def _after(self, bag: int, known: Known, labels: dict[int, int]) -> dict[int, float]:
         """The probability of every item of a counted bag, given the count and the labels."""
@@ -218,9 +240,17 @@ class Project:
             self._offered.pop(bag, None)
             self._learn_if_due()
 
-    def undo(self, person: str) -> int | None:
-        """Take back a person's last answer; returns its bag."""
-        return self.store.undo(person)
+    def undo(self, person: str) -> dict[str, Any]:
+        """Take back a person's last count or label; says which, for the page."""
+        with self._lock:
+            undone = self.store.undo(person)
+            if undone is None:
+                return {"undone": None}
+            found: dict[str, Any] = {"undone": undone.kind, "low": undone.low, "high": undone.high}
+            if undone.kind == "count":
+                self._offered[undone.which] = (person, time.monotonic())  # it is on their page now
+                return found | {"bag": self.describe(undone.which, person)}
+            return found | {"item": self._item(undone.which, self.store.labels())}
 
     def label(self, item: int, person: str, value: int | None) -> None:
         """Keep the label of a single item."""
@@ -302,6 +332,7 @@ class Project:
                 "training": self.is_training,
                 "error": self.error,
                 "history": self.history,
+                "commands": self.commands(),
             }
             if self.beliefs is not None:
                 found |= self._learned(known, labels)
@@ -336,28 +367,60 @@ class Project:
         order = np.argsort(np.abs(p - 0.5), kind="stable")
         unsure = [int(i) for i in order if int(i) not in labels][:_SHOWN]
         found["unsure"] = [
-            {
-                "id": i,
-                "caption": self.items.caption(i),
-                "picture": self.items.has_pictures,
-                "before": round(float(p[i]), 4),
-            }
-            for i in unsure
+            {**self._item(i, labels), "before": round(float(p[i]), 4)} for i in unsure
         ]
         return found
 
-    def export(self, path: Path) -> str:
-        """Write the table that ``llpkit fit`` reads, and return the command that trains on it.
+    # Export
+
+    def export(self, path: Path) -> None:
+        """Write the table that ``llpkit fit`` reads.
 
         One row per item of every counted bag; a labelled item is a bag of one.
         """
         parts = self._parts(combine(self.store.answers()), self.store.labels())
+        if not parts:
+            raise LLPError("nothing was counted yet; count a bag first")
         chosen = [item for part in parts for item in part.items]
+        bag, low, high = self._columns()
         columns: dict[str, list[object]] = {
-            "bag": [part.name for part in parts for _ in part.items],
-            "count_low": [part.low for part in parts for _ in part.items],
-            "count_high": [part.high for part in parts for _ in part.items],
+            bag: [part.name for part in parts for _ in part.items],
+            low: [part.low for part in parts for _ in part.items],
+            high: [part.high for part in parts for _ in part.items],
         }
-        more = self.items.export(path, chosen, columns)
-        counts = "--bag bag --count-low count_low --count-high count_high"
-        return f"llpkit fit {path} {counts} {more}".strip()
+        self.items.export(path, chosen, columns)
+
+    def _columns(self) -> list[str]:
+        """The names of the columns that the export adds, unlike those of a table of the user."""
+        found = ["bag", "count_low", "count_high"]
+        while any(name in self.items.columns for name in found):
+            found = [f"counted_{name}" for name in found]
+        return found
+
+    def write(self) -> None:
+        """Write the tables that :meth:`commands` name to the folder of the project."""
+        assert self.folder is not None
+        self.export(self.folder / TABLE)
+        if self.items.path is None:
+            self.items.export(self.folder / _ALL, range(len(self.items)), {})
+
+    def commands(self) -> list[str]:
+        """What to type to train on the exported counts and to predict all items."""
+        if self.folder is None:
+            return []
+        everything = self.items.path or self.folder / _ALL
+        bag, low, high = self._columns()
+        run, number = self.folder / "run", 1
+        while run.exists():
+            run, number = self.folder / f"run-{number + 1}", number + 1
+        known = self.bags()
+        enough = known is not None and len(known) >= learning.LEAST
+        fit = ["fit", self.folder / TABLE, "--bag", bag, "--count-low", low, "--count-high", high]
+        fit += [*self.items.fit_options(), *(("--held-out", "0.2") if enough else ())]
+        return [
+            shlex.join(["llpkit", *map(str, words)])
+            for words in (
+                [*fit, "--out", run],
+                ["predict", run, everything, "--out", self.folder / "predicted.csv"],
+            )
+        ]

@@ -7,6 +7,8 @@ by number: no request contains a path.
 
 import hmac
 import json
+import re
+import reprlib
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -28,6 +30,7 @@ from llpkit.label.store import checked_person
 LARGEST_BODY = 2**16
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _STATIC = {"label.js": "text/javascript", "label.css": "text/css"}
+_ITEM = re.compile("[0-9]{1,12}")  # Python refuses to read numbers of thousands of digits
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -126,9 +129,9 @@ def make_app(project: Project, token: str) -> ASGIApp:
         return Response(_static(name), media_type=_STATIC[name], headers=_HEADERS)
 
     async def picture(request: Request) -> Response:
-        item = request.path_params["item"]
-        if item >= len(project.items.names):
-            return _problem(f"there is no item {item}", 404)
+        text = request.path_params["item"]
+        if not _ITEM.fullmatch(text) or (item := int(text)) >= len(project.items.names):
+            return _problem("there is no such item", 404)
         shown = await run_in_threadpool(project.items.picture, item)
         if shown is None:
             return _problem(f"item {item} has no picture", 404)
@@ -140,21 +143,23 @@ def make_app(project: Project, token: str) -> ASGIApp:
         return project.state()
 
     def following(given: dict[str, Any]) -> Any:
-        bag = project.next_bag(given.get("person", ""))
-        return {"bag": None} if bag is None else project.describe(bag)
+        person = checked_person(given.get("person"))
+        bag = project.next_bag(person)
+        if bag is None:
+            return {"bag": None, "left": project.uncounted()}
+        return project.describe(bag, person)
 
     def bag(given: dict[str, Any]) -> Any:
-        return project.describe(_number(given, "bag"))
+        return project.describe(_number(given, "bag"), checked_person(given.get("person")))
 
     def answer(given: dict[str, Any]) -> Any:
         number, person = _number(given, "bag"), checked_person(given.get("person"))
         low, high = _number(given, "low"), _number(given, "high")
         project.answer(number, person, low, high, _seconds(given))
-        return project.describe(number)
+        return project.describe(number, person)
 
     def undo(given: dict[str, Any]) -> Any:
-        found = project.undo(checked_person(given.get("person")))
-        return {"bag": None} if found is None else project.describe(found)
+        return project.undo(checked_person(given.get("person")))
 
     def label(given: dict[str, Any]) -> Any:
         value = None if given.get("value") is None else _number(given, "value")
@@ -175,7 +180,7 @@ def make_app(project: Project, token: str) -> ASGIApp:
     routes = [
         Route("/", page),
         Route("/static/{name}", static),
-        Route("/item/{item:int}", picture),
+        Route("/item/{item}", picture),
         Route("/export", export),
     ]
     calls = {"state": state, "next": following, "bag": bag, "answer": answer, "undo": undo}
@@ -218,14 +223,14 @@ async def _not_found(_: Request, __: Exception) -> Response:
 def _number(given: dict[str, Any], name: str) -> int:
     value = given.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise LLPError(f"{name} = {value!r}; give a whole number")
+        raise LLPError(f"{name} = {reprlib.repr(value)}; give a whole number")
     return value
 
 
 def _seconds(given: dict[str, Any]) -> float:
     value = given.get("seconds", 0)
     known = isinstance(value, int | float) and not isinstance(value, bool)
-    return min(float(value), 3600.0) if known and value >= 0 else 0.0
+    return float(min(value, 3600)) if known and value >= 0 else 0.0
 
 
 def _static(name: str) -> str:

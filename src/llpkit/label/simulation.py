@@ -179,7 +179,7 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
 
     def answered(bag: int) -> None:
         if project.beliefs is not None:
-            last["last"] = project.describe(bag)
+            last["last"] = project.describe(bag, PERSON)
         show()
 
     show()

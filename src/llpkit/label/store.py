@@ -1,5 +1,6 @@
 """Where the answers are kept: one SQLite file, written before an answer is acknowledged."""
 
+import reprlib
 import sqlite3
 import threading
 import time
@@ -23,15 +24,20 @@ create table if not exists member (
     position integer not null, primary key (bag, item)
 );
 create table if not exists answer (
-    id integer primary key autoincrement, bag integer not null references bag,
+    id integer primary key, bag integer not null references bag,
     person text not null, low integer not null, high integer not null,
     seconds real not null, at real not null, undone integer not null default 0
 );
 create table if not exists label (
-    id integer primary key autoincrement, item integer not null references item,
-    person text not null, value integer, at real not null
+    id integer primary key, item integer not null references item,
+    person text not null, value integer, at real not null, undone integer not null default 0
 );
 """
+
+
+# Answers and labels are numbered together, so that undo finds the later of the two.
+_NEXT = """(1 + max((select coalesce(max(id), 0) from answer),
+                  (select coalesce(max(id), 0) from label)))"""
 
 
 class Answer(NamedTuple):
@@ -45,12 +51,24 @@ class Answer(NamedTuple):
     at: float
 
 
+class Undone(NamedTuple):
+    """An action that was taken back: a count of a bag, or a label of an item."""
+
+    kind: str
+    """``"count"`` or ``"label"``."""
+    which: int
+    """The bag, or the item."""
+    low: int | None
+    high: int | None
+    """The range of a count; twice the label, ``None`` where the action took a label away."""
+
+
 class Store:
     """The items, bags, counts and labels of one counting project.
 
     A call returns only after its change is on disk, so a killed server loses no answer. Answers are
     never overwritten: a later answer of the same person to the same bag counts instead, and
-    :meth:`undo` brings the earlier one back.
+    :meth:`undo` brings the earlier one back. Labels are kept in the same way.
 
     >>> store = Store(":memory:")
     >>> store.set_items(["a.jpg", "b.jpg", "c.jpg"])
@@ -173,20 +191,23 @@ class Store:
             raise LLPError(f"low = {low} is above high = {high}; swap them")
         row = (bag, checked_person(person), low, high, float(seconds), time.time())
         with self._change() as base:
-            columns = "bag, person, low, high, seconds, at"
-            base.execute(f"insert into answer ({columns}) values (?, ?, ?, ?, ?, ?)", row)
+            columns = "id, bag, person, low, high, seconds, at"
+            base.execute(f"insert into answer ({columns}) values ({_NEXT}, ?, ?, ?, ?, ?, ?)", row)
 
-    def undo(self, person: str) -> int | None:
-        """Take back a person's last answer; returns its bag, or ``None`` if there is none."""
+    def undo(self, person: str) -> Undone | None:
+        """Take back a person's last answer or label; ``None`` if there is none."""
         query = (
-            "select id, bag from answer where person = ? and not undone order by id desc limit 1"
+            "select id, 'count', bag, low, high from answer where person = ?1 and not undone union "
+            "select id, 'label', item, value, value from label where person = ?1 and not undone "
+            "order by id desc limit 1"
         )
         with self._change() as base:
-            found = base.execute(query, (checked_person(person),)).fetchall()
-            if not found:
+            found = base.execute(query, (checked_person(person),)).fetchone()
+            if found is None:
                 return None
-            base.execute("update answer set undone = 1 where id = ?", (found[0][0],))
-        return int(found[0][1])
+            table = "answer" if found[1] == "count" else "label"
+            base.execute(f"update {table} set undone = 1 where id = ?", (found[0],))
+        return Undone(*found[1:])
 
     def answers(self) -> list[Answer]:
         """The answers that count: each person's latest to each bag, oldest first."""
@@ -206,12 +227,14 @@ class Store:
             value = whole("value", value, 0, 1)
         with self._change() as base:
             row = (item, checked_person(person), value, time.time())
-            base.execute("insert into label (item, person, value, at) values (?, ?, ?, ?)", row)
+            columns = "id, item, person, value, at"
+            base.execute(f"insert into label ({columns}) values ({_NEXT}, ?, ?, ?, ?)", row)
 
     def labels(self) -> dict[int, int]:
         """The latest label of every labelled item."""
         query = (
-            "select item, value from label where id in (select max(id) from label group by item) "
+            "select item, value from label where id in "
+            "(select max(id) from label where not undone group by item) "
             "and value is not null order by item"
         )
         return dict(self._rows(query))
@@ -220,7 +243,7 @@ class Store:
 def checked_person(name: object) -> str:
     """A person's name, trimmed; it must be printable and not too long."""
     if not isinstance(name, str) or not name.strip():
-        raise LLPError(f"person = {name!r}; give a name")
+        raise LLPError(f"person = {reprlib.repr(name)}; give a name")
     name = name.strip()
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise LLPError(f"person: give a name of at most {LONGEST_NAME} printable letters")

@@ -3,33 +3,29 @@
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const page = { bag: null, since: 0, range: false, first: false, busy: false, positive: "" };
+const page = { bag: null, since: 0, range: false, first: false, positive: "", done: Promise.resolve() };
 
 // Requests
+
+const GONE = "The server does not answer. Saved counts are safe. Start it again and open the address that it prints.";
 
 async function call(name, body = {}) {
   const response = await fetch(`api/${name}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ person: person(), ...body }),
+  }).catch(() => {
+    throw new Error(GONE);
   });
-  const found = await response.json();
-  if (!response.ok) throw new Error(found.error || response.statusText);
+  const found = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(found.error || `The server answers ${response.status}. Try again.`);
   return found;
 }
 
-async function attempt(work) {
-  if (page.busy) return;
-  page.busy = true;
-  try {
-    await work();
-  } catch (error) {
-    // The server is gone when fetch itself fails; nothing that was saved is lost.
-    const gone = error instanceof TypeError;
-    say(gone ? "The server does not answer. Saved counts are safe; start it again." : error.message, true);
-  } finally {
-    page.busy = false;
-  }
+// One action after the other, in the order of the keys: nothing typed is dropped.
+function attempt(work) {
+  page.done = page.done.then(work).catch((error) => say(error.message, true));
+  return page.done;
 }
 
 function person() {
@@ -40,6 +36,9 @@ function say(text, bad = false) {
   $("message").textContent = text;
   $("message").className = bad ? "bad" : "";
 }
+
+const several = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
+const span = ({ low, high }) => (low === high ? `${low}` : `${low} to ${high}`);
 
 // Tiles
 
@@ -58,68 +57,88 @@ function bar(share, kind) {
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 const chance = (p) => (p < 0.01 ? "below 1 %" : percent(p));
-const WORDS = { 1: "yes", 0: "no" };
+const labelled = (value) => (value ? page.positive : `not ${page.positive}`);
 
 function tile(item, number, total, beliefs) {
-  const what = item.picture ? `image ${number} of ${total}` : item.caption;
-  const marked = item.label === 1 ? page.positive : item.label === 0 ? `not ${page.positive}` : "";
-  const button = element("button", {
-    type: "button",
-    className: `tile ${WORDS[item.label] ?? ""}`,
-    title: item.caption,
-    ariaLabel: `${what}${marked ? `, labelled ${marked}` : ""}`,
-  });
+  const button = element("button", { type: "button", item });
+  button.dataset.item = item.id;
+  const text = () => element("span", { className: "text", textContent: item.caption });
   if (item.picture) {
+    button.title = item.caption;
     const image = element("img", { src: `item/${item.id}`, alt: "", decoding: "async" });
     image.onload = () => image.classList.toggle("crisp", image.naturalWidth <= 64);
+    image.onerror = () => image.replaceWith(text());
     button.append(image);
   } else {
-    button.append(element("span", { className: "text", textContent: item.caption }));
+    button.append(text());
   }
-  if (beliefs && item.before !== null && item.before !== undefined) {
+  button.what = item.picture ? `image ${number} of ${total}` : item.caption;
+  if (beliefs && typeof item.before === "number") {
     button.append(bar(item.before, "before"));
     const after = item.after ?? null;
     if (after !== null) button.append(bar(after, "after"));
-    const text = after === null ? percent(item.before) : `${Math.round(100 * item.before)} → ${percent(after)}`;
-    button.append(element("span", { className: "percent", textContent: text }));
-    button.ariaLabel += `, believed ${text.replace("→", "then")}`;
+    const shown = after === null ? percent(item.before) : `${Math.round(100 * item.before)} → ${percent(after)}`;
+    button.append(element("span", { className: "percent", textContent: shown }));
+    button.what += `, believed ${shown.replace("→", "then")}`;
   }
-  if (marked) button.append(element("span", { className: "mark", textContent: marked }));
+  button.append(element("span", { className: "mark" }));
+  paint(button);
+  // With the mouse, the focus stays in the count; with the keyboard, it stays on the tile.
+  button.onmousedown = (event) => event.preventDefault();
   // A label of one item: none, then yes, then no.
   button.onclick = () => attempt(async () => {
     const value = item.label === 1 ? 0 : item.label === 0 ? null : 1;
     await call("label", { item: item.id, value });
-    item.label = value;
-    button.replaceWith(tile(item, number, total, beliefs));
-    say(value === null ? "Label taken back." : `Labelled ${value ? "" : "not "}${page.positive}.`);
-    $("low").focus({ preventScroll: true });
+    mark(item.id, value);
+    say(value === null ? "Label taken back." : `Labelled ${labelled(value)}.`);
     refresh();
   });
   return button;
 }
 
+function paint(button) {
+  const value = button.item.label ?? null;
+  const word = value === null ? "" : labelled(value);
+  button.className = `tile ${value === null ? "" : value ? "yes" : "no"}`;
+  button.ariaLabel = button.what + (word && `, labelled ${word}`);
+  button.querySelector(".mark").textContent = word;
+}
+
+// The same item may be on several walls.
+function mark(id, value) {
+  for (const button of document.querySelectorAll(`.tile[data-item="${id}"]`)) {
+    button.item.label = value;
+    paint(button);
+  }
+}
+
 function fill(place, items, beliefs) {
+  const focused = [...place.children].indexOf(document.activeElement);
+  place.classList.toggle("rows", items.some((item) => !item.picture));
   place.replaceChildren(...items.map((item, i) => tile(item, i + 1, items.length, beliefs)));
+  place.children[focused]?.focus({ preventScroll: true });
 }
 
 // The bag to count
 
 function show(bag) {
   page.bag = bag.bag === null ? null : bag;
-  $("answer").hidden = page.bag === null;
+  $("answer").hidden = $("bag-name").hidden = page.bag === null;
   if (page.bag === null) {
     $("wall").replaceChildren();
-    say("All bags are counted. Download the counts, or look at the probable miscounts.");
+    say(bag.left ? `Other people are counting the last ${several(bag.left, "bag")}.` : "All bags are counted. Look at the probable miscounts, or use the counts.");
     return;
   }
   page.since = performance.now();
   setRange(bag.low !== null && bag.low !== bag.high);
-  $("low").value = bag.low ?? "";
-  $("high").value = page.range ? bag.high : "";
+  put("low", bag.low ?? "");
+  put("high", page.range ? bag.high : "");
+  for (const id of ["low", "high"]) $(id).setAttribute("aria-valuemax", bag.items.length);
   $("of").textContent = `of ${bag.items.length}`;
-  $("bag-name").textContent = `${bag.name}, ${bag.items.length} items`;
+  $("bag-name").textContent = `${bag.name}, ${several(bag.items.length, "item")}`;
   fill($("wall"), bag.items, page.first);
-  $("low").focus({ preventScroll: true });
+  // On a phone the focus would cover the images with its keyboard.
+  if (!matchMedia("(pointer: coarse)").matches) $("low").focus({ preventScroll: true });
 }
 
 function setRange(on) {
@@ -127,58 +146,94 @@ function setRange(on) {
   $("range").hidden = !on;
   $("unsure").setAttribute("aria-pressed", String(on));
   $("low-label").textContent = on ? "From" : "Count";
+  if (!on) put("high", "");
+}
+
+function put(id, value) {
+  $(id).value = value;
+  if (value === "") $(id).removeAttribute("aria-valuenow");
+  else $(id).setAttribute("aria-valuenow", value);
 }
 
 function whole(id) {
-  const text = $(id).value.trim();
-  return /^[0-9]+$/.test(text) ? Number(text) : null;
+  return $(id).value === "" ? null : Number($(id).value);
+}
+
+function correct(id, text) {
+  say(text, true);
+  $(id).focus();
+  $(id).select();
 }
 
 async function save() {
   const bag = page.bag;
   if (bag === null) return;
+  const size = bag.items.length;
+  const boxes = page.range ? ["low", "high"] : ["low"];
+  const empty = boxes.find((id) => whole(id) === null);
+  if (empty && whole(boxes.find((id) => id !== empty) ?? empty) !== null) {
+    say(`Now the ${empty === "low" ? "lowest" : "highest"} count that is possible.`);
+    return $(empty).focus();
+  }
+  const wrong = empty ?? boxes.find((id) => whole(id) > size);
+  if (wrong) return correct(wrong, `Type a count from 0 to ${size}.`);
   const low = whole("low");
   const high = page.range ? whole("high") : low;
-  const size = bag.items.length;
-  if (low === null || high === null || high > size || low > high) {
-    say(`Type a count from 0 to ${size}${page.range ? ", the lower one first" : ""}.`, true);
-    return;
-  }
+  if (low > high) return correct("high", `The highest count, ${high}, is below the lowest, ${low}.`);
   const seconds = (performance.now() - page.since) / 1000;
   const saved = await call("answer", { bag: bag.bag, low, high, seconds });
-  const count = low === high ? low : `${low} to ${high}`;
-  say(`Saved: ${count} of ${size}.`);
-  last(saved, count);
+  say(`Saved: ${span(saved)} of ${size}.`);
+  last(saved);
   show(await call("next"));
   refresh();
 }
 
-function last(bag, count) {
+function last(bag) {
   const believed = bag.items.some((item) => item.before !== null);
   $("last").hidden = !believed;
   if (!believed) return;
-  $("last-title").textContent = `The bag before: ${count} of ${bag.items.length}`;
+  $("last-title").textContent = `The bag before: ${span(bag)} of ${bag.items.length}`;
   fill($("last-wall"), bag.items, true);
 }
 
 async function undo() {
-  const bag = await call("undo");
-  if (bag.bag === null) return say("There is nothing to undo.");
-  show(bag);
-  say("Taken back. Count it again.");
+  const found = await call("undo");
+  if (found.undone === null) return say("There is nothing to undo.");
+  if (found.undone === "count") {
+    show(found.bag);
+    say(`Undone: the count ${span(found)} of ${found.bag.items.length}. Count this bag again.`);
+  } else {
+    const { id, name, label } = found.item;
+    mark(id, label);
+    say(`Undone: ${name} is again ${label === null ? "without a label" : `labelled ${labelled(label)}`}.`);
+  }
   refresh();
 }
 
 function step(by) {
-  const size = page.bag ? page.bag.items.length : 0;
+  if (page.bag === null) return;
+  const size = page.bag.items.length;
   const active = document.activeElement === $("high") ? "high" : "low";
   const now = whole(active);
-  $(active).value = Math.min(size, Math.max(0, now === null ? (by > 0 ? 0 : size) : now + by));
+  put(active, Math.min(size, Math.max(0, now === null ? (by > 0 ? 0 : size) : now + by)));
 }
 
 function notSure() {
   setRange(!page.range);
   (page.range && whole("low") !== null ? $("high") : $("low")).focus();
+}
+
+function exact() {
+  if (!page.range) return;
+  setRange(false);
+  $("low").focus();
+}
+
+function beliefs() {
+  page.first = !page.first;
+  $("beliefs").setAttribute("aria-pressed", String(page.first));
+  if (page.bag) fill($("wall"), page.bag.items, page.first);
+  say(page.first ? "Beliefs are shown before you count; they may sway you." : "Beliefs are hidden until you have counted.");
 }
 
 // Charts: small line charts without a library
@@ -229,13 +284,18 @@ function chart(place, lines, { x, y, width = 320, height = 170, diagonal = false
 // Learning
 
 async function refresh() {
-  let state;
   try {
-    state = await call("state");
-  } catch {
-    return;
+    draw(await call("state"));
+  } catch (error) {
+    if (error.message === GONE) say(GONE, true);
   }
-  draw(state);
+}
+
+// What somebody points at or is about to press stays until they leave it.
+function redraw(place, key, work) {
+  if (place.dataset.key === key || place.matches(":hover, :focus-within")) return;
+  place.dataset.key = key;
+  work();
 }
 
 function draw(state) {
@@ -243,7 +303,8 @@ function draw(state) {
   $("done").max = Math.max(1, total);
   $("done").value = state.counted;
   const labels = state.labels ? `, ${state.labels} labelled alone` : "";
-  $("done-text").textContent = state.bags === null ? `${state.counted} bags counted${labels}` : `${state.counted} of ${state.bags} bags counted${labels}`;
+  const of = state.bags === null ? several(state.counted, "bag") : `${state.counted} of ${several(state.bags, "bag")}`;
+  $("done-text").textContent = `${of} counted${labels}`;
 
   const newest = state.history[state.history.length - 1];
   const busy = state.training ? " Training now…" : "";
@@ -267,29 +328,36 @@ function draw(state) {
   }
   const unlikely = state.unlikely ?? [];
   $("unlikely").hidden = !unlikely.length;
-  $("unlikely-list").replaceChildren(...unlikely.map((each) => {
-    const count = each.low === each.high ? each.low : `${each.low} to ${each.high}`;
-    const text = `${each.name}: counted ${count}, expected ${each.expected} (chance ${chance(each.chance)})`;
+  redraw($("unlikely-list"), JSON.stringify(unlikely), () => $("unlikely-list").replaceChildren(...unlikely.map((each) => {
+    const text = `${each.name}: counted ${span(each)}, expected ${each.expected} (chance ${chance(each.chance)})`;
     const button = element("button", { type: "button", textContent: text });
     button.onclick = () => attempt(async () => {
-      show(await call("bag", { bag: each.bag }));
-      say("Count this bag again, or press Enter to keep the count.");
+      const bag = await call("bag", { bag: each.bag });
+      show(bag);
+      say(`Count this bag again${bag.low === null ? "" : ", or press Enter to keep your count"}.`);
     });
     return element("li", {}, button);
-  }));
+  })));
   const unsure = state.unsure ?? [];
   $("unsure-items").hidden = !unsure.length;
-  // Redrawn after a training only: a tile must not go away between the selections that label it.
-  const key = String(state.history.length);
-  if ($("unsure-wall").dataset.key !== key) {
-    fill($("unsure-wall"), unsure, true);
-    $("unsure-wall").dataset.key = key;
-  }
+  redraw($("unsure-wall"), String(state.history.length), () => fill($("unsure-wall"), unsure, true));
   if (state.people.length) {
-    const each = state.people.map((p) => `${p.name}: ${p.bags} bags, ${(p.seconds / Math.max(1, p.bags)).toFixed(1)} s per bag`);
-    const agreed = state.compared ? ` Of ${state.compared} bags counted by several people, they agree on ${state.agreed}.` : "";
+    const each = state.people.map((p) => `${p.name}: ${several(p.bags, "bag")}, ${(p.seconds / Math.max(1, p.bags)).toFixed(1)} s per bag`);
+    const agreed = state.compared ? ` Of ${several(state.compared, "bag")} counted by several people, they agree on ${state.agreed}.` : "";
     $("people").textContent = `${each.join("; ")}.${agreed}`;
   }
+  $("beliefs").hidden = !newest;
+  $("use").hidden = !state.commands.length || !(state.counted || state.labels);
+  redraw($("commands"), JSON.stringify(state.commands), () => $("commands").replaceChildren(...state.commands.map((command) => {
+    const copy = element("button", { type: "button", textContent: "Copy", ariaLabel: `Copy ${command.split(" ", 2).join(" ")}` });
+    copy.onclick = () => attempt(async () => {
+      await navigator.clipboard.writeText(command);
+      say("Copied.");
+    });
+    // Lines break between words only, not after the hyphens of an option.
+    const words = command.split(" ").flatMap((word) => [element("span", { textContent: word }), " "]);
+    return element("li", {}, element("code", {}, ...words), copy);
+  })));
   $("demo").hidden = !state.demo;
   if (state.demo) demo(state.demo);
 }
@@ -300,7 +368,7 @@ function demo(found) {
   $("demo-text").textContent = found.text;
   if (found.last && found.last.bag !== demo.shown) {
     demo.shown = found.last.bag;
-    last(found.last, found.last.low);
+    last(found.last);
   }
 }
 
@@ -312,35 +380,50 @@ document.addEventListener("keydown", (event) => {
   const keys = {
     ArrowUp: () => step(1),
     ArrowDown: () => step(-1),
+    Escape: exact,
     "?": notSure,
     u: () => attempt(undo),
-    b: () => {
-      page.first = !page.first;
-      if (page.bag) fill($("wall"), page.bag.items, page.first);
-      say(page.first ? "Beliefs are shown before you count; they may sway you." : "Beliefs are hidden until you have counted.");
-    },
+    b: beliefs,
+    ...(tiled && {
+      ArrowLeft: () => event.target.previousElementSibling?.focus(),
+      ArrowRight: () => event.target.nextElementSibling?.focus(),
+    }),
   };
-  if (keys[event.key]) {
+  if (Object.hasOwn(keys, event.key)) {
     event.preventDefault();
     keys[event.key]();
   } else if (/^[0-9]$/.test(event.key) && !["low", "high"].includes(event.target.id)) {
     $("low").focus();
-  } else if (event.key === "Enter" && !tiled && event.target.tagName !== "BUTTON" && event.target.tagName !== "A") {
+  } else if (event.key === "Enter" && !["BUTTON", "A"].includes(event.target.tagName)) {
     event.preventDefault();
-    attempt(save);
+    if (!event.repeat) attempt(save);
   }
 });
 $("answer").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(save);
 });
+for (const id of ["low", "high"]) $(id).oninput = () => put(id, $(id).value.replace(/[^0-9]/g, ""));
 $("less").onclick = () => step(-1);
 $("more").onclick = () => step(1);
 $("unsure").onclick = notSure;
 $("undo").onclick = () => attempt(undo);
-$("person").value = localStorage.getItem("llpkit-person") || "me";
-$("person").onchange = () => localStorage.setItem("llpkit-person", person());
+$("beliefs").onclick = beliefs;
+// In a cookie, because the next server has another port and with it another local storage.
+$("person").value = decodeURIComponent(document.cookie.match(/llpkit-person=([^;]*)/)?.[1] ?? "me");
+$("person").onchange = () => {
+  document.cookie = `llpkit-person=${encodeURIComponent(person())}; max-age=31536000; samesite=strict; path=/`;
+  // The bag on this page was meant for somebody else.
+  if (whole("low") === null) attempt(async () => show(await call("next")));
+};
 page.positive = document.querySelector("h1 em").textContent;
 if (location.search.includes("token=")) history.replaceState(null, "", location.pathname); // the cookie has it now
 attempt(async () => show(await call("next"))).then(refresh);
-setInterval(refresh, 2000);
+setInterval(() => {
+  refresh();
+  // Another person may have left a bag.
+  if (page.bag === null) attempt(async () => {
+    const bag = await call("next");
+    if (page.bag === null && bag.bag !== null) show(bag);
+  });
+}, 2000);

@@ -83,3 +83,34 @@ class Tied(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(x))
+
+
+class Leaves(MLE):
+    """The second process leaves in the first step."""
+
+    key, summary = "leaves", "a process leaves"
+    shardable = True
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def loss(self, logits, batch):
+        if torch.distributed.get_rank() == 1:
+            if self.how == "exit":
+                os._exit(3)
+            if self.how == "interrupt":
+                raise KeyboardInterrupt
+            raise MemoryError
+        return super().loss(logits, batch)
+
+
+class HalfUsed(nn.Module):
+    """Has a layer that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.used(x)

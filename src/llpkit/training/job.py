@@ -39,7 +39,7 @@ from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, blocks_of
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
-from llpkit.training.processes import Placement, Processes, check_batch_norm
+from llpkit.training.processes import Placement, Processes, check_batch_norm, check_shapes
 from llpkit.training.shards import Shard
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         if where.type == "cuda" and len(task.input_shape) == 3:  # faster convolutions
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not processes.alone:
+            check_shapes(plain)
             check_batch_norm(plain, job.execution.sync_batchnorm)
             if job.execution.sync_batchnorm:
                 plain = nn.SyncBatchNorm.convert_sync_batchnorm(plain)

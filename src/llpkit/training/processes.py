@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from llpkit._device import device_of
 from llpkit._validation import option
@@ -168,6 +169,15 @@ def placement(execution: Execution) -> Placement:
             f"processes and {several(cards, 'card')} per machine; use fewer processes, or ddp"
         )
     return Placement(device, devices, nodes, external, execution.strategy)
+
+
+def check_shapes(network: nn.Module) -> None:
+    """Refuse lazy layers: the first step gives them their shapes, but DDP and FSDP need them."""
+    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
+        raise LLPError(
+            "the network has lazy layers, which several processes cannot train; run it once on a "
+            "batch of inputs before, so that they get their shapes"
+        )
 
 
 def check_batch_norm(network: nn.Module, sync: bool | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llpkit._words import several
+from llpkit.distributed.cluster import answering
 from llpkit.distributed.partitions import INDEX, Partitions, table_of
 from llpkit.distributed.parts import Array, Layout, group
 from llpkit.errors import LLPError
@@ -40,6 +41,7 @@ class _Report(NamedTuple):
     sample: Any
 
 
+@answering()
 def check(
     partitions: Partitions,
     layout: Layout,

@@ -16,6 +16,7 @@ from llpkit._validation import one_of, whole
 from llpkit.distributed import boosting, logistic
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.check import Checked, check
+from llpkit.distributed.cluster import answering, current
 from llpkit.distributed.partitions import (
     INDEX,
     Partitions,
@@ -111,6 +112,7 @@ def fit(
     return fit_checked(estimator, partitions, layout, found, persist=persist, log=tell)
 
 
+@answering()
 def fit_checked(
     estimator: BaseLLP,
     partitions: Partitions,
@@ -252,10 +254,5 @@ def _columns(count: Any) -> Columns:
 
 
 def _ranks(log: Callable[[dict[str, Any]], None]) -> Ranks:
-    try:
-        from distributed import get_client
-
-        client = get_client()
-    except (ImportError, ValueError):
-        return Alone()
-    return Workers(client, log)
+    client = current()
+    return Alone() if client is None else Workers(client, log)

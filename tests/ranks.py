@@ -1,12 +1,15 @@
 """Parts of tests that run in training processes, which import this module by name."""
 
+import copy
 import os
 import signal
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import llpkit
+from llpkit.methods.mle import MLE
 from llpkit.training import Callback
 
 
@@ -56,3 +59,58 @@ class Note(Callback):
     def on_epoch(self, session, row):
         row["process"] = os.getpid()
         session.stop = row["epoch"] == 2
+
+
+class Shadow(MLE):
+    """Keeps a copy of the network, as a teacher does."""
+
+    key, summary = "shadow", "a copy of the network"
+    shardable = True
+
+    def prepare(self, task, network):
+        super().prepare(task, network)
+        self.model = copy.deepcopy(network)
+
+
+class Tied(nn.Module):
+    """Two layers with the same weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+        self.body[2].weight = self.body[0].weight
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Leaves(MLE):
+    """The second process leaves in the first step."""
+
+    key, summary = "leaves", "a process leaves"
+    shardable = True
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+
+    def loss(self, logits, batch):
+        if torch.distributed.get_rank() == 1:
+            if self.how == "exit":
+                os._exit(3)
+            if self.how == "interrupt":
+                raise KeyboardInterrupt
+            raise MemoryError
+        return super().loss(logits, batch)
+
+
+class HalfUsed(nn.Module):
+    """Has a layer that it does not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.used(x)

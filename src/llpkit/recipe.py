@@ -20,6 +20,7 @@ OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true")
 MEASURES = ("auto", "all", "off")
+STRATEGIES = ("ddp", "fsdp")
 AUTO = "auto"
 """The method is picked by :mod:`llpkit.auto`."""
 
@@ -187,6 +188,14 @@ class Execution(Settings):
         1, "Training processes per machine: a number, or auto for all cards (1).", _devices, "N"
     )
     nodes: int = setting(1, "Machines that train together (1).", _whole(1, 10**6), "N")
+    strategy: str = setting(
+        "ddp",
+        "With several processes, whether each holds the whole network (ddp) or a part of it "
+        "(fsdp), for networks too large for one card (ddp).",
+        lambda place, value: one_of(place, value, STRATEGIES),
+        "NAME",
+        text=True,
+    )
     sync_batchnorm: bool | None = setting(
         None,
         "With several processes, whether batch norm sees the whole batch (true, on cards) or each "

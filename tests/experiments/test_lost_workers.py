@@ -34,8 +34,9 @@ if "dies" not in METHODS:
 
 
 @pytest.fixture(autouse=True)
-def _patient():
-    """Dask waits for workers however busy the machine is."""
+def _patient(monkeypatch):
+    """Tests end however busy the machine is: Dask waits for workers, Ray's are not niced."""
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     with dask.config.set({"distributed.comm.timeouts.connect": "600s"}):
         yield
 

@@ -147,6 +147,8 @@ def test_refused_data(tmp_path):
     write(tmp_path, 1)
     with pytest.raises(LLPError, match="count is missing"):
         distributed.fit(LLPLogisticRegression(), tmp_path, bag="bag")
+    with pytest.raises(LLPError, match="no column to learn from"):
+        distributed.fit(LLPLogisticRegression(), tmp_path, bag="bag", count="n", features=[])
     with pytest.raises(LLPError, match="data is a DataFrame"):
         distributed.fit(LLPLogisticRegression(), frames(1)[0], bag="bag", count="n")
     with pytest.raises(LLPError, match="3 classes"):

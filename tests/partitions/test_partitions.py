@@ -83,14 +83,31 @@ def test_wrong_count(tmp_path):
         ),
         (lambda frame: frame.astype({"x1": np.float64}), r"partition 2 .*'x1' as double.* float"),
         (lambda frame: frame.assign(bag=None), r"partition 2 .*'bag' is empty"),
+        (lambda frame: frame.assign(x3=1.0), r"partition 2 .* a column 'x3', which the first"),
+        (
+            lambda frame: frame.assign(x1=frame["x1"].where(frame.index != 7)),
+            r"partition 2 .*: row 8, column 'x1' is empty",
+        ),
+        (
+            lambda frame: frame.assign(x1=frame["x1"].replace(frame["x1"][7], np.inf)),
+            r"partition 2 .*: row 8, column 'x1' = inf",
+        ),
     ],
-    ids=["empty", "column", "text", "type", "no bag"],
+    ids=["empty", "column", "text", "type", "no bag", "more", "missing", "infinite"],
 )
 def test_wrong_partition(tmp_path, wrong, message):
     paths = write(tmp_path, parts=4)
     wrong(pd.read_parquet(paths[2])).to_parquet(paths[2])
     with pytest.raises(LLPError, match=message):
         fit(tmp_path)
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    paths = write(tmp_path, parts=3)
+    expected = fit(tmp_path)
+    for path in paths[:2]:
+        pd.read_parquet(path).set_index(np.arange(300) * 7).to_parquet(path)
+    assert (fit(tmp_path).coef_ == expected.coef_).all()
 
 
 def test_several_problems_are_counted(tmp_path):

@@ -14,7 +14,7 @@ from llpkit.errors import Diverged, LLPError
 from llpkit.methods import METHODS
 from llpkit.training.batches import plan_bags, plan_instances
 from llpkit.training.shards import Shard, deal
-from ranks import Divergent, KillAnother, Note, toy
+from ranks import Divergent, HalfUsed, KillAnother, Leaves, Note, toy
 
 SHARDABLE = [name for name, method in METHODS.items() if vars(method).get("shardable")]
 ALIKE = (
@@ -29,7 +29,7 @@ USUAL = {"epochs": 3, "lr": 0.05, "batch_size": 32, "precision": "64-true", "pro
 
 def train(network, data, method="mle", **settings):
     x, truth, bags = data
-    labels = truth if METHODS[method].needs_labels else None
+    labels = truth if method in METHODS and METHODS[method].needs_labels else None
     return llpkit.fit(network, bags, x, method, labels=labels, **(USUAL | settings))
 
 
@@ -143,6 +143,23 @@ def test_a_killed_process_stops_the_run_which_resumes_on_any_number(tmp_path):
         assert [row["epoch"] for row in model.history] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("exit", r"process 1 of the run ended with exit code 3.*resume=True"),
+        ("interrupt", r"process 1 of the run was interrupted.*resume=True"),
+    ],
+)
+def test_a_process_that_ends_is_named(how, message):
+    with pytest.raises(LLPError, match=message):
+        train("linear", toy(), Leaves(how), devices=2)
+
+
+def test_a_process_without_memory_is_told_as_such():
+    with pytest.raises(MemoryError):  # the command line has a message of its own for this
+        train("linear", toy(), Leaves("memory"), devices=2)
+
+
 def test_divergence_is_agreed():
     with pytest.raises(Diverged, match="epoch 2: the loss is nan"):
         train("linear", toy(), devices=2, callbacks=Divergent())
@@ -165,8 +182,11 @@ def test_divergence_is_agreed():
         ),
         ({"method": "dllp", "batch_size": 5}, r"a bag has 6 instances.*batch_size=6 or more"),
         ({"compile": True}, "compile is for one process"),
+        ({"network": nn.LazyLinear(1)}, "has lazy layers"),
+        ({"network": HalfUsed()}, "parameters on which its output does not depend"),
+        ({"schedule": lambda _: None}, "cannot get a copy of an argument.*top level"),
     ],
-    ids=["method", "batch norm", "on a CPU", "large bag", "compile"],
+    ids=["method", "batch norm", "on a CPU", "large bag", "compile", "lazy", "unused", "lambda"],
 )
 def test_what_would_differ_from_one_process_is_refused(settings, message):
     network = settings.pop("network", "linear")

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from llpkit._words import several
-from llpkit.distributed.partitions import Partitions, table_of
+from llpkit.distributed.cluster import answering
+from llpkit.distributed.partitions import INDEX, Partitions, table_of
 from llpkit.distributed.parts import Array, Layout, group
 from llpkit.errors import LLPError
 
@@ -40,8 +41,15 @@ class _Report(NamedTuple):
     sample: Any
 
 
+@answering()
 def check(
-    partitions: Partitions, layout: Layout, *, sample_rows: int, seed: int = 0, every: bool = False
+    partitions: Partitions,
+    layout: Layout,
+    *,
+    sample_rows: int,
+    seed: int = 0,
+    every: bool = False,
+    finite: bool = False,
 ) -> Checked:
     """Check all partitions, or raise one error that names those that are wrong.
 
@@ -50,14 +58,17 @@ def check(
         layout: Which columns hold what; without features only bags and counts are checked.
         sample_rows: Size of the sample; whole bags, about equally many rows of every partition.
         seed: For the choice of these bags.
-        every: Read every column, not only those of the layout.
+        every: Read every column, not only those of the layout; all partitions must have the same.
+        finite: Refuse missing and infinite features.
     """
     import dask
 
     share = -(-sample_rows // max(1, len(partitions)))
     buckets = -(-len(partitions) // _PER_BUCKET)
     seen = [
-        dask.delayed(_inspect, nout=2)(piece, name, layout, share, (seed, i), buckets, every)
+        dask.delayed(_inspect, nout=2)(
+            piece, name, layout, share, (seed, i), buckets, every, finite
+        )
         for i, (piece, name) in enumerate(zip(partitions.pieces, partitions.names, strict=True))
     ]
     twice = [
@@ -96,6 +107,7 @@ def _inspect(
     seed: tuple[int, int],
     buckets: int,
     every: bool,
+    finite: bool,
 ) -> tuple[_Report, list[Array]]:
     """Read a partition, check it, and draw its part of the sample."""
     nothing = [np.empty(0, np.uint64)] * buckets
@@ -116,7 +128,9 @@ def _inspect(
     try:
         found = group(table, layout, name)
         if layout.features:
-            layout.numbers(table, name)
+            X = layout.numbers(table, name)
+            if finite:
+                _check_finite(X, layout, name)
     except LLPError as error:
         # A torn bag often shows first as a count that is larger than what is left of the bag.
         text = str(error) if name in str(error) else f"{name}: {error}"
@@ -130,6 +144,17 @@ def _inspect(
     sample = table.take(rows if found.order is None else found.order[rows])
     report = _Report(len(table), len(sizes), schema, "", sample)
     return report, _in_buckets(table, layout.bag, buckets)
+
+
+def _check_finite(X: Array, layout: Layout, name: str) -> None:
+    if np.isfinite(X).all():
+        return
+    row, column = np.argwhere(~np.isfinite(X))[0]
+    found = "is empty" if np.isnan(X[row, column]) else f"= {X[row, column]}"
+    raise LLPError(
+        f"{name}: row {row + 1}, column {layout.feature_columns[column]!r} {found}; fill in the "
+        "value or drop the row's bag, or use LLPClassifier, whose trees take missing values"
+    )
 
 
 def _in_buckets(table: Any, bag: str, buckets: int) -> list[Array]:
@@ -198,6 +223,8 @@ def _with_hash(piece: Any, layout: Layout, value: int) -> list[Any]:
 def _other_schema(report: _Report, first: _Report, name: str) -> str:
     """How the columns differ from those of the first partition, or nothing."""
     for column, kind in first.schema.items():
+        if column.startswith(INDEX):
+            continue
         if report.schema.get(column, kind) != kind:
             return (
                 f"{name} has column {column!r} as {report.schema[column]}, but the first partition "
@@ -205,4 +232,7 @@ def _other_schema(report: _Report, first: _Report, name: str) -> str:
             )
         if column not in report.schema:
             return f"{name} has no column {column!r}, which the first partition has"
+    for column in report.schema:
+        if column not in first.schema and not column.startswith(INDEX):
+            return f"{name} has a column {column!r}, which the first partition does not have"
     return ""

@@ -24,6 +24,31 @@ worker waits for memory that Dask could spill, but most of it is XGBoost's; only
 The last two let the system have back at once what large arrays took."""
 
 
+def current() -> Any:
+    """The current client, or ``None``."""
+    try:
+        from distributed import get_client
+
+        return get_client()
+    except (ImportError, ValueError):
+        return None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn the many errors that follow the loss of the scheduler into one that says so."""
+    client = current()
+    try:
+        yield
+    except Exception as error:
+        if client is None or client.status == "running" or isinstance(error, LLPError):
+            raise
+        raise LLPError(
+            f"the Dask scheduler at {client.scheduler.address} no longer answers, so the fit "
+            "ended; see its log, start it again, and repeat the fit"
+        ) from error
+
+
 @contextmanager
 def connected(
     scheduler: str | None = None, workers: int = 2, memory_limit: str | None = None
@@ -44,7 +69,7 @@ def connected(
     if scheduler is not None:
         try:
             client = Client(scheduler, timeout=_TIMEOUT)
-        except (OSError, ValueError, TimeoutError) as error:
+        except Exception as error:  # another kind of server may answer anything
             raise LLPError(
                 f"no Dask scheduler answers at {scheduler}: {error}; start one with dask scheduler"
             ) from error

@@ -16,7 +16,9 @@ from llpkit._validation import one_of, whole
 from llpkit.distributed import boosting, logistic
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.check import Checked, check
+from llpkit.distributed.cluster import answering, current
 from llpkit.distributed.partitions import (
+    INDEX,
     Partitions,
     RowGroups,
     array_partitions,
@@ -98,11 +100,19 @@ def fit(
             "LLPLogisticRegression or LLPClassifier"
         )
     tell = log or (lambda _: None)
-    found = check(partitions, layout, sample_rows=sample_rows, seed=seed)
+    found = check(
+        partitions,
+        layout,
+        sample_rows=sample_rows,
+        seed=seed,
+        every=features is None,  # all of them are used, so a difference matters
+        finite=isinstance(estimator, LLPLogisticRegression),
+    )
     tell({"step": "check", "rows": sum(found.rows), "bags": found.bags})
     return fit_checked(estimator, partitions, layout, found, persist=persist, log=tell)
 
 
+@answering()
 def fit_checked(
     estimator: BaseLLP,
     partitions: Partitions,
@@ -228,7 +238,10 @@ def _described(data: Any, bag: Any, count: Any, features: Any) -> tuple[Partitio
             f"data is a {type(data).__name__}; give Parquet files, a Dask dataframe or a Dask array"
         )
     if features is None:
-        features = [name for name in names if name not in {bag, *counts.names}]
+        used = {bag, *counts.names}
+        features = [name for name in names if name not in used and not name.startswith(INDEX)]
+    if not isinstance(features, FeatureEncoder) and not listed(features):
+        raise LLPError("there is no column to learn from besides bag and count; add some")
     return partitions, Layout(
         bag, counts, features if isinstance(features, FeatureEncoder) else tuple(listed(features))
     )
@@ -241,10 +254,5 @@ def _columns(count: Any) -> Columns:
 
 
 def _ranks(log: Callable[[dict[str, Any]], None]) -> Ranks:
-    try:
-        from distributed import get_client
-
-        client = get_client()
-    except (ImportError, ValueError):
-        return Alone()
-    return Workers(client, log)
+    client = current()
+    return Alone() if client is None else Workers(client, log)

@@ -14,6 +14,10 @@ ROWS_PER_PARTITION = 500_000
 """Larger Parquet files are read as several partitions, of whole row groups."""
 
 
+INDEX = "__index_level_"
+"""How pandas names the index of a frame in a file, which is no column of the table."""
+
+
 @dataclass(frozen=True)
 class Partitions:
     """Where the rows are: one piece and one name per partition.
@@ -154,7 +158,8 @@ def _as_table(X: Any, bag: Any, count: Any) -> Any:
 def repartition_by_bag(frame: Any, bag: str, npartitions: int | None = None) -> Any:
     """A Dask dataframe in which every bag is in one partition, by a shuffle on the bag column.
 
-    Shuffling moves every row once. If the result is needed more than once, as in a fit, write it
+    A partition without rows is refused by a fit: ask for fewer if there are few bags. Shuffling
+    moves every row once. If the result is needed more than once, as in a fit, write it
     with ``to_parquet`` or ``persist`` it first.
 
     Args:

@@ -4,7 +4,7 @@ import logging
 import math
 import multiprocessing
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,15 +34,20 @@ _BLOCKS = 16
 
 
 def make_fabric(place: Placement, precision: Any) -> "Fabric":
-    """Fabric on one device, or with DDP on several processes."""
+    """Fabric on one device, or with DDP or FSDP on several processes."""
     # It takes a second or two to import, and only training needs it.
     from lightning_fabric import Fabric
 
     device, several = place.device, place.number > 1
+    if place.divided and precision == "16-mixed":
+        raise LLPError(
+            f'precision = "16-mixed" is not possible with {option("strategy", "fsdp")}; give '
+            '"bf16-mixed" or "32-true"'
+        )
     alone: dict[str, Any] = {"devices": 1 if device.index is None else [device.index]}
     try:
         with quiet():
-            more = _ddp(place) if several else alone
+            more = _several(place) if several else alone
             if precision == "64-true":
                 more["plugins"], precision = [*more.get("plugins", []), _double()], None
             return Fabric(accelerator=device.type, precision=precision, **more)
@@ -65,7 +70,7 @@ def _unchanged(data: Any) -> Any:
     return data
 
 
-def _ddp(place: Placement) -> dict[str, Any]:
+def _several(place: Placement) -> dict[str, Any]:
     """Further arguments of Fabric for several processes."""
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
@@ -82,13 +87,16 @@ def _ddp(place: Placement) -> dict[str, Any]:
         # NCCL refuses two processes on one card; gloo copies their gradients through the host.
         where = [torch.device("cuda", i % cards) for i in range(place.devices)]
         shared = {"parallel_devices": where, "process_group_backend": "gloo"}
-    strategy = DDPStrategy(
-        start_method="popen" if place.external else _start_method(place.device),
+    start: Any = "popen" if place.external else _start_method(place.device)
+    strategy: Any
+    if place.divided:
+        from llpkit.training.fsdp import Sharded
+
+        strategy = Sharded(place.number, start)
+    else:
         # The loop averages buffers once per epoch; in every step it would cost more than batch norm
         # gains, and one process could not evaluate the network on its own.
-        broadcast_buffers=False,
-        **shared,
-    )
+        strategy = DDPStrategy(start_method=start, broadcast_buffers=False, **shared)
     return {
         "strategy": strategy,
         "devices": min(place.devices, cards),
@@ -128,9 +136,27 @@ def quiet() -> Iterator[None]:
 
 
 def wrap(
-    fabric: "Fabric", network: nn.Module, optimizer: torch.optim.Optimizer
+    fabric: "Fabric",
+    network: nn.Module,
+    make: Callable[[nn.Module], torch.optim.Optimizer],
+    divided: bool = False,
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The network and the optimiser in the run's precision, with DDP for several processes."""
+    """The network and its optimiser in the run's precision, with DDP or FSDP if there are several.
+
+    Args:
+        fabric: Launched.
+        network: On its device.
+        make: Makes the optimiser of a network.
+        divided: Whether FSDP divides it, which replaces its parameters.
+    """
+    if divided:
+        # Of the whole network, whose output nobody changes in place.
+        view = rf"FSDP2-wrapped module \(FSDP{type(network).__name__}\) returned a view"
+        warnings.filterwarnings("ignore", view)
+        with quiet():
+            wrapped = fabric.setup_module(network)
+            return wrapped, fabric.setup_optimizers(make(network))  # type: ignore[return-value]
+    optimizer = make(network)
     with quiet(), warnings.catch_warnings():
         # The new name of this argument is unknown to older versions of torch.
         warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated")

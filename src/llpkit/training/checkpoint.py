@@ -84,7 +84,7 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n"
 
 
-def load_weights(network: nn.Module, weights: dict[str, Any], path: Path) -> None:
+def load_weights(network: nn.Module, weights: dict[str, Any], path: Path | str) -> None:
     """Load weights that were read from ``path`` into a network."""
     try:
         network.load_state_dict(weights)

@@ -33,13 +33,13 @@ from llpkit.training.building import (
 )
 from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import labels_of_rows, refuse_probabilities
-from llpkit.training.checkpoint import Checkpoint
+from llpkit.training.checkpoint import Checkpoint, load_weights
 from llpkit.training.fingerprint import name_of, of_bags, of_inputs, of_tensors, options_of
 from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, blocks_of, to_float
 from llpkit.training.loop import Session
 from llpkit.training.measures import BUDGET
 from llpkit.training.model import Fitted
-from llpkit.training.processes import Placement, Processes, check_batch_norm
+from llpkit.training.processes import Placement, Processes, check_batch_norm, check_shapes
 from llpkit.training.shards import Shard
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     Returns:
         The model, and the weights of the network that the user passed, if that was a module.
     """
-    processes = Processes(fabric)
+    processes, given = Processes(fabric, job.place.divided), job.network
     if job.execution.threads is not None:
         torch.set_num_threads(job.execution.threads)
     where = job.place.device if processes.alone else fabric.device
@@ -102,27 +102,31 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         )
         feed = _feed(job, where, shard, unseen, processes)
         preprocess = _preprocess(job, feed, where, processes)
+        few = preprocess(to_float(next(feed.stream([shard.bags.rows[:_FEW].to(where)]))))
         plain = plain.to(where)
         if where.type == "cuda" and len(task.input_shape) == 3:  # faster convolutions
             plain = plain.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not processes.alone:
+            check_shapes(plain)
             check_batch_norm(plain, job.execution.sync_batchnorm)
             if job.execution.sync_batchnorm:
                 plain = nn.SyncBatchNorm.convert_sync_batchnorm(plain)
-        optimizer = make_optimizer(recipe, plain, task.lr, how, where)
-        wrapped, optimizer = wrap(fabric, plain, optimizer)
+            # The plain network, because DDP and FSDP would wait for the other processes.
+            with fabric.autocast():
+                refuse_probabilities(plain, few.to(next(plain.parameters()).dtype))
+        wrapped, optimizer = wrap(
+            fabric,
+            plain,
+            lambda network: make_optimizer(recipe, network, task.lr, how, where),
+            processes.divided,
+        )
         trained = fabric.setup_module(compiled(plain)) if job.execution.compile else wrapped
         # After Fabric has set the precision, so that a copy of the network, a teacher, has it too.
-        how.prepare(task, plain)
+        _prepare(how, task, plain, processes)
     if processes.alone:  # after prepare, whose errors name the remedy
         check_measures(job, stacklevel=6)
-    pad = processes.alone and paddable(how, task)
-    few = preprocess(to_float(next(feed.stream([shard.bags.rows[:_FEW].to(where)]))))
-    if processes.alone:
         refuse_probabilities(wrapped, few)
-    else:  # DDP would wait for the backward pass of this one
-        with fabric.autocast():
-            refuse_probabilities(plain, few.to(next(plain.parameters()).dtype))
+    pad = processes.alone and paddable(how, task)
 
     weak, strong = augmentations(recipe, how, len(task.input_shape) == 3)
     # For the checkpoint and the saved model: resolved values instead of None and "auto".
@@ -171,6 +175,10 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         baseline = _baseline(session, shard, unseen)
+        if processes.divided:
+            model = plain = _whole(recipe.network if given is None else given, plain, how, task).to(
+                where
+            )
     fitted = Fitted(
         model,
         preprocess,
@@ -182,6 +190,33 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         {"settings": described, "baseline": baseline, "warnings": []},
     )
     return fitted, plain.state_dict() if isinstance(job.network, nn.Module) else None
+
+
+def _prepare(method: Method, task: Task, network: nn.Module, processes: Processes) -> None:
+    """Prepare the method; one that copies the network cannot have a part of it."""
+    copied = False
+    try:
+        method.prepare(task, network)
+    except AssertionError as error:
+        copied = "deepcopy" in str(error)
+        if not (processes.divided and copied):
+            raise
+    if processes.divided and (copied or method.model is not None):
+        raise LLPError(
+            f'method "{method.key}" keeps a copy of the network, which '
+            f"{option('strategy', 'fsdp')} does not divide; use ddp"
+        )
+
+
+def _whole(
+    given: str | nn.Module | None, network: nn.Module, method: Method, task: Task
+) -> nn.Module:
+    """An ordinary network with the weights of one that FSDP has divided."""
+    from llpkit.training.fsdp import whole
+
+    made, _ = make_network(deepcopy(given), method, task)
+    load_weights(made.to(next(network.parameters()).dtype), whole(network.state_dict()), "the run")
+    return made.eval()
 
 
 def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
@@ -290,9 +325,11 @@ def _gain(session: Session, shard: Shard, chosen: Tensor) -> Gain | None:
         return None
     mine = torch.isin(chosen, shard.numbers)
     log_p = torch.zeros(0, dtype=torch.float64)
-    if bool(mine.any()):
+    if bool(mine.any()) or session.processes.divided:
         own = bags[mine].to(session.task.device)
-        log_p = best_log_prob(session.bag_logits(own), own.evidence, own.offsets)
+        logits = session.bag_logits(own)
+        if len(own):
+            log_p = best_log_prob(logits, own.evidence, own.offsets)
     whole = session.processes.assemble(
         log_p.to(session.task.device, torch.float64), torch.where(mine)[0], len(chosen)
     )

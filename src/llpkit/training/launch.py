@@ -93,6 +93,13 @@ def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> 
             fabric.launch(call)
         except (ProcessRaisedException, ProcessExitedException) as error:
             raise _reason(error, call.folder) from error
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            if "pickle" not in str(error):
+                raise
+            raise LLPError(
+                f"the training processes cannot get a copy of an argument ({error}); define its "
+                "classes and functions at the top level of a module"
+            ) from error
         return torch.load(call.folder / "result", weights_only=False)  # the own process wrote it
 
 
@@ -105,11 +112,16 @@ class _Call:
         self.style = naming()
 
     def __call__(self, fabric: "Fabric") -> None:
+        mark = self.folder / f"began-{fabric.global_rank}"
+        mark.touch()
         try:
             with options_named(self.style), watching_others():
                 result = self.function(fabric, *self.arguments)
         except Exception as error:
             _write_error(error, self.folder / f"error-{fabric.global_rank}")
+            raise
+        except KeyboardInterrupt:  # torch would end this process without an error
+            mark.rename(self.folder / f"interrupted-{fabric.global_rank}")
             raise
         if fabric.local_rank == 0:
             torch.save(result, self.folder / "result")
@@ -135,7 +147,14 @@ def watching_others() -> Iterator[None]:
     except RuntimeError as error:
         kinds = (torch.distributed.DistError,)
         known = isinstance(error, kinds) or any(sign in str(error).lower() for sign in _SIGNS)
-        if isinstance(error, LLPError) or not known:
+        if isinstance(error, LLPError):
+            raise
+        if "did not receive grad" in str(error):
+            raise LLPError(
+                "the network has parameters on which its output does not depend; with several "
+                "processes, remove them, or freeze them with requires_grad_(False)"
+            ) from error
+        if not known:
             raise
         time.sleep(_GRACE)
         raise LostProcess(
@@ -159,19 +178,21 @@ def _reason(error: Any, folder: Path) -> Exception:
     causes = [e for e in found if not isinstance(e, LostProcess)]
     # Weights that one process spoilt may be noticed by another as something else.
     causes.sort(key=lambda e: not isinstance(e, Diverged))
-    if causes and isinstance(causes[0], LLPError):
+    if causes and isinstance(causes[0], LLPError | MemoryError | torch.OutOfMemoryError):
         return causes[0]
     if causes or (not found and not hasattr(error, "exit_code")):
         return RuntimeError(str(error))  # a bug: with the traceback of the process
-    by = getattr(error, "signal_name", None)
-    if not found and by is None:
+    by, rank = getattr(error, "signal_name", None), error.error_index
+    if not any(folder.iterdir()) and by is None:
         return LLPError(
             "the training processes could not start, see their messages above; a script that uses "
             'devices or nodes has to call llpkit.fit under if __name__ == "__main__":'
         )
     how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
+    if interrupted := sorted(folder.glob("interrupted-*")):
+        how, rank = "was interrupted", int(interrupted[0].name.split("-")[1])
     return LostProcess(
-        f"process {error.error_index} of the run {how}, so the others were stopped; continue from "
+        f"process {rank} of the run {how}, so the others were stopped; continue from "
         "the checkpoint of the last epoch, if there is one, with resume=True, on any number of "
         "processes"
     )

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
@@ -104,6 +105,8 @@ class Session:
         if state is None:
             return
         assert self.checkpoint is not None
+        if self.processes.divided:
+            self._divide(state)
         load_weights(self.network, state["network"], self.checkpoint.path)
         self.learner.optimizer.load_state_dict(state["optimizer"])
         for group in self.learner.optimizer.param_groups:
@@ -123,6 +126,15 @@ class Session:
         self.best = state["best"]
         self.first_epoch = len(self.history)
         self.stop = state["stop"]
+
+    def _divide(self, state: dict[str, Any]) -> None:
+        """Keep this process's part of a checkpoint, which has the whole network."""
+        from llpkit.training.fsdp import parts, parts_of_state
+
+        state["optimizer"] = parts_of_state(state["optimizer"], self.learner.optimizer)
+        state["network"] = parts(state["network"], self.network)
+        if state["best"] is not None:
+            state["best"]["model"] = parts(state["best"]["model"], self.network)
 
     def run(self) -> None:
         """Train to the last epoch, or until patience or a callback ends it."""
@@ -288,20 +300,38 @@ class Session:
         # In the order of the file, so that every block is read once.
         order = None if self.blocks is None else bags.rows.argsort()
         rows = bags.rows if order is None else bags.rows[order]
-        # No gradients are stored, so batches may be larger than in training.
-        batches = list(rows.split(max(self.task.batch_size, 512)))
         with self._precision():
-            found = self.pipeline.logits(self.model, batches, self.task.num_classes)
+            found = self.pipeline.logits(self.model, self._batches(rows), self.task.num_classes)
+        found = found[: len(rows)]
         return found if order is None else found[order.argsort()]
 
     def _outputs(self, network: nn.Module) -> Tensor:
         """What any network gives for the training instances, see :attr:`Method.outputs`."""
-        rows = list(self.task.bags.rows.split(max(self.task.batch_size, 512)))
+        rows = self.task.bags.rows
         with self.learner.autocast():
-            return self.pipeline.outputs(network, rows)
+            return self.pipeline.outputs(network, self._batches(rows))[: len(rows)]
+
+    def _batches(self, rows: Tensor) -> list[Tensor]:
+        """Rows in batches for a pass without gradients.
+
+        All processes that share a divided network have to run it equally often, so a process with
+        fewer batches gets some of a single row, which come last.
+        """
+        # No gradients are stored, so batches may be larger than in training.
+        batches = list(rows.split(max(self.task.batch_size, 512)))
+        if self.processes.divided:
+            batches = batches if len(rows) else []
+            spare = self.task.bags.rows[:1]
+            batches += [spare] * (self.processes.most(len(batches)) - len(batches))
+        return batches
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
+        if self.processes.divided:
+            raise LLPError(
+                f"callbacks run in one process, which with {option('strategy', 'fsdp')} has only a "
+                "part of the network, so they cannot predict; use ddp"
+            )
         feed = inputs
         if not isinstance(inputs, Feed):
             given = as_inputs(inputs)
@@ -326,7 +356,11 @@ class Session:
             return
         value, patience = row["held_out_log_likelihood"], self.recipe.patience
         if self.best is None or value > self.best["value"]:
-            weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+            now = {k: v.detach() for k, v in self.model.state_dict().items()}
+            # Parts of a divided network stay on their device, which can gather them.
+            weights = {
+                k: (v if self.processes.divided else v.cpu()).clone() for k, v in now.items()
+            }
             self.best = {"epoch": row["epoch"], "value": value, "model": weights}
         elif patience is not None and row["epoch"] - self.best["epoch"] >= patience:
             self.stop = True
@@ -340,7 +374,7 @@ class Session:
         return epoch
 
     def _state(self) -> dict[str, Any]:
-        return {
+        state = {
             "network": self.network.state_dict(),
             "optimizer": self.learner.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
@@ -350,6 +384,11 @@ class Session:
             "best": self.best,
             "stop": self.stop,
         }
+        if not self.processes.divided:
+            return state
+        from llpkit.training.fsdp import whole
+
+        return {key: whole(value, self.processes.first) for key, value in state.items()}
 
     def _method_state(self) -> dict[str, Any]:
         """The state of the method for any number of processes."""

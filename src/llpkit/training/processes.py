@@ -1,8 +1,9 @@
 """The processes that train one network together: how many there are, and what they exchange.
 
-Every process holds the whole network and its own bags (see :mod:`llpkit.training.shards`). DDP
-averages the gradients of a step. Once per epoch the processes add up a few numbers, so that all of
-them see the same loss, measures and decisions; the first one writes.
+Every process holds its own bags (see :mod:`llpkit.training.shards`) and the whole network, or with
+FSDP a part of it (see :mod:`llpkit.training.fsdp`). The gradients of a step are averaged. Once per
+epoch the processes add up a few numbers, so that all of them see the same loss, measures and
+decisions; the first one writes.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from llpkit._device import device_of
 from llpkit._validation import option
@@ -30,10 +32,11 @@ class Processes:
 
     Args:
         fabric: Launched by :func:`llpkit.training.launch.run`.
+        divided: Whether no process holds the whole network.
     """
 
-    def __init__(self, fabric: "Fabric | None" = None) -> None:
-        self._fabric = fabric
+    def __init__(self, fabric: "Fabric | None" = None, divided: bool = False) -> None:
+        self._fabric, self.divided = fabric, divided
         self.rank: int = 0 if fabric is None else fabric.global_rank
         self.number: int = 1 if fabric is None else fabric.world_size
 
@@ -53,6 +56,13 @@ class Processes:
             return values
         total: Tensor = self._fabric.all_reduce(values.clone(), reduce_op="sum")  # type: ignore[assignment]
         return total
+
+    def most(self, value: int) -> int:
+        """The largest value of all processes."""
+        if self._fabric is None or self.alone:
+            return value
+        values = torch.tensor(value, device=self._device)
+        return int(self._fabric.all_reduce(values, reduce_op="max"))  # type: ignore[arg-type]
 
     def tell(self, value: _Any) -> _Any:
         """The first process's value of a plain object, in all of them."""
@@ -104,11 +114,17 @@ class Placement:
     nodes: int = 1
     external: bool = False
     """Whether torchrun or Slurm has started the processes."""
+    strategy: str = "ddp"
 
     @property
     def number(self) -> int:
         """All processes."""
         return self.devices * self.nodes
+
+    @property
+    def divided(self) -> bool:
+        """Whether no process holds the whole network."""
+        return self.strategy == "fsdp" and self.number > 1
 
     @property
     def first(self) -> bool:
@@ -147,7 +163,21 @@ def placement(execution: Execution) -> Placement:
             f"{option('device')} = {device}, one card, but there are {devices * nodes} processes; "
             "give cuda, and hide cards with CUDA_VISIBLE_DEVICES"
         )
-    return Placement(device, devices, nodes, external)
+    if execution.strategy == "fsdp" and device.type == "cuda" and devices > cards:
+        raise LLPError(
+            f"{option('strategy', 'fsdp')} needs one card per process, but there are {devices} "
+            f"processes and {several(cards, 'card')} per machine; use fewer processes, or ddp"
+        )
+    return Placement(device, devices, nodes, external, execution.strategy)
+
+
+def check_shapes(network: nn.Module) -> None:
+    """Refuse lazy layers: the first step gives them their shapes, but DDP and FSDP need them."""
+    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
+        raise LLPError(
+            "the network has lazy layers, which several processes cannot train; run it once on a "
+            "batch of inputs before, so that they get their shapes"
+        )
 
 
 def check_batch_norm(network: nn.Module, sync: bool | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import Settings, raise_all, setting
-from llpkit._validation import flag, mapping, one_of, option, share, text, whole
+from llpkit._validation import flag, mapping, one_of, option, registered, share, text, whole
 from llpkit._yaml import read_yaml
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
@@ -70,17 +70,13 @@ def _dataset(place: str, value: Any) -> str:
     own = [name for name in DATASETS if name not in TABLES]
     if value in DATASETS and value not in own:
         raise LLPError(f"{place} = {value!r}; name your file as the table instead")
-    if value not in own:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, own)}")
-    return str(value)
+    return registered(place, value, own)
 
 
 def _estimator(place: str, value: Any) -> str:
     from llpkit.estimators import ESTIMATORS
 
-    if value not in ESTIMATORS:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, ESTIMATORS)}")
-    return str(value)
+    return registered(place, value, ESTIMATORS)
 
 
 def _noise(place: str, value: Any) -> str:

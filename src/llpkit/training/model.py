@@ -227,6 +227,12 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
                 f"the model in {folder} has a custom network ({kind}); build one and pass it as "
                 "network="
             )
+        if name not in networks.NETWORKS:
+            raise LLPError(
+                f"the model in {folder} has the network {name!r}, which is not registered; load "
+                "the file that registers it with --plugin (in Python: import it), or pass a "
+                "network as network="
+            )
         # The meta device draws no weights, so a fit in another thread keeps its random numbers.
         with torch.device("meta"):
             network = networks.make(name, input_shape=shape, num_outputs=classes or 1)

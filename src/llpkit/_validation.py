@@ -121,6 +121,15 @@ def one_of(place: str, value: Any, known: Iterable[str]) -> str:
     raise LLPError(f"{place} = {value!r}; {few or did_you_mean(value, names)}")
 
 
+def registered(place: str, value: Any, known: Iterable[str]) -> str:
+    """One of the known names, which a plugin may add to."""
+    try:
+        return one_of(place, value, known)
+    except LLPError as error:
+        own = "if it is your own, load the file that registers it with --plugin FILE.py"
+        raise LLPError(f"{error} ({own})") from None
+
+
 def _in_python(name: str, *value: Any) -> str:
     if not value:
         return name

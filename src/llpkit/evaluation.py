@@ -13,6 +13,7 @@ from torch import Tensor
 
 from llpkit._arrays import checked_labels, numbers
 from llpkit._validation import whole
+from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.likelihood.budget import (
@@ -276,16 +277,23 @@ class Gain(NamedTuple):
     baseline: float
     error: float
     """The standard error of their difference; infinite for a single bag."""
+    number: int
+    """The number of bags."""
 
     @property
-    def above(self) -> bool:
-        """Whether the model is better on these bags."""
-        return self.log_likelihood > self.baseline
+    def mean(self) -> float:
+        """How much higher the model's log-likelihood is."""
+        return self.log_likelihood - self.baseline
 
     @property
-    def clear(self) -> bool:
-        """Whether it is better by more than two standard errors."""
-        return self.log_likelihood - self.baseline > 2 * self.error
+    def interval(self) -> tuple[float, float]:
+        """Its 95 % confidence interval, by Student's t: wide for few bags."""
+        if not math.isfinite(self.error):
+            return -math.inf, math.inf
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(max(1, self.number - 1), 0.975)) * self.error
+        return self.mean - half, self.mean + half
 
 
 def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
@@ -301,8 +309,8 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
         rate: The :func:`constant_rate` of the training bags.
 
     >>> bags = Bags(offsets=[0, 2, 4], counts=[0, 2])
-    >>> gain(torch.tensor([-0.1, -0.2]), bags).above
-    True
+    >>> round(gain(torch.tensor([-0.1, -0.2]), bags).mean, 3)
+    1.236
     """
     exact = tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
@@ -312,42 +320,65 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     log_p, base = log_p[used], base[used]
     number = len(base)
     error = float((log_p - base).std()) / math.sqrt(number) if number > 1 else math.inf
-    return Gain(float(log_p.mean()), float(base.mean()), math.inf if error != error else error)
+    error = math.inf if error != error else error
+    return Gain(float(log_p.mean()), float(base.mean()), error, number)
 
 
-UNJUDGED = (
-    "no bags were held out, so it cannot be known whether the model learned anything from the "
-    "instances: a flexible model explains its training bags better than a constant rate even if "
-    "their counts are wrong"
-)
+class Verdict(NamedTuple):
+    """Whether a model has learned anything from the instances."""
+
+    ok: bool | None
+    """``None`` if the bags cannot show it."""
+    text: str
 
 
-def baseline_note(training: Gain | None, unseen: Gain | None = None) -> str | None:
-    """A note if a model does not explain its bags clearly better than a constant rate.
+def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held-out") -> Verdict:
+    """Whether a model explains its bags better than a constant rate.
 
-    Unseen bags decide, by two standard errors. Without them, only a model that is no better even on
-    its training bags is known to have learned nothing.
+    Unseen bags decide: the 95 % interval of the gain has to be above zero. Without them, only a
+    model that is no better even on its training bags is known to have learned nothing.
+
+    Args:
+        training: The gain on training bags.
+        unseen: The gain on bags that the model was not fitted to.
+        part: What the unseen bags are called.
     """
+    remedy = "check that each count belongs to its bag, or train longer"
     if unseen is not None:
-        part, found, good = "held-out", unseen, unseen.clear
-    elif training is not None:
-        part, found, good = "training", training, training.above
-    else:
-        return None
-    if good:
-        return None
-    how = (
-        "better than a constant rate by no more than chance"
-        if found.above
-        else ("no better than a constant rate")
+        low, high = unseen.interval
+        bags = several(unseen.number, f"{part} bag".strip())
+        how = f"{unseen.mean:.3g} in log-likelihood per bag"
+        how += f" (95 % interval {low:.3g} to {high:.3g})" if math.isfinite(low) else ""
+        if low > 0:
+            return Verdict(True, f"the model beats a constant rate on {bags}, by {how}")
+        if unseen.mean <= 0:
+            text = f"the model is no better than a constant rate on {bags}: its gain is {how}"
+            return Verdict(False, f"{text}; {remedy}")
+        text = f"{bags} cannot show that the model beats a constant rate: its gain is {how}"
+        return Verdict(False, f"{text}; hold out more bags, {remedy}")
+    if training is not None and training.mean <= 0:
+        return Verdict(
+            False,
+            "the model is no better than a constant rate even on its training bags: the mean "
+            f"log-likelihood per bag is {training.log_likelihood:.3f}, that of a constant rate "
+            f"{training.baseline:.3f}; {remedy}",
+        )
+    return Verdict(
+        None,
+        "no bags were held out, so it is not known whether the model learned anything: a flexible "
+        "model beats a constant rate on its training bags even if their counts are wrong",
     )
-    spread = f" (standard error of the difference {found.error:.3f})" if found.above else ""
-    more = ", or hold out more bags" if part == "held-out" else ""
-    return (
-        f"the model explains the {part} bags {how}: the mean log-likelihood of a bag is "
-        f"{found.log_likelihood:.3f}, and {found.baseline:.3f} if every instance has the same "
-        f"probability{spread}; check that each count is that of its bag, train longer{more}"
-    )
+
+
+def compared(
+    rate: Tensor, training: Gain | None, unseen: Gain | None, part: str = "held-out"
+) -> dict[str, Any]:
+    """What a model keeps of its comparison with a constant rate, for its details."""
+    found: dict[str, Any] = {"rate": rate.tolist()}
+    for name, one in (("training", training), (part, unseen)):
+        if one is not None:
+            found[name] = {"log_likelihood": one.log_likelihood, "baseline": one.baseline}
+    return {"baseline": found, "verdict": verdict(training, unseen, part)._asdict()}
 
 
 def proportion_error(probability: Any, bags: Bags) -> float:

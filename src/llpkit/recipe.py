@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, number, one_of, share, whole
+from llpkit._validation import flag, mapping, number, one_of, registered, share, whole
 from llpkit.errors import LLPError
 
 OPTIMIZERS = ("adam", "sgd")
@@ -31,7 +31,7 @@ def _whole(least: int = 1, most: int | None = None) -> Check:
 
 def _name(known: Callable[[], Iterable[str]]) -> Check:
     """A known name, or the user's own function."""
-    return lambda place, value: value if callable(value) else one_of(place, value, known())
+    return lambda place, value: value if callable(value) else registered(place, value, known())
 
 
 def _networks() -> Iterable[str]:
@@ -49,11 +49,7 @@ def _augmentations() -> Iterable[str]:
 def _method(place: str, value: Any) -> str:
     from llpkit.methods import METHODS
 
-    try:
-        return one_of(place, value, (AUTO, *METHODS))
-    except LLPError as error:
-        own = "register your own, on the command line with llpkit --plugin FILE.py"
-        raise LLPError(f"{error} ({own})") from None
+    return registered(place, value, (AUTO, *METHODS))
 
 
 def _resident(place: str, value: Any) -> bool | str:
@@ -107,7 +103,7 @@ class Recipe(Settings):
     network: str | None = setting(
         None,
         "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
-        lambda place, value: one_of(place, value, _networks()),
+        lambda place, value: registered(place, value, _networks()),
         "NAME",
         text=True,
     )

@@ -1,13 +1,16 @@
 """The constant rate beside every log-likelihood that the commands print, and the note."""
 
+import html
 import json
 
 import numpy as np
 import pytest
 
+from llpkit import load
+
 COLUMNS = ("--bag", "bag", "--count", "count")
 MODELS = {
-    "network": ("--network", "linear", "--lr", 0.03, "--epochs", 20),
+    "network": ("--network", "linear", "--lr", 0.3, "--epochs", 30),
     "logistic": ("--estimator", "logistic"),
     "boosting": (
         *("--estimator", "hist-gradient-boosting", "--estimator-option", "max_iter=2"),
@@ -31,29 +34,48 @@ def table(path, scrambled):
     return path
 
 
-@pytest.mark.parametrize("held_out", [(), ("--held-out", 0.2)], ids=["", "held-out"])
-@pytest.mark.parametrize("model", MODELS)
-def test_a_note_if_the_model_learned_nothing(llpkit, tmp_path, model, held_out):
-    """Without held-out bags nobody can tell."""
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        *((name, ("--held-out", 0.2)) for name in MODELS),
+        ("network", ("--test-fraction", 0.2)),
+        ("logistic", ()),
+    ],
+)
+def test_terminal_page_evaluate_and_repr_give_one_verdict(llpkit, tmp_path, model, more):
+    """Without unseen bags nobody can tell."""
     for scrambled in (True, False):
         data = table(tmp_path / "t.csv", scrambled)
-        done = llpkit("fit", data, *COLUMNS, *MODELS[model], *held_out, "--out", "run", "--force")
+        done = llpkit("fit", data, *COLUMNS, *MODELS[model], *more, "--out", "run", "--force")
         assert done.code == 0, done.err
-        assert "baseline log likelihood" in done.out
-        page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-        assert "Constant rate" in page
-        told = scrambled and bool(held_out)
-        for text in (done.err, page):
-            assert ("if every instance has the same probability" in text) == told
-            assert ("cannot be known" in text) == (not held_out and not told)
+        trained = load("run")
+        assert trained.details["verdict"]["ok"] is (not scrambled if more else None)
+        text = trained.details["verdict"]["text"]
+        page = html.unescape((tmp_path / "run" / "report.html").read_text(encoding="utf-8"))
+        evaluated = llpkit("evaluate", "run")
+        for shown in (done.err + done.out, evaluated.err + evaluated.out, page, repr(trained)):
+            assert text[1:] in shown
+        assert json.loads(llpkit("evaluate", "run", "--json").out)["verdict"]["text"] == text
 
-    done = llpkit("evaluate", "run", "--json")
-    for part in json.loads(done.out)["parts"].values():
+    for part in json.loads(llpkit("evaluate", "run", "--json").out)["parts"].values():
         bags = part["bags"]
         assert bags["log_likelihood"] > bags["baseline_log_likelihood"]
-    # Other data are held against the rate of the training bags.
-    done = llpkit("evaluate", "run", data, "--json")
-    assert json.loads(done.out)["parts"]["all"]["bags"]["baseline_log_likelihood"] < -1
+    # Other data are held against the rate of the training bags, and judged by themselves.
+    found = json.loads(llpkit("evaluate", "run", data, "--json").out)
+    assert found["parts"]["all"]["bags"]["baseline_log_likelihood"] < -1
+    assert found["verdict"]["ok"]
+    assert "on 200 bags" in found["verdict"]["text"]
+
+
+def test_what_em_measures_on_its_way_is_not_called_the_training_bags(llpkit, tmp_path):
+    data = table(tmp_path / "t.csv", False)
+    done = llpkit("fit", data, *COLUMNS, *MODELS["boosting"], "--out", "run", "--quiet")
+    assert done.code == 0, done.err
+    head = (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
+    assert head == "epoch,out_of_fold_log_likelihood"
+    measured = json.loads(llpkit("evaluate", "run", "--json").out)["parts"]["training"]["bags"]
+    shown = f"training bags: mean log-likelihood {measured['log_likelihood']:.3f}"
+    assert shown in repr(load("run"))
 
 
 def test_measure_is_an_option_and_a_setting(llpkit, tmp_path):

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+
+from llpkit import LLPError, augment, datasets, load, methods, networks, plugins
 
 FIT = (
     *("fit", "--dataset", "lamps", "--bag-size", 4, "--data-option", "rows=80"),
@@ -38,6 +41,40 @@ def test_a_plugin_trains_from_the_command_line(llpkit, own_parts):
     assert llpkit(*plugin, "predict", "run", "--out", "p.csv", "--quiet").code == 0
     assert len(Path("p.csv").read_text().splitlines()) == 81
     assert "ema-teacher on lamps" in Path("run/report.html").read_text()
+
+
+REGISTRIES = (methods.METHODS, networks.NETWORKS, datasets.DATASETS, augment.AUGMENTATIONS)
+
+
+def forget(before):
+    """As in a new process, no plugin is loaded."""
+    plugins._loaded.clear()
+    for registry, entries in zip(REGISTRIES, before, strict=True):
+        registry._entries = dict(entries)
+
+
+def test_a_run_of_a_plugin_opens_in_every_command(llpkit, own_parts):
+    """The option goes before or after the command."""
+    before = [dict(registry) for registry in REGISTRIES]
+    small = ("--dataset", "digits", "--network", "flat", "--epochs", 1, "--out", "run", "--quiet")
+    done = llpkit("fit", *small, "--plugin", own_parts)
+    assert done.code == 0, done.err
+    commands = (
+        ("evaluate", "run"),
+        ("predict", "run", "--out", "p.csv"),
+        ("export", "run", "--out", "m.onnx"),
+        ("fit", "run/config.yaml", "--out", "again"),
+    )
+    forget(before)
+    for command in commands:
+        done = llpkit(*command)
+        assert (done.code, "--plugin" in done.err) == (2, True), command
+    with pytest.raises(LLPError, match="has the network 'flat', which is not registered"):
+        load("run")
+    for command in commands:
+        done = llpkit(*command, "--plugin", own_parts)
+        assert done.code == 0, done.err
+        forget(before)
 
 
 PROTOCOL = """

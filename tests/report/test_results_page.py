@@ -87,6 +87,36 @@ def test_a_folder_becomes_a_page_with_tables_and_figures(tmp_path):
     assert (path.parent / "figures" / "digits-accuracy.png").exists()
 
 
+def text_of(path: Path) -> str:
+    """The words of a page, without style and tags."""
+    body = re.sub(r"<(style|svg).*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.S)
+    return re.sub(r"<[^>]*>", " ", body)
+
+
+def test_a_page_speaks_only_of_what_was_run(tmp_path):
+    plan = protocol(methods={"dllp": {}, "mle": {}}, recipe={"epochs": 2, "schedule": "cosine"})
+    folder = tmp_path / "few"
+    write(plan, folder / FILE)
+    for method in ("dllp", "mle"):
+        write_run(folder, record(plan, method))
+    few = text_of(write_report([folder]))
+    full = text_of(write_report([fill(tmp_path / "digits", protocol())]))
+    for word in ("supervised", "standard deviation", "% interval", "second half", "bootstrapped"):
+        assert word in full
+        assert word not in few
+    for word in ("mle-pass", "grid", "Selected"):
+        assert word not in few + full
+    assert "1 of 3" in few  # folds
+
+
+def test_the_first_method_of_the_protocol_is_compared_with_the_others(tmp_path):
+    plan = protocol(methods={"supervised": {}, "dllp": {}, "mle": {}})
+    path = write_report([fill(tmp_path / "digits", plan)])
+    assert "dllp minus it" in text_of(path)
+    rivals = {row["method"] for row in table(path.parent / "differences-dllp.csv")}
+    assert rivals == {"supervised", "mle"}
+
+
 def test_every_experiment_has_a_section(tmp_path):
     plan = protocol(
         grid=Grid(folds=1, epochs=2, lr=(0.001, 0.003), weight_decay=()),

@@ -82,13 +82,14 @@ def test_a_class_that_training_never_had_is_unlikely_but_not_impossible():
 
 
 def judged(x, bags, network="mlp", lr=1e-2, **options):
-    """The baseline that a fit reports, after a look at its warnings."""
+    """The verdict that a fit reports, after a look at its warnings."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         model = llpkit.fit(network, bags, x, lr=lr, device="cpu", progress=False, **options)
     told = [w for w in told if w.category is BaselineWarning]
-    found = model.details["baseline"]
-    assert [str(w.message) for w in told] == [found[k] for k in ("warning",) if k in found]
+    found = evaluation.Verdict(**model.details["verdict"])
+    assert [str(w.message) for w in told] == ([found.text] if found.ok is False else [])
+    assert found.text in repr(model)
     assert all(w.filename == __file__ for w in told)
     return model, found
 
@@ -103,8 +104,8 @@ def test_scrambled_counts_warn_and_right_ones_do_not(classes, network):
         for scrambled in (True, False):
             x, bags = blobs(seed, classes, scrambled)
             _, found = judged(x, bags, network, rate, epochs=20, held_out=0.2, seed=seed)
-            warned[scrambled] += "warning" in found
-            assert "note" not in found
+            warned[scrambled] += not found.ok
+            assert found.ok is not None
     assert warned[True] >= 5
     assert warned[False] == 0
 
@@ -114,7 +115,7 @@ def test_scrambled_counts_warn_after_long_training_too():
     model, found = judged(x, bags, epochs=200, held_out=0.2)
     end = model.history[-1]
     assert end["log_likelihood"] > end["baseline_log_likelihood"]  # learned by heart
-    assert "warning" in found
+    assert found.ok is False
 
 
 @pytest.mark.parametrize("rows", [150, 600])
@@ -126,8 +127,7 @@ def test_without_held_out_bags_nobody_can_tell(network, rows):
         model, found = judged(x, bags, network, 0.1 if network == "linear" else 1e-2, epochs=40)
         end = model.history[-1]
         assert end["log_likelihood"] > end["baseline_log_likelihood"]
-        assert "warning" not in found
-        assert "held out" in found["note"]
+        assert found.ok is None
 
 
 def test_a_model_that_does_not_even_explain_its_training_bags_warns():
@@ -137,17 +137,35 @@ def test_a_model_that_does_not_even_explain_its_training_bags_warns():
     model, found = judged(x, bags, network, 1e-9, epochs=1)
     end = model.history[-1]
     assert end["log_likelihood"] < end["baseline_log_likelihood"]
-    assert "no better" in found["warning"]
+    assert "no better" in found.text
 
 
 @pytest.mark.parametrize("training", [-1.0, -3.0, None])
 def test_never_no_better_beside_a_better_number(training):
     error = 0.1
-    seen = None if training is None else evaluation.Gain(training, -2.0, error)
+    seen = None if training is None else evaluation.Gain(training, -2.0, error, 100)
     for value in (-2.5, -2.0, -1.95, -1.85, -1.7):
-        text = evaluation.baseline_note(seen, evaluation.Gain(value, -2.0, error))
-        assert (text is None) == (value == -1.7)
-        assert ("no better" in (text or "")) == (value <= -2)
+        found = evaluation.verdict(seen, evaluation.Gain(value, -2.0, error, 100))
+        assert found.ok == (value == -1.7)
+        assert ("no better" in found.text) == (value <= -2)
+
+
+def test_the_fewer_bags_the_wider_the_interval():
+    bags = Bags(offsets=range(0, 82, 2), counts=[0, 2] * 20)
+    widths = []
+    for number in (40, 10, 4):
+        part = bags[:number]
+        log_p = torch.full((number,), -1.0).index_fill(0, torch.arange(0, number, 2), -0.4)
+        found = evaluation.gain(log_p, part, 0.5)
+        low, high = found.interval
+        assert low < found.mean < high
+        widths.append(high - low)
+        text = evaluation.verdict(None, found).text
+        assert f"{number} held-out bags" in text
+        assert f"{low:.3g} to {high:.3g}" in text
+    assert widths == sorted(widths)
+    one = evaluation.gain(torch.tensor([-0.1]), bags[:1], 0.5)
+    assert evaluation.verdict(None, one).ok is False  # one bag shows nothing
 
 
 def test_every_log_likelihood_has_its_baseline_beside_it():

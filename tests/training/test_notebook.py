@@ -84,13 +84,16 @@ def test_the_plot_has_the_history_and_the_constant_rate(fitted):
 
 
 def test_an_estimator_has_a_plot_if_it_learned_by_em():
-    history = [{"epoch": i, "log_likelihood": -1 / i} for i in (1, 2, 3)]
-    about = {"estimator": "naive-bayes", "baseline": {"log_likelihood": -1.5}}
+    history = [{"epoch": i, "out_of_fold_log_likelihood": -1 / i} for i in (1, 2, 3)]
+    training = {"log_likelihood": -0.2, "baseline": -1.5}
+    about = {"estimator": "naive-bayes", "baseline": {"rate": 0.5, "training": training}}
     model = FittedEstimator(None, None, 2, history, about)
     figure = model.plot()
     assert len(figure.axes) == 1
     assert figure.axes[0].get_xlabel() == "iteration"
-    assert cells(model._repr_html_())[1][:3] == ["training bags", "-0.333", "-1.500"]
+    assert {text.get_text() for text in figure.axes[0].texts} >= {"out of fold", "constant rate"}
+    assert cells(model._repr_html_())[1][:3] == ["training bags", "-0.200", "-1.500"]
+    assert "training bags: mean log-likelihood -0.200 (constant rate -1.500)" in repr(model)
     with pytest.raises(LLPError, match="logistic has no history to plot"):
         FittedEstimator(None, None, 2, [], {"estimator": "logistic"}).plot()
 

@@ -104,7 +104,7 @@ def test_two_processes_give_the_weights_of_one(method):
             {k: v for k, v in before.items() if k not in times}, rel=1e-6
         )
     known, found = (model.details["baseline"] for model in (one, two))
-    assert found["held_out_log_likelihood"] == pytest.approx(known["held_out_log_likelihood"])
+    assert found["held-out"] == pytest.approx(known["held-out"])
 
 
 def test_a_network_of_your_own_with_many_classes_is_trained_in_place():

@@ -24,10 +24,11 @@ from llpkit.cli.fit import fit
 from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
 from llpkit.cli.plan import plan
+from llpkit.cli.plugins import Plugin, load_plugins, with_plugins
 from llpkit.cli.predict import predict
 from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
 from llpkit.cli.report import report
-from llpkit.cli.reproduce import PLUGINS, reproduce
+from llpkit.cli.reproduce import reproduce
 from llpkit.cli.statistics import shares, summary
 from llpkit.errors import LLPError
 
@@ -125,20 +126,9 @@ def _root(
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
-    plugin: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A file or module that registers your own methods, networks, data sets, …; "
-            "goes before the command; repeatable.",
-            metavar="FILE.py",
-            show_default=False,
-        ),
-    ] = None,
+    plugin: Plugin = None,
 ) -> None:
-    if plugin:
-        from llpkit import plugins
-
-        ctx.meta[PLUGINS] = plugins.load(plugin)
+    load_plugins(ctx, plugin)
 
 
 for _command in (
@@ -159,4 +149,4 @@ for _command in (
     lists.datasets,
     lists.estimators,
 ):
-    app.command(cls=PlainCommand)(_command)
+    app.command(cls=PlainCommand)(with_plugins(_command))

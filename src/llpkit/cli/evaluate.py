@@ -7,7 +7,7 @@ import typer
 
 from llpkit.cli.arguments import Device, RunDir, Source, Threshold, TrustModel
 from llpkit.cli.options import OF_NEW_DATA, takes
-from llpkit.cli.printing import echo, measure_table, note, terminal
+from llpkit.cli.printing import echo, measure_table, note, print_verdict, terminal
 
 
 @takes(OF_NEW_DATA)
@@ -40,7 +40,13 @@ def evaluate(
     for line in found.notes:
         note(line)
     if as_json:
-        about = {"run": str(run_dir), "source": source, "parts": found.parts}
+        about = {
+            "run": str(run_dir),
+            "source": source,
+            "parts": found.parts,
+            "verdict": found.verdict,
+        }
         echo(json.dumps(about, indent=1))
     else:
         terminal().print(measure_table(found.parts))
+        print_verdict(found.verdict)

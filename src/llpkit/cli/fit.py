@@ -16,6 +16,7 @@ from llpkit.cli.printing import (
     measure_table,
     note,
     print_step,
+    print_verdict,
     resumable,
     search_table,
     terminal,
@@ -118,6 +119,7 @@ def fit(
     if "search" in done.model.details:
         terminal().print(search_table(done.model.details["search"]["tried"]))
     terminal().print(measure_table(done.measures))
+    print_verdict(done.model.details.get("verdict"))
     if config.recipe.held_out is not None and not hasattr(done.model, "estimator"):
         echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
     echo(f"run: {folder}\npage: {folder / runs.REPORT}")

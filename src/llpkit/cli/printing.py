@@ -131,6 +131,12 @@ def note(text: str) -> None:
     terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
 
 
+def print_verdict(verdict: Mapping[str, Any] | None) -> None:
+    """What was found about a model; a warning unless all is well."""
+    if verdict is not None:
+        (echo if verdict["ok"] else note)(verdict["text"])
+
+
 def resumable(command: Callable[..., None]) -> Callable[..., None]:
     """On an interrupt, print what was kept of the run and the command that continues it."""
 

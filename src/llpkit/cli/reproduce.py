@@ -10,6 +10,7 @@ import typer
 
 from llpkit._validation import whole
 from llpkit._words import several
+from llpkit.cli.plugins import loaded
 from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of
 from llpkit.errors import LLPError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from llpkit.experiments import Outcome, Results, Worker
 
 FAILED = 1
-PLUGINS = "plugins"
 WHICH, WHERE = "What to run", "Where and how long"
 
 
@@ -115,7 +115,7 @@ def reproduce(
       llpkit reproduce bird-cat convergence --folds 0-4 --dry-run
       llpkit reproduce bird-cat-sizes bag-size --dry-run --like results/bird-cat
       llpkit reproduce bird-cat --show > mine.yaml
-      llpkit --plugin mine.py reproduce mine.yaml convergence --methods mine,mle
+      llpkit reproduce mine.yaml convergence --methods mine,mle --plugin mine.py
       llpkit reproduce check llpkit-results/bird-cat convergence --folds 0-0
       llpkit reproduce merge from-one from-another --out both
       llpkit report llpkit-results/bird-cat
@@ -137,7 +137,6 @@ def reproduce(
         echo(f"{out}: {several(sum(map(len, done.records.values())), 'record')}")
         return
     command, ends = _command(ctx.obj or []), deadline(time_limit)
-    loaded = tuple(ctx.meta.get(PLUGINS, ()))
     if protocol == "check":
         if not given:
             raise LLPError("check takes a results folder; name one")
@@ -156,7 +155,7 @@ def reproduce(
     most = min([plan.fold_limit(name) for name in experiments if name != "grid"] or [plan.folds])
     chosen = None if folds is None else parse_folds(folds, most)
     worker = Worker(
-        out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded
+        out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded(ctx)
     )
     if dry_run:
         times = Results.read(like) if like else view(out, plan)

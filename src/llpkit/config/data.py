@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from llpkit._registry import did_you_mean
 from llpkit._settings import Settings, setting
-from llpkit._validation import flag, mapping, option, text, whole
+from llpkit._validation import flag, mapping, option, registered, text, whole
 from llpkit.errors import LLPError
 
 Values = dict[str, Any]
@@ -61,9 +60,7 @@ def _dataset(place: str, value: Any) -> str:
     own = [name for name in DATASETS if name not in TABLES]
     if value in DATASETS and value not in own:
         raise LLPError(f"{place} = {value!r}; name your file as the table instead")
-    if value not in own:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, own)}")
-    return str(value)
+    return registered(place, value, own)
 
 
 def _noise(place: str, value: Any) -> str:

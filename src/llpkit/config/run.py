@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from llpkit._registry import did_you_mean
 from llpkit._settings import Settings, setting
-from llpkit._validation import mapping, one_of, option, share, text, whole
+from llpkit._validation import mapping, one_of, option, registered, share, text, whole
 from llpkit.config.data import Data, Values, _names, _stray
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
@@ -15,9 +14,7 @@ from llpkit.recipe import AUTO, Execution, Recipe
 def _estimator(place: str, value: Any) -> str:
     from llpkit.estimators import ESTIMATORS
 
-    if value not in ESTIMATORS:
-        raise LLPError(f"{place} = {value!r}; {did_you_mean(value, ESTIMATORS)}")
-    return str(value)
+    return registered(place, value, ESTIMATORS)
 
 
 @dataclass(frozen=True, kw_only=True)

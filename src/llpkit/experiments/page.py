@@ -13,7 +13,7 @@ from llpkit.experiments.page_sizes import size_sections
 from llpkit.experiments.page_times import epoch_time_section
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
-from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE
+from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE, most_folds
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 from llpkit.report import (
@@ -34,20 +34,6 @@ from llpkit.report import (
 )
 
 PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
-
-_NOTES = (
-    f"{BOUND} is trained with every label. It is the upper bound, not a rival.",
-    "Accuracy is that of the last epoch on the test fold. Where held-out bags were kept, "
-    "“selected” is the accuracy of the epoch with their best likelihood. No epoch is chosen by "
-    "test labels.",
-    "Folds divide whole bags. All methods share folds, bags, seeds and the initial network; two "
-    "methods are compared over the folds that both have.",
-    "Hyper-parameters are each method's own. A grid chooses them by the likelihood of held-out "
-    "bags, once for all folds: it sees the counts of bags that other folds test on, but not the "
-    "labels.",
-    f"{PAPERS} is the algorithm of the paper: after every epoch a pass over the training data "
-    f"gives the logits of the next targets. {REFERENCE} reuses the logits of the training pass.",
-)
 
 
 def write_report(
@@ -109,25 +95,60 @@ def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
             Section(name if titles.count(name) == 1 else f"{name} ({label})", own)
             for name, label, own in zip(titles, labels, chapters, strict=True)
         ]
-    notes = [*_NOTES, *(note for results in every for note in _failures(results))]
+    notes = [*_notes(every), *(note for results in every for note in _failures(results))]
     blocks.append(Section("Notes", [Notes(notes)]))
     blocks.append(Section("How it was made", [_environment(every)]))
     return Page(title, _lead(every), blocks, look)
 
 
+def _notes(every: Sequence[Results]) -> Iterator[str]:
+    """How to read the page: only what applies to these records."""
+    records = [r for r in _records(every) if not r.error]
+    methods = {r.method for r in records}
+    if BOUND in methods:
+        yield f"{BOUND} is trained with every label. It is the upper bound, not a rival."
+    text = "Accuracy is that of the last epoch on the test fold."
+    if any(r.selected for r in records):
+        text += (
+            " “Selected” is that of the epoch with the best likelihood of held-out bags. No epoch "
+            "is chosen by test labels."
+        )
+    yield text
+    if len(methods) > 1:
+        yield (
+            "Folds divide whole bags. All methods share folds, bags, seeds and the initial "
+            "network; two methods are compared over the folds that both have."
+        )
+    if any(results.records["grid"] for results in every):
+        yield (
+            "Hyper-parameters are each method's own. A grid chooses them by the likelihood of "
+            "held-out bags, once for all folds: it sees the counts of bags that other folds test "
+            "on, but not the labels."
+        )
+    if {PAPERS, REFERENCE} <= methods:
+        yield (
+            f"{PAPERS} is the algorithm of the paper: after every epoch a pass over the training "
+            f"data gives the logits of the next targets. {REFERENCE} reuses the logits of the "
+            "training pass."
+        )
+
+
 def _lead(every: Sequence[Results]) -> list[str]:
     """The idea in plain words."""
     names = dict.fromkeys(r.data.class_names for r in _records(every) if r.data is not None)
-    what = "belong to the positive class"
+    what = "one number is known about each bag: how many of its items belong to the positive class"
     if any(len(classes) > 2 for classes in names):
-        what = "belong to each class"
+        what = "counts are known about each bag: how many of its items belong to each class"
     elif len(names) == 1:
-        what = f"are “{next(iter(names))[1]}”"
-    return [
-        f"Items come in bags, and only one number is known about each bag: how many of its items "
-        f"{what}. From such counts alone each method here learns a classifier for single items. "
-        f"All of them see the same bags; {BOUND}, the upper bound, also sees every label."
-    ]
+        positive = next(iter(names))[1]
+        what = f"one number is known about each bag: how many of its items are “{positive}”"
+    text = (
+        f"Items come in bags, and only {what}. From such counts alone each method here learns a "
+        "classifier for single items."
+    )
+    if BOUND in {r.method for r in _records(every)}:
+        text += f" All of them see the same bags; {BOUND}, the upper bound, also sees every label."
+    return [text]
 
 
 def _opening(wall: Wall | None) -> list[Block]:
@@ -160,7 +181,9 @@ def _facts(results: Results) -> Facts:
     if data is not None:
         pairs["bags"] = f"{data.train_bags + data.test_bags:,}"
         pairs["instances"] = f"{data.train_instances + data.test_instances:,}"
-    pairs["seeds" if protocol.official else "folds"] = protocol.folds
+    done = most_folds(results.by_method("convergence")) or protocol.folds
+    number = f"{done} of {protocol.folds}" if done < protocol.folds else protocol.folds
+    pairs["seeds" if protocol.official else "folds"] = number
     for key in ("network", "epochs", "batch_size", "augment", "held_out", "precision"):
         if base[key] is not None:
             pairs[key.replace("_", " ")] = base[key]

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from llpkit.experiments.page_cells import folds, mean, series
 from llpkit.experiments.page_times import time_to_accuracy_section
 from llpkit.experiments.results import Results
-from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
+from llpkit.experiments.statistics import (
+    BOUND,
+    FEWEST,
+    Runs,
+    most_folds,
+    references,
+    with_interval,
+)
 from llpkit.experiments.summary import (
     BINS,
     Accuracy,
@@ -61,24 +68,22 @@ def accuracy_sections(results: Results, label: str, look: Mapping[str, Style]) -
     ]
 
 
-def references(runs: Runs) -> list[str]:
-    """The methods that the others are compared with."""
-    return [name for name in (REFERENCE, PAPERS) if name in runs]
-
-
 def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
-    apart = {row.rival: row.last for row in differences(runs)}
+    reference = next(iter(references(runs)), "")
+    apart = {row.rival: row.last for row in differences(runs, reference)}
     columns = [
         Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
-        Column("difference", f"{REFERENCE} minus it", f"points, {LEVEL:.0%} interval", "+.1f"),
+        Column("difference", f"{reference} minus it", with_interval("points", runs), "+.1f"),
     ]
-    return table(
-        columns,
-        [(row.method, [row.accuracy, apart.get(row.method)]) for row in rows],
-        f"Mean ± one standard deviation over {folds(list(runs.values()))}. Bold: the best of the "
-        "methods that learn from counts.",
-        "accuracy",
-    )
+    about = f"Mean ± one standard deviation over {folds(list(runs.values()))}."
+    if most_folds(runs) == 1:
+        about = "One fold, so the spread is not known."
+    if len([name for name in runs if name != BOUND]) > 1:
+        about += " Bold: the best of the methods that learn from counts."
+    cells: list[tuple[str, list[Cell]]] = [
+        (row.method, [row.accuracy, apart.get(row.method)]) for row in rows
+    ]
+    return table(columns, cells, about, "accuracy")
 
 
 def _spread_table(rows: Sequence[Accuracy]) -> Table:
@@ -97,7 +102,9 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
     cells: list[tuple[str, list[Cell]]] = [
         (row.method, [row.folds, row.selected, row.gap, row.sampling_sd, row.band]) for row in rows
     ]
-    about = "Spread. A standard deviation close to the sampling SD is no property of the method."
+    about = "Spread."
+    if any(row.folds > 1 for row in rows):
+        about += " A standard deviation close to the sampling SD is no property of the method."
     return table(columns, cells, about, "spread")
 
 
@@ -108,7 +115,7 @@ def _measure_table(rows: Sequence[Accuracy]) -> Table:
         Column("proportion_error", "Proportion error", "test bags", ".3f", "", "lower"),
         Column("log_loss", "Log loss", "test instances", ".3f", "", "lower"),
         Column("brier", "Brier score", "test instances", ".3f", "", "lower"),
-        Column("calibration_error", "Calibration error", "all folds pooled", ".3f", "", "lower"),
+        Column("calibration_error", "Calibration error", "test instances", ".3f", "", "lower"),
     ]
     cells = [
         (
@@ -163,13 +170,13 @@ def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
         epoch_curves(every, look, f"{label}-{name}", title, key, percent=name == "accuracy")
         for name, title, key in _PANELS
     ]
-    return Section(
-        "Learning curves",
-        [Figures(present(figures))],
-        f"Means over {folds(list(runs.values()))}; bands are one standard deviation either side. "
-        "The vertical axis is fitted to where the curves settle. The likelihood in the training "
-        "pass is measured with dropout and augmentation.",
-    )
+    text = "The vertical axis is fitted to where the curves settle."
+    if most_folds(runs) > 1:
+        means = f"Means over {folds(list(runs.values()))}"
+        text = f"{means}; bands are one standard deviation either side. {text}"
+    if figures[-1] is not None:
+        text += " The training pass has dropout and augmentation, if the settings do."
+    return Section("Learning curves", [Figures(present(figures))], text)
 
 
 def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Block]:
@@ -188,8 +195,8 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
         )
         columns = [
             Column("folds", "Folds", spec="d"),
-            Column("difference", "Difference", f"last epoch, points, {LEVEL:.0%}", "+.1f"),
-            Column("along", "On the way", f"mean of all epochs, {LEVEL:.0%}", "+.1f"),
+            Column("difference", "Difference", with_interval("last epoch, points", runs), "+.1f"),
+            Column("along", "On the way", with_interval("mean of all epochs", runs), "+.1f"),
             Column("ahead", "Ahead", "epochs, by the mean over folds"),
             Column("sd_reference", f"SD of {reference}", "over folds", ".2f"),
             Column("sd_rival", "SD of the other", "over folds", ".2f"),
@@ -219,16 +226,28 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
         Section(
             "Differences, fold by fold",
             [Figures(present(figures)), Details("The same as tables", blocks)],
-            "Training sets of different folds overlap; the intervals use the variance of Nadeau "
-            "and Bengio, which allows for that. p is from the paired test of Pitman and Morgan; "
-            "with ten folds, the deviations of two equally variable methods may well differ by a "
-            "factor of two. Nothing is corrected for the number of comparisons.",
+            _how_compared(runs),
         )
     ]
 
 
+def _how_compared(runs: Runs) -> str:
+    if most_folds(runs) < FEWEST:
+        return f"Intervals need at least {FEWEST} folds."
+    spread = "Training sets of different folds overlap; the intervals use the variance of Nadeau "
+    spread += "and Bengio, which allows for that."
+    if any(r.data is not None and r.data.redrawn for records in runs.values() for r in records):
+        spread = "Each seed draws the bags anew, from the same instances."
+    return (
+        f"{spread} p is from the paired test of Pitman and Morgan; with few folds, the deviations "
+        "of two equally variable methods may well differ by a factor of two. Nothing is corrected "
+        "for the number of comparisons."
+    )
+
+
 def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     figures = []
+    pooled = "The instances of all folds are pooled. " * (most_folds(runs) > 1)
     for name, records in runs.items():
         curve = Calibration(name, *calibration(records))
         figures.append(reliability(curve, look[name], f"{label}-calibration-{name}", BINS))
@@ -236,5 +255,5 @@ def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
         "Calibration",
         [Figures(present(figures), narrow=True)],
         "Of the instances given a probability near 0.8, about 80% should be positive: on the "
-        "dashed line. The instances of all folds are pooled. Below, how many got each probability.",
+        f"dashed line. {pooled}Below, how many got each probability.",
     )

@@ -12,7 +12,7 @@ from llpkit.experiments.sizes import (
     size_differences,
     slopes,
 )
-from llpkit.experiments.statistics import BOUND, FEWEST, LEVEL, REFERENCE, Runs
+from llpkit.experiments.statistics import BOUND, FEWEST, LEVEL, Runs, most_folds, references
 from llpkit.experiments.times import BELOW, seconds_to_accuracy
 from llpkit.report import (
     Block,
@@ -57,13 +57,24 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
                 Details("More tables", tables[2:]),
                 Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
             ],
-            f"Means over {folds([its for own in runs.values() for its in by_size(own).values()])}. "
-            f"Intervals are {LEVEL:.0%}, need at least {FEWEST} folds, and allow for overlapping "
-            "training sets. At one size, methods are paired by fold. Different sizes have "
-            "different bags, so nothing is paired across sizes: steps have Welch's interval, and "
-            "the slope is that of a line through all runs against the logarithm of the size.",
+            _how_measured(runs, sizes),
         ),
     ]
+
+
+def _how_measured(runs: Runs, sizes: Sequence[int]) -> str:
+    number = folds([its for own in runs.values() for its in by_size(own).values()])
+    text = "One fold." if most_folds(runs) == 1 else f"Means over {number}."
+    if most_folds(runs) >= FEWEST:
+        text += f" Intervals are {LEVEL:.0%} and allow for overlapping training sets."
+    if len(runs) > 1:
+        text += " At one size, methods are paired by fold."
+    if len(sizes) > 1:
+        text += (
+            " Different sizes have different bags, so nothing is paired across sizes. The slope is "
+            "that of a line through all runs against the logarithm of the size."
+        )
+    return text
 
 
 def _figure(
@@ -112,14 +123,15 @@ def _tables(
         cells = [(name, [steps.get((name, *pair)) for pair in pairs]) for name in runs]
         about = f"Points per doubling from one size to the next, {kind}."
         tables.append(Table(columns, cells, about, name=f"bag-size-steps-{short}"))
+    reference = next(iter(references(runs)), "")
     apart = {
         (row.rival, row.size): row.selected if selected else row.last
-        for row in size_differences(runs)
+        for row in size_differences(runs, reference)
     }
     rivals = list(dict.fromkeys(name for name, _ in apart))
     if rivals:
         cells = [(name, [apart.get((name, n)) for n in sizes]) for name in rivals]
-        about = f"{REFERENCE} minus the other in points, {kind}."
+        about = f"{reference} minus the other in points, {kind}."
         tables.append(
             Table(_columns(sizes, "+.1f"), cells, about, name=f"bag-size-differences-{short}")
         )

@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from llpkit.experiments.page_cells import mean, series
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
-from llpkit.experiments.statistics import BOUND, LEVEL, PAPERS, REFERENCE, Runs
+from llpkit.experiments.statistics import (
+    BOUND,
+    FEWEST,
+    Runs,
+    most_folds,
+    references,
+    with_interval,
+)
 from llpkit.experiments.times import (
     BELOW,
     EpochTime,
@@ -69,11 +76,17 @@ def time_to_accuracy_section(
     if any("test_accuracy" not in r.history for records in runs.values() for r in records):
         return []
     timed = epoch_times(results.by_method("epoch-time"))
-    tables = [
-        _table(runs, timed, reference) for reference in (REFERENCE, PAPERS) if reference in runs
-    ]
+    tables = [_table(runs, timed, reference) for reference in references(runs)]
     if not tables or len(runs) < 2:
         return []
+    more = ""
+    if any(r.recipe["schedule"] == "tail" for records in runs.values() for r in records):
+        more += (
+            " Learning rates fall over the second half of a run; numbers of epochs in that tail "
+            "reflect the schedule more than the method."
+        )
+    if most_folds(runs) >= FEWEST:
+        more += " Intervals are bootstrapped over folds and lean towards few epochs."
     seconds = {row.method: row.seconds.mean for row in timed if row.method in runs}
     figure = time_curves(series(runs, seconds), look, f"{label}-accuracy-time")
     return [
@@ -83,9 +96,7 @@ def time_to_accuracy_section(
             f"The first epoch at which the mean curve of a method is {100 * BELOW:.0f} point below "
             "its own last accuracy, and two ratios of epochs. To the rival's accuracy: the rival's "
             "epochs over those of the reference to the same accuracy. Each to its own: over those "
-            "of the reference to one point below its own last accuracy. Learning rates fall over "
-            "the second half of a run; numbers of epochs in that tail reflect the schedule more "
-            "than the method. Intervals are bootstrapped over folds and lean towards few epochs."
+            f"of the reference to one point below its own last accuracy.{more}"
             + (" Seconds are epochs times the time per epoch, measured alone." if seconds else ""),
         )
     ]
@@ -93,7 +104,7 @@ def time_to_accuracy_section(
 
 def _table(runs: Runs, timed: list[EpochTime], reference: str) -> Table:
     rows = times_to_accuracy(runs, timed, reference)
-    level = f"of epochs, {LEVEL:.0%} interval"
+    level = with_interval("of epochs", runs)
     columns = [
         Column(
             "target_percent",
@@ -101,7 +112,7 @@ def _table(runs: Runs, timed: list[EpochTime], reference: str) -> Table:
             "%, one point below its last accuracy",
             ".1f",
         ),
-        Column("epochs", "Epochs", f"to its target, {LEVEL:.0%} interval", "d"),
+        Column("epochs", "Epochs", with_interval("to its target", runs), "d"),
         Column("median_epochs", "Median", "over folds, each to its own target", "g"),
         Column("reference_epochs", f"Epochs of {reference}", "to the same target", "d"),
         Column("ratio", "Ratio, same accuracy", level, ".2f"),

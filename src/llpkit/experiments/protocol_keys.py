@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check
-from llpkit._validation import mapping, number, one_of, whole
+from llpkit._validation import mapping, number, registered, whole
 from llpkit.augment import AUGMENTATIONS
 from llpkit.errors import LLPError
 from llpkit.methods import METHODS
@@ -23,15 +23,7 @@ OWN = ("method", "folds")
 
 def known(names: Iterable[str]) -> Check:
     """One of these names, which a plugin may add to."""
-
-    def check(place: str, value: Any) -> str:
-        try:
-            return one_of(place, value, names)
-        except LLPError as error:
-            own = "if a plugin has it, load it with llpkit --plugin"
-            raise LLPError(f"{error} ({own})") from None
-
-    return check
+    return lambda place, value: registered(place, value, names)
 
 
 def options(place: str, value: Any) -> Mapping[str, Any]:

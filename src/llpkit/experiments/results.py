@@ -113,7 +113,7 @@ def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     if method not in METHODS:
         raise LLPError(
             f"{folder} has records of the method {method!r}, which is not known; if a plugin has "
-            "it, load it with llpkit --plugin"
+            "it, load it with --plugin FILE.py"
         )
     at = f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold})"
     if record.variant and record.variant not in protocol.methods:

@@ -11,7 +11,7 @@ Runs = Mapping[str, Sequence[Record]]
 """The records of one experiment by method, as from :meth:`Results.by_method`."""
 
 REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
-"""The method that others are compared with; the one with all labels; the paper's algorithm."""
+"""The method of llpkit; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
 """Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
 
@@ -26,6 +26,25 @@ def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
     if not known:
         return None
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+
+
+def references(runs: Runs) -> list[str]:
+    """The methods that the others are compared with: the first one, ``mle`` and the paper's.
+
+    The first is the user's choice, in the protocol; supervised training is never one.
+    """
+    first = [name for name in runs if name != BOUND][:1]
+    return list(dict.fromkeys([*first, *(name for name in (REFERENCE, PAPERS) if name in runs)]))
+
+
+def most_folds(runs: Runs) -> int:
+    """The most folds of a method: one has no spread, and less than :data:`FEWEST` no interval."""
+    return max((len({record.fold for record in records}) for records in runs.values()), default=0)
+
+
+def with_interval(text: str, runs: Runs) -> str:
+    """The heading of a column that has intervals, if there are enough folds."""
+    return f"{text}, {LEVEL:.0%} interval" if most_folds(runs) >= FEWEST else text
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record], list[Record]]:

@@ -42,11 +42,12 @@ def run_panels(run: Series, style: Style, x: str = EPOCHS) -> list[Panel]:
 
     def beside(name: str, title: str, key: str, baseline: bool = False) -> Panel:
         training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
+        by_fold = ("out of fold", f"out_of_fold_{key}", style)  # what EM measures on its way
         # The baseline of the bags that decide: the held-out ones, if there are any.
         unseen = any(f"held_out_{key}" in row for row in run.history)
         prefix = "held_out_baseline_" if unseen else "baseline_"
         more = [("constant rate", prefix + key, CONSTANT)] if baseline else []
-        return panel(name, title, training, held_out, *more)
+        return panel(name, title, training, held_out, by_fold, *more)
 
     tested, lost = (run.method, "test_accuracy", style), (run.method, "loss", style)
     return [

@@ -1,7 +1,7 @@
 """The work behind the commands: run directories, predictions, measurements. Nothing here prints."""
 
 from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
-from llpkit.runs.folder import REPORT, RunFolder
+from llpkit.runs.folder import FIGURES, REPORT, RunFolder
 from llpkit.runs.inference import (
     draw_shares,
     run_shares,
@@ -11,7 +11,6 @@ from llpkit.runs.inference import (
 )
 from llpkit.runs.machine import environment, flat
 from llpkit.runs.measures import measure
-from llpkit.runs.page import FIGURES
 from llpkit.runs.predictions import (
     Predictions,
     Run,

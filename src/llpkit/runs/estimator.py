@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from llpkit import evaluation
 from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit._threads import threads as limited
 from llpkit._threads import threads_for
@@ -18,7 +17,6 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
-from llpkit.likelihood.budget import best_log_prob
 from llpkit.runs.search import SEARCH, search
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
@@ -92,10 +90,9 @@ def train(
     bags: Bags,
     seed: int,
     threads: int | None = None,
-    held_out: Bags | None = None,
     candidates: int | None = None,
 ) -> FittedEstimator:
-    """Fit an estimator by name to the training bags of a table; held-out bags only evaluate it.
+    """Fit an estimator by name to the training bags of a table.
 
     With ``candidates``, a search among that many settings comes first, see
     :mod:`llpkit.runs.search`.
@@ -129,37 +126,23 @@ def train(
             raise LLPError(
                 f"the estimator {name} with {option('estimator_options')} {given} failed: {error}"
             ) from error
-    path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
-    history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
     details: dict[str, Any] = {
         "estimator": name,
         "warnings": sorted({str(w.message) for w in caught}),
         **searched,
     }
-    model = FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
-    details["baseline"] = baseline(model, data.inputs, bags, held_out)
-    return model
+    history = history_of(estimator)
+    return FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
 
 
-def baseline(
-    model: FittedEstimator, inputs: Tensor, bags: Bags, held_out: Bags | None
-) -> dict[str, Any]:
-    """The constant rate and its log-likelihood, with a warning if the model does not beat it."""
-    rate = evaluation.constant_rate(bags)
-    found: dict[str, Any] = {"rate": rate.tolist()}
-    gains: list[evaluation.Gain | None] = []
-    for prefix, part in (("", bags), ("held_out_", held_out)):
-        known = part is not None and bool(evaluation.measurable(part).any())
-        one = None
-        if part is not None and known:
-            log_p = best_log_prob(model.logits(inputs[part.rows]), part.evidence, part.offsets)
-            one = evaluation.gain(log_p, part, rate)
-            found[f"{prefix}log_likelihood"] = one.baseline
-        gains.append(one)
-    note = evaluation.baseline_note(*gains)
-    if note is not None:
-        return found | {"warning": note}
-    return found if gains[1] is not None else found | {"note": evaluation.UNJUDGED}
+def history_of(estimator: Any) -> list[dict[str, Any]]:
+    """The log-likelihood in every iteration of EM; of bags that a fit had not seen, where it can.
+
+    Other estimators have no history.
+    """
+    path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
+    apart = "out_of_fold_" if getattr(estimator, "out_of_fold_", False) else ""
+    return [{"epoch": i, f"{apart}log_likelihood": value} for i, value in enumerate(path, 1)]
 
 
 def load(folder: Path, trust: bool = False) -> FittedEstimator:

@@ -26,7 +26,7 @@ from llpkit._files import (
 from llpkit._limits import read_regular
 from llpkit.errors import LLPError
 
-CHECKPOINT, REPORT = "checkpoint.pt", "report.html"
+CHECKPOINT, REPORT, FIGURES = "checkpoint.pt", "report.html", "figures"
 _MARK = "llpkit.json"
 _ABOUT = {"written by": "llpkit", "what": "a run under way; llpkit removes this folder at its end"}
 

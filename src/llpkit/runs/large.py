@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from llpkit._validation import option
@@ -26,7 +25,7 @@ from llpkit.errors import LLPError
 from llpkit.estimators.base import ENOUGH
 from llpkit.estimators.registry import make
 from llpkit.runs.data import load_data
-from llpkit.runs.estimator import FittedEstimator, baseline
+from llpkit.runs.estimator import FittedEstimator, history_of
 from llpkit.tables import CountColumns
 
 Log = Callable[[dict[str, Any]], None]
@@ -91,8 +90,6 @@ class Large:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             fitted = fit_checked(estimator, self.partitions, layout, self.checked, log=self.log)
-        path = getattr(fitted, "log_likelihoods_", np.empty(0)).tolist()
-        history = [{"epoch": i, "log_likelihood": value} for i, value in enumerate(path, 1)]
         details: dict[str, Any] = {
             "estimator": choice.estimator,
             "rows": sum(self.checked.rows),
@@ -100,6 +97,5 @@ class Large:
         }
         inputs, bags = self.sample.inputs, self.sample.bags
         assert isinstance(inputs, Tensor)
-        model = FittedEstimator(fitted, bags.num_classes, len(inputs[0]), history, details)
-        details["baseline"] = baseline(model, inputs, bags, None)
-        return model
+        width = len(inputs[0])
+        return FittedEstimator(fitted, bags.num_classes, width, history_of(fitted), details)

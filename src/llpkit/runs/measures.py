@@ -1,7 +1,6 @@
 """Measures of a model: always of bags, and of instances if their labels are known."""
 
-import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,10 +9,16 @@ from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.config import Values
 from llpkit.datasets import Inputs
-from llpkit.likelihood.budget import best_posterior, cost, even_sample, tractability
+from llpkit.likelihood.budget import best_log_prob, best_posterior, tractability
 from llpkit.runs.data import take
 from llpkit.training import Fitted
-from llpkit.training.measures import BUDGET as MEASURE_BUDGET
+
+
+class Measured(NamedTuple):
+    """Measures by kind and name, and the gain over a constant rate where bags have a likelihood."""
+
+    values: Values
+    gain: evaluation.Gain | None
 
 
 def measure(
@@ -22,7 +27,7 @@ def measure(
     bags: Bags | None,
     truth: Tensor | None,
     threshold: float = 0.5,
-) -> Values:
+) -> Measured:
     """Measures of bags, and of their instances (all instances without bags) if labels are known.
 
     ``approximated`` is the number of bags whose exact likelihood is intractable, if there are any.
@@ -32,13 +37,17 @@ def measure(
     rows = torch.arange(len(inputs)) if bags is None else bags.rows
     logits = model.logits(take(inputs, rows))
     found: Values = {}
+    gain = None
     if bags is not None:
-        log_p = evaluation.mean_log_likelihood(logits, bags)  # NaN if intractable
-        base = mean_baseline(bags, model.details.get("baseline", {}).get("rate"))
+        rate = model.details.get("baseline", {}).get("rate")
+        log_p = best_log_prob(logits, bags.evidence, bags.offsets)
+        able = evaluation.measurable(bags)
+        known = bool(able.any())
+        gain = evaluation.gain(log_p, bags, rate) if known else None
         found["bags"] = {
             "number": len(bags),
-            "log_likelihood": None if math.isnan(log_p) else log_p,
-            "baseline_log_likelihood": None if math.isnan(base) else base,
+            "log_likelihood": float(log_p[able].mean()) if known else None,
+            "baseline_log_likelihood": mean_baseline(bags, rate) if known else None,
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
         far = evaluation.number_approximated(bags)
@@ -55,7 +64,7 @@ def measure(
         }
         if p.dim() == 1:
             found["instances"]["auc"] = evaluation.auc(p, y)
-    return found
+    return Measured(found, gain)
 
 
 def mean_baseline(bags: Bags, rate: Any = None) -> float:
@@ -64,20 +73,13 @@ def mean_baseline(bags: Bags, rate: Any = None) -> float:
     return float(base[evaluation.measurable(bags)].mean())
 
 
-def how_measured(bags: Bags, sampled: bool = False) -> str:
-    """A phrase on how the log-likelihood of bags was measured; "exact" only if all bags are.
-
-    ``sampled`` means that only the sample measured after every epoch is covered.
-    """
-    every = len(bags)
-    if sampled:
-        bags = bags[even_sample(cost(bags.evidence, bags.sizes), MEASURE_BUDGET)]
+def how_measured(bags: Bags) -> str:
+    """A phrase on how the log-likelihood of bags is measured; "exact" only if all bags are."""
     exact, near = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
     parts = [f"exact for {exact:,}", f"approximate for {near:,}"]
     parts.append(f"not known for {len(bags) - exact - near:,}")
     shown = [text for text in parts if not text.endswith(" 0")]
-    words = "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
-    return f"{words} ({len(bags):,} of {every:,} bags measured)" if sampled else words
+    return "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
 
 
 def probability_of(logits: Tensor) -> Tensor:

@@ -1,39 +1,280 @@
-"""The page of a run."""
+"""The page of a run: what was trained, the result and the verdict, and where the model fails."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from llpkit import evaluation
 from llpkit._files import write_text
+from llpkit.auto import PICKED
 from llpkit.bags import Bags
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
+from llpkit.likelihood.budget import best_posterior
+from llpkit.methods import METHODS
+from llpkit.report import (
+    Block,
+    Calibration,
+    Cell,
+    Column,
+    Facts,
+    Figures,
+    Interval,
+    Notes,
+    Opening,
+    Page,
+    Section,
+    Series,
+    Spread,
+    Style,
+    Table,
+    Wall,
+    decimals,
+    present,
+    reliability,
+    run_curves,
+    styles,
+    wall_bags,
+    write_page,
+)
+from llpkit.runs.data import take
 from llpkit.runs.estimator import FittedEstimator
-from llpkit.runs.folder import REPORT
+from llpkit.runs.folder import FIGURES, REPORT
+from llpkit.runs.importances import importances
+from llpkit.runs.inference import is_likelihood_model, summarise
+from llpkit.runs.judgement import Judgement
+from llpkit.runs.machine import flat
+from llpkit.runs.measures import Measured, how_measured, probability_of
+from llpkit.runs.page_checks import (
+    fit_section,
+    importance_section,
+    tables,
+    with_captions,
+    worst_section,
+)
+from llpkit.runs.search import FOLDS, SEARCH
+from llpkit.statistics.summary import LOG_SD
 from llpkit.training import Fitted
 
-FIGURES = "figures"
+_WALL = 12  # most bags on the wall, and most instances in each
+_LISTED = 100  # most coefficients
+_RULE = (
+    f"The candidate with the highest mean log-likelihood of held-out training bags, in {FOLDS} "
+    "folds of whole bags, was fitted to all training bags. ± is the standard error over the folds; "
+    "the last column compares a candidate with the best one fold by fold."
+)
 
 
-def write_report(
-    work: Path,
-    config: Config,
-    data: DataSet,
-    parts: Mapping[str, Bags],
-    model: Fitted,
-    record: Values,
-) -> None:
-    """Write the page of a run and its figures into its folder."""
-    # Matplotlib is slow to import, and most commands draw nothing.
-    from llpkit.report import write_page
+@dataclass(frozen=True)
+class Trained:
+    """Everything that a page shows."""
 
-    if isinstance(model, FittedEstimator):
-        from llpkit.runs.estimator_page import estimator_page
+    config: Config
+    data: DataSet
+    parts: Mapping[str, Bags]
+    model: Fitted
+    measured: Mapping[str, Measured]
+    judged: Judgement
+    record: Values
 
-        page, tables = estimator_page(config, data, parts, model, record)
-    else:
-        from llpkit.runs.network_page import network_page
+    @property
+    def name(self) -> str:
+        """The method or the estimator."""
+        return str(self.model.details.get("estimator") or self.config.recipe.method)
 
-        page, tables = network_page(config, data, parts, model, record)
+    @property
+    def values(self) -> dict[str, Any]:
+        """The measures of the bags that judge the model, by name."""
+        found = self.measured[self.judged.part].values
+        return {**found["bags"], **found.get("instances", {})}
+
+
+def write_report(work: Path, run: Trained) -> None:
+    """Write the page of a run, its figures and its tables into its folder."""
+    page, tables = run_page(run)
     for name, text in tables.items():
         write_text(work / name, text)
     write_page(page, work / REPORT, figures_dir=work / FIGURES)
+
+
+def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
+    """The page, and the CSV tables of importances and worst bags by file name."""
+    config, data, model, name = run.config, run.data, run.model, run.name
+    judged, look = run.judged, styles([run.name])
+    style = look[name]
+    worth = []
+    if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2:
+        worth = importances(model, data.inputs, judged.bags, data.encoder, config.recipe.seed)
+    # An estimator has no epochs, and its rows are best seen where it fails.
+    is_network = not isinstance(model, FittedEstimator)
+    wall = _wall(run, [one.column for one in worth]) if is_network else None
+    blocks: list[Block] = [
+        *([] if wall is None else [Opening(wall)]),
+        _facts(run),
+        _result(run),
+        *([] if wall is None else [_curves(run, style)]),
+        *_calibration(run, style),
+        *_search(model),
+        fit_section(name, style, judged),
+        *_coefficients(run),
+        *([importance_section(worth, style, judged.part)] if worth else []),
+        worst_section(name, model, data, judged, worth),
+        *([] if wall is None else [Section("A wall of bags", [wall])]),
+        *_closing(run),
+    ]
+    source = config.data.dataset or Path(config.data.table or "").name
+    lead = [f"{METHODS[name].summary}."] if is_network else []
+    page = Page(f"{name} on {source}", lead, blocks, look)
+    return page, tables(worth, judged, data.class_names)
+
+
+def _facts(run: Trained) -> Block:
+    """The data, the bags of every part, what was trained, and why it was picked."""
+    model = run.model
+    pairs: dict[str, object] = {"data": run.data.describe().splitlines()[0]}
+    for name, bags in run.parts.items():
+        pairs[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
+    if isinstance(model, FittedEstimator):
+        pairs["estimator"] = repr(model.estimator)
+    else:
+        pairs |= {"network": model.network_name, "epochs": len(model.history)}
+    if PICKED in model.details:
+        pairs["picked"] = model.details[PICKED]
+    return Facts(pairs)
+
+
+def _result(run: Trained) -> Section:
+    """The verdict, and the table of measures; those that are not known have no column."""
+    part, name = run.judged.part, run.name
+    values = run.values
+    values["epoch_seconds"] = Series(name, 0, run.model.history).epoch_seconds()
+    far, seconds = "mean distance of predicted from", decimals([values["epoch_seconds"] or 0.0])
+    columns = [
+        Column("accuracy", "Accuracy", f"of {part} instances", ".1%"),
+        Column("epoch_seconds", "Epoch", "time it takes", f".{seconds}f", " s"),
+        Column(
+            "log_likelihood",
+            "Bag log-likelihood",
+            f"{how_measured(run.judged.bags)}, mean of {part} bags; higher is better",
+            ".2f",
+        ),
+        Column(
+            "baseline_log_likelihood",
+            "Constant rate",
+            f"log-likelihood of the same {part} bags if every instance had one probability",
+            ".2f",
+        ),
+        Column("proportion_error", "Proportion error", f"{far} true, {part} bags", ".3f"),
+        Column("calibration_error", "Calibration error", f"{far} observed frequency", ".3f"),
+    ]
+    known = [column for column in columns if values.get(column.key) is not None]
+    table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
+    text = run.judged.verdict.text
+    kept = ""
+    if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
+        epoch = run.model.chosen_epoch
+        kept = f" The weights are those of epoch {epoch}, the best for held-out bags."
+    return Section("The result", [table], f"{text[0].upper()}{text[1:]}.{kept}")
+
+
+def _curves(run: Trained, style: Style) -> Section:
+    kept = None if run.config.recipe.held_out is None else run.model.chosen_epoch
+    series = Series(run.name, run.config.recipe.seed, run.model.history, kept)
+    text = "The vertical axis is fitted to where the curves settle."
+    return Section("Learning curves", [Figures(present(run_curves(series, style)))], text)
+
+
+def _calibration(run: Trained, style: Style) -> list[Section]:
+    """The reliability curve of instances whose labels are known."""
+    data, rows = run.data, run.judged.bags.rows
+    if data.truth is None:
+        return []
+    p = probability_of(run.model.logits(take(data.inputs, rows)))
+    curve = Calibration(run.name, *evaluation.calibration(p, data.truth[rows]))
+    return [
+        Section(
+            "Calibration",
+            [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
+            "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
+            "dashed line. Below, how many instances got each probability.",
+        )
+    ]
+
+
+def _search(model: Fitted) -> list[Section]:
+    """The table of candidates, if there was a search."""
+    if SEARCH not in model.details:
+        return []
+    tried = model.details[SEARCH]["tried"]
+    names = list(tried[0]["settings"])
+    columns = [
+        *(Column(name, name, "", "") for name in names),
+        Column("mean", "Log-likelihood", "mean per held-out bag ± standard error", ".4f"),
+        Column("behind", "Behind the best", "± standard error of the difference", ".4f"),
+    ]
+    rows: list[tuple[str, list[Cell]]] = []
+    for place, one in enumerate(tried, 1):
+        cells: list[Cell] = [str(one["settings"][name]) for name in names]
+        for key, error in (("mean", "standard_error"), ("behind", "behind_error")):
+            known = one[key] is not None and (place > 1 or key == "mean")
+            cells.append(Spread(one[key], one[error]) if known else None)
+        rows.append((str(place), cells))
+    return [Section("Search", [Table(columns, rows, of="Place", name="search")], _RULE)]
+
+
+def _coefficients(run: Trained) -> list[Section]:
+    """The coefficients of a logistic regression, with standard errors."""
+    model, inputs = run.model, run.data.inputs
+    if not isinstance(model, FittedEstimator) or not is_likelihood_model(model):
+        return []
+    assert isinstance(inputs, Tensor)
+    found = summarise(model, inputs, run.parts["training"], run.data.encoder)
+    columns = [
+        Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
+        Column("standard_error", "Standard error", "", ".2g"),
+        Column("p_value", "p", "of the hypothesis of no influence", ".3f"),
+        Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),
+    ]
+    rows: list[tuple[str, list[Cell]]] = []
+    for row in found.records():
+        name, se = row["name"], row["standard_error"]
+        if name == LOG_SD:
+            ends = [math.exp(row[key]) for key in ("estimate", "low", "high")]
+            rows.append(("deviation of bags", [Interval(*ends), ends[0] * se, None, None]))
+        elif not math.isfinite(se):
+            rows.append((name, [Interval(row["estimate"]), None, None, None]))
+        else:
+            known = Interval(row["estimate"], row["low"], row["high"])
+            rows.append((name, [known, se, row["p_value"], row["odds_ratio"]]))
+    table = Table(columns, rows[:_LISTED], of="Term", name="coefficients")
+    return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
+
+
+def _wall(run: Trained, columns: Sequence[str]) -> Wall:
+    """The first training bags that are not too large, rows described by these columns first."""
+    data, bags, model = run.data, run.parts["training"], run.model
+    small = torch.where((bags.sizes >= 1) & (bags.sizes <= _WALL))[0][:_WALL]
+    shown = bags[small] if len(small) else bags[:1]
+    logits = model.logits(take(data.inputs, shown.rows))
+    posterior = best_posterior(logits, shown.evidence, shown.offsets, validate=True)
+    sizes = shown.sizes.tolist()
+    drawn = wall_bags(shown, data.inputs, class_names=data.class_names, truth=data.truth)
+    return Wall(
+        with_captions(drawn, shown, data, columns),
+        data.class_names,
+        {run.name: probability_of(logits).split(sizes)},
+        {run.name: posterior.split(sizes)},
+        "The first bags the model was trained on.",
+    )
+
+
+def _closing(run: Trained) -> list[Block]:
+    """Notes, versions and hardware."""
+    notes = (*run.data.notes, *run.model.details.get("warnings", ()))
+    made = Section("How it was made", [Facts(flat(run.record))])
+    return [*([Section("Notes", [Notes(notes)])] if notes else []), made]

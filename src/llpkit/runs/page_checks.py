@@ -1,13 +1,13 @@
 """Parts of a run's page that compare the model with the counts of bags: shared by all models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from llpkit.bags import Bags
-from llpkit.datasets import DataSet, Inputs
+from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Block,
@@ -27,8 +27,9 @@ from llpkit.report import (
 )
 from llpkit.runs.data import take
 from llpkit.runs.importances import Importance
+from llpkit.runs.judgement import Judgement
 from llpkit.runs.measures import probability_of
-from llpkit.statistics import Goodness, bag_calibration, goodness_of_fit
+from llpkit.statistics import Goodness, bag_calibration
 from llpkit.tables import FeatureEncoder
 from llpkit.tables.columns import CategoryColumn, NumberColumn
 from llpkit.training import Fitted
@@ -37,24 +38,12 @@ IMPORTANCES, WORST = "importances.csv", "worst_bags.csv"
 _SHOWN = 8  # bags on the wall
 _COLUMNS = 5  # columns shown for each of their rows
 _LISTED = 100  # bags in the CSV file
-_CLEAR = 0.01  # p-values below this are worth a sentence
 
 
-def part_of(parts: Mapping[str, Bags]) -> str:
-    """The bags to compare with: unseen ones, if there are any."""
-    return next(part for part in ("test", "held-out", "training") if part in parts)
-
-
-def goodness(model: Fitted, inputs: Inputs, bags: Bags, seed: int) -> Goodness:
-    """How well a model explains these bags."""
-    sd = getattr(getattr(model, "estimator", None), "effect_sd_", 0.0)
-    logits = model.logits(take(inputs, bags.rows))
-    return goodness_of_fit(logits, bags, seed=seed, effect_sd=sd)
-
-
-def fit_section(name: str, style: Style, part: str, found: Goodness, bags: Bags) -> Section:
+def fit_section(name: str, style: Style, judged: Judgement) -> Section:
     """Whether the counts look like draws from the model: transform, dispersion, proportions."""
-    curve = Calibration(name, *bag_calibration(found, bags))
+    found = judged.fit
+    curve = Calibration(name, *bag_calibration(found, judged.bags))
     facts = {
         "dispersion": f"{found.dispersion:.2f}, where 1 is right ({_p(found.dispersion_p)})",
         "flat histogram": _p(found.pit_p),
@@ -71,32 +60,20 @@ def fit_section(name: str, style: Style, part: str, found: Goodness, bags: Bags)
             narrow=True,
         ),
     ]
-    return Section("Does the model explain the counts?", blocks, _verdict(found, part))
+    return Section("Does the model explain the counts?", blocks, _how_to_read(judged.part))
 
 
 def _p(value: float) -> str:
     return "p < 0.0001" if value < 1e-4 else f"p = {value:.2g}"
 
 
-def _verdict(found: Goodness, part: str) -> str:
-    how = (
-        f"The histogram shows where the counts of the {part} bags lie in the distribution that the "
-        "model predicts for them; it is flat, within the grey band, if the model is right. The "
-        "curve compares predicted and known proportions of bags, in bins. Without labels no more "
-        "can be checked: a model may be right about every bag and wrong about each instance."
-    )
-    if min(found.dispersion_p, found.pit_p) >= _CLEAR:
-        return f"Nothing speaks against the model. {how}"
-    if found.dispersion_p >= _CLEAR:
-        return f"The model expects too many or too few positives in many bags. {how}"
-    if found.dispersion > 1:
-        return (
-            "Counts are further from the expected ones than the model allows: it is too sure, a "
-            f"column is missing, or the instances of a bag share something. {how}"
-        )
+def _how_to_read(part: str) -> str:
+    seen = " The model has seen these bags, so a good fit proves little." * (part == "training")
     return (
-        "Counts are closer to the expected ones than chance allows: the model has seen these bags, "
-        f"or the bags were not filled at random. {how}"
+        f"The histogram shows where the counts of the {part} bags lie in the distribution that the "
+        "model predicts for them: it is flat, within the grey band, if the model is right. The "
+        f"curve compares predicted and known proportions of bags, in bins.{seen} Counts cannot "
+        "show more: a model may be right about every bag and wrong about each instance."
     )
 
 
@@ -115,21 +92,19 @@ def worst_section(
     name: str,
     model: Fitted,
     data: DataSet,
-    part: str,
-    bags: Bags,
-    found: Goodness,
+    judged: Judgement,
     worth: Sequence[Importance] = (),
 ) -> Section:
     """The bags that the model explains worst."""
-    worst = found.worst[:_SHOWN]
-    shown = bags[worst]
+    worst = judged.fit.worst[:_SHOWN]
+    shown = judged.bags[worst]
     wall = Wall(
-        _wall_bags(shown, found.distance[worst], data, worth),
+        _wall_bags(shown, judged.fit.distance[worst], data, worth),
         data.class_names,
         {name: [probability_of(model.logits(take(data.inputs, b.rows))) for b in shown]},
-        note=f"The {part} bags that the model explains worst: their counts are furthest from the "
-        "expected ones, in standard deviations. Look for wrong counts, for rows in the wrong bag, "
-        "and for missing columns.",
+        note=f"The {judged.part} bags that the model explains worst: their counts are furthest "
+        "from the expected ones, in standard deviations. Look for wrong counts, for rows in the "
+        "wrong bag, and for missing columns.",
     )
     return Section("The worst bags", [wall])
 
@@ -195,10 +170,10 @@ def _number(value: float, scale: float) -> str:
 
 
 def tables(
-    worth: Sequence[Importance], found: Goodness, bags: Bags, data: DataSet
+    worth: Sequence[Importance], judged: Judgement, class_names: tuple[str, ...]
 ) -> dict[str, str]:
     """The CSV tables of importances, if there are any, and of the worst bags, by file name."""
-    made = {WORST: csv_text(_worst_rows(found, bags, data.class_names))}
+    made = {WORST: csv_text(_worst_rows(judged.fit, judged.bags, class_names))}
     if worth:
         rows = ({"column": w.column, "fall": w.mean, "sd": w.sd} for w in worth)
         made[IMPORTANCES] = csv_text(rows)

@@ -296,6 +296,8 @@ class Evaluated(NamedTuple):
 
     parts: dict[str, Values]
     notes: tuple[str, ...]
+    verdict: Values | None
+    """See :class:`llpkit.evaluation.Verdict`; ``None`` if there are no bags."""
 
 
 def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
@@ -334,7 +336,11 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
         parts: Mapping[str, Bags | None] = divide(bags, run.config)
     else:
         parts = {"all": bags}
-    measures = {
+    found = {
         name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
     }
-    return Evaluated(measures, tuple(notes))
+    verdict = run.model.details.get("verdict")
+    if not by_part:
+        gain = found["all"].gain
+        verdict = None if gain is None else evaluation.verdict(None, gain, "")._asdict()
+    return Evaluated({name: one.values for name, one in found.items()}, tuple(notes), verdict)

@@ -9,16 +9,10 @@ import numpy as np
 
 from llpkit.bags import Bags
 from llpkit.config import Config
-from llpkit.report import Cell, Column, Section, Spread, Table
 from llpkit.training import Fitted
 
 SEARCH = "search"
-_FOLDS = 5
-RULE = (
-    f"The candidate with the highest mean log-likelihood of held-out training bags, in {_FOLDS} "
-    "folds of whole bags, was fitted to all training bags. ± is the standard error over the folds; "
-    "the last column compares a candidate with the best one fold by fold."
-)
+FOLDS = 5
 
 
 def search(
@@ -41,7 +35,7 @@ def search(
         bags.bag_index.numpy(),
         grid_of(name, options),
         candidates=candidates,
-        n_folds=_FOLDS,
+        n_folds=FOLDS,
         random_state=seed,
     )
     tried = [
@@ -62,24 +56,3 @@ def settled(config: Config, model: Fitted) -> Config:
         return config
     options = {**config.choice.estimator_options, **model.details[SEARCH]["chosen"]}
     return replace(config, choice=config.choice.replace(estimator_options=options, search=None))
-
-
-def search_section(model: Fitted) -> list[Section]:
-    """The table of candidates, if there was a search."""
-    if SEARCH not in model.details:
-        return []
-    tried = model.details[SEARCH]["tried"]
-    names = list(tried[0]["settings"])
-    columns = [
-        *(Column(name, name, "", "") for name in names),
-        Column("mean", "Log-likelihood", "mean per held-out bag ± standard error", ".4f"),
-        Column("behind", "Behind the best", "± standard error of the difference", ".4f"),
-    ]
-    rows: list[tuple[str, list[Cell]]] = []
-    for place, one in enumerate(tried, 1):
-        cells: list[Cell] = [str(one["settings"][name]) for name in names]
-        for key, error in (("mean", "standard_error"), ("behind", "behind_error")):
-            known = one[key] is not None and (place > 1 or key == "mean")
-            cells.append(Spread(one[key], one[error]) if known else None)
-        rows.append((str(place), cells))
-    return [Section("Search", [Table(columns, rows, of="Place", name="search")], RULE)]

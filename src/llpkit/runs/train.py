@@ -40,9 +40,9 @@ from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
 from llpkit.runs.estimator import train as train_table
 from llpkit.runs.folder import RunFolder
+from llpkit.runs.judgement import judge
 from llpkit.runs.machine import record_of
-from llpkit.runs.measures import measure
-from llpkit.runs.page import write_report
+from llpkit.runs.measures import Measured, measure
 from llpkit.runs.search import settled as searched
 from llpkit.training import Callback, Fitted, TestMetrics
 
@@ -207,11 +207,17 @@ def _found(config: Config, place: RunFolder) -> Finished | None:
     table = ESTIMATOR in checked.files
     # This machine trained the model with the same settings, so it can be trusted.
     model = load_table_model(place.out, trust=True) if table else train.load(place.out)
-    return _measured(place.out, model, data, divide(data.bags, config))
+    return _finished(place.out, model, data, _measured(model, data, divide(data.bags, config)))
 
 
-def _measured(out: Path, model: Fitted, data: DataSet, parts: Mapping[str, Bags]) -> Finished:
-    measures = {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+def _measured(model: Fitted, data: DataSet, parts: Mapping[str, Bags]) -> dict[str, Measured]:
+    return {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+
+
+def _finished(
+    out: Path, model: Fitted, data: DataSet, measured: Mapping[str, Measured]
+) -> Finished:
+    measures = {name: found.values for name, found in measured.items()}
     return Finished(out, model, measures, (*data.notes, *model.details.get("warnings", ())))
 
 
@@ -271,18 +277,24 @@ def _fit(
     model.details |= picked
     if config.data.image is not None:
         model.details["image_column"] = config.data.image
-    baseline = model.details["baseline"]
     about = (
-        baseline.get("warning") or baseline.get("note"),
         _choice(model),
         evaluation.approximation_note(*parts.values()),
         _measured_note(model, parts["training"]),
     )
     model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
-    done = _measured(place.out, model, data, parts)
+    model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
+    measured = _measured(model, data, parts)
+    judged = judge(model, data.inputs, parts, measured, config.recipe.seed)
+    done = _finished(place.out, model, data, measured)
     for logger in tracked:
         logger.record(model.history, done.measures, config.flat(), work)
-    _write_run(work, config, data, parts, model, record)
+    # Matplotlib is slow to import, and other commands draw nothing.
+    from llpkit.runs.page import Trained, write_report
+
+    config = searched(config, model)
+    _write_model(work, config, data, model, record)
+    write_report(work, Trained(config, data, parts, model, measured, judged, record))
     place.finish()
     return done
 
@@ -403,7 +415,6 @@ def _train(
             parts["training"],
             recipe.seed,
             execution.threads,
-            parts.get("held-out"),
             choice.search,
         )
     labels = None
@@ -434,17 +445,9 @@ def _train(
     )
 
 
-def _write_run(
-    work: Path,
-    config: Config,
-    data: DataSet,
-    parts: Mapping[str, Bags],
-    model: Fitted,
-    record: Values,
-) -> None:
+def _write_model(work: Path, config: Config, data: DataSet, model: Fitted, record: Values) -> None:
     model.encoder = data.encoder
     model.save(work)
-    config = searched(config, model)
     write_text(work / CONFIG, to_yaml(config))
     add_checksums(work, [CONFIG])
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
@@ -455,4 +458,3 @@ def _write_run(
     writer.writeheader()
     writer.writerows(model.history)
     write_text(work / METRICS, table.getvalue())
-    write_report(work, config, data, parts, model, record)

@@ -202,9 +202,9 @@ def fit(
         if trained is not None and trained.is_floating_point():
             network.to(trained.dtype)  # as in one process, where Fabric sets the precision
         network.load_state_dict(weights)  # another process trained a copy of it
-    note = model.details["baseline"].get("warning")
-    if note is not None and place.first:
-        warnings.warn(note, BaselineWarning, stacklevel=3)
+    verdict = model.details["verdict"]
+    if verdict["ok"] is False and place.first:
+        warnings.warn(verdict["text"], BaselineWarning, stacklevel=3)
     if not how.needs_labels and place.first:
         from llpkit.statistics import warn_unidentified  # imports SciPy
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
-from llpkit.evaluation import UNJUDGED, Gain, approximation_note, baseline_note, gain, measurable
+from llpkit.evaluation import Gain, approximation_note, compared, gain, measurable
 from llpkit.likelihood.budget import best_log_prob, cost, even_sample
 from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import choice_note, resolve
@@ -174,7 +174,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     model = plain if how.model is None else how.model
     model.eval()
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        baseline = _baseline(session, shard, unseen)
+        judged = _judged(session, shard, unseen)
         if processes.divided:
             model = plain = _whole(recipe.network if given is None else given, plain, how, task).to(
                 where
@@ -187,7 +187,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         session.history,
         epoch,
         name,
-        {"settings": described, "baseline": baseline, "warnings": []},
+        {"settings": described, **judged, "warnings": []},
     )
     return fitted, plain.state_dict() if isinstance(job.network, nn.Module) else None
 
@@ -296,8 +296,8 @@ def _task(
     )
 
 
-def _baseline(session: Session, shard: Shard, unseen: Shard | None) -> dict[str, Any]:
-    """The constant rate, its log-likelihood, and a warning if the model does not beat it."""
+def _judged(session: Session, shard: Shard, unseen: Shard | None) -> dict[str, Any]:
+    """The comparison with a constant rate."""
     training = None
     if session.recipe.measure != "off":
         bags, some = shard.whole, torch.arange(len(shard.whole))
@@ -305,17 +305,8 @@ def _baseline(session: Session, shard: Shard, unseen: Shard | None) -> dict[str,
             some = few_blocks(session.blocks.of_bag)
         within = cost(bags.evidence, bags.sizes) + _COST_OF_A_PASS * bags.sizes
         training = _gain(session, shard, some[even_sample(within[some], BUDGET)])
-    found: dict[str, Any] = {"rate": session.measures.rate.tolist()}
     apart = None if unseen is None else _gain(session, unseen, torch.arange(len(unseen.whole)))
-    for prefix, part in (("", training), ("held_out_", apart)):
-        if part is not None:
-            found[f"{prefix}log_likelihood"] = part.baseline
-    note = baseline_note(training, apart)
-    if note is not None:
-        found["warning"] = note
-    elif apart is None:
-        found["note"] = UNJUDGED
-    return found
+    return compared(session.measures.rate, training, apart)
 
 
 def _gain(session: Session, shard: Shard, chosen: Tensor) -> Gain | None:

@@ -132,12 +132,11 @@ class Fitted:
         if "method" in settings:
             epoch = f"epoch {self.chosen_epoch} of {len(self.history)}"
             lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")
-        last = notebook.kept_row(self)
-        for prefix, what in (("", "training"), ("held_out_", "held-out")):
-            if f"{prefix}log_likelihood" in last:
-                value, base = (last[f"{prefix}{k}log_likelihood"] for k in ("", "baseline_"))
-                beside = "" if base is None else f" (constant rate {base:.3f})"
-                lines.append(f"  {what} bags: mean log-likelihood {value:.3f}{beside}")
+        for part, (value, base, _) in notebook.measured(self).items():
+            beside = "" if base is None else f" (constant rate {base:.3f})"
+            lines.append(f"  {part} bags: mean log-likelihood {value:.3f}{beside}")
+        if "verdict" in self.details:
+            lines.append(f"  {self.details['verdict']['text']}")
         return "\n".join(lines)
 
     def plot(self) -> "Figure":
@@ -227,6 +226,12 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
             raise LLPError(
                 f"the model in {folder} has a custom network ({kind}); build one and pass it as "
                 "network="
+            )
+        if name not in networks.NETWORKS:
+            raise LLPError(
+                f"the model in {folder} has the network {name!r}, which is not registered; load "
+                "the file that registers it with --plugin (in Python: import it), or pass a "
+                "network as network="
             )
         # The meta device draws no weights, so a fit in another thread keeps its random numbers.
         with torch.device("meta"):

@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
     from llpkit.training.model import Fitted
 
-_MEASURES = {
-    "log_likelihood": "log-likelihood",
-    "baseline_log_likelihood": "constant rate",
-    "proportion_error": "proportion error",
-}
+_MEASURES = ("log-likelihood", "constant rate", "proportion error")
 
 
 def html(model: "Fitted") -> str:
@@ -28,18 +24,16 @@ def html(model: "Fitted") -> str:
         epochs = f"{model.chosen_epoch} of {len(model.history)}"
         facts += [("method", str(settings["method"])), ("epoch", epochs)]
         facts.append(("learning rate", f"{settings['lr']:g}"))
-    kept = kept_row(model)
-    rows = []
-    for prefix, name in (("", "training bags"), ("held_out_", "held-out bags")):
-        values = [kept.get(prefix + key) for key in _MEASURES]
-        if values[0] is not None:
-            rows.append([name, *("–" if v is None else f"{v:.3f}" for v in values)])
+    rows = [
+        [f"{part} bags", *("–" if v is None else f"{v:.3f}" for v in values)]
+        for part, values in measured(model).items()
+    ]
     notes = []
-    if "test_accuracy" in kept:
-        notes.append(f"test accuracy {kept['test_accuracy']:.1%}")
-    baseline = model.details.get("baseline", {})
-    notes += [baseline[key] for key in ("warning", "note") if key in baseline]
-    return html_table(f"Fitted {name_of(model)}", facts, ["", *_MEASURES.values()], rows, notes)
+    if "test_accuracy" in _kept_row(model):
+        notes.append(f"test accuracy {_kept_row(model)['test_accuracy']:.1%}")
+    if "verdict" in model.details:
+        notes.append(model.details["verdict"]["text"])
+    return html_table(f"Fitted {name_of(model)}", facts, ["", *_MEASURES], rows, notes)
 
 
 def plot(model: "Fitted") -> "Figure":
@@ -55,7 +49,7 @@ def plot(model: "Fitted") -> "Figure":
     method = model.details.get("settings", {}).get("method")
     rows = model.history
     if method is None:  # an estimator measures the constant rate once
-        base = model.details.get("baseline", {}).get("log_likelihood")
+        base = model.details.get("baseline", {}).get("training", {}).get("baseline")
         rows = [{"baseline_log_likelihood": base, **row} for row in rows]
     held_out = any("held_out_log_likelihood" in row for row in rows)
     name = method or name_of(model)
@@ -63,14 +57,25 @@ def plot(model: "Fitted") -> "Figure":
     return history_figure(run_panels(run, styles([name])[name], EPOCHS if method else ITERATIONS))
 
 
-def kept_row(model: "Fitted") -> dict[str, Any]:
-    """The row of the epoch that was kept, with the constant rate of an estimator."""
-    base = model.details.get("baseline", {})
-    about = {
-        f"{p}baseline_log_likelihood": base.get(f"{p}log_likelihood") for p in ("", "held_out_")
-    }
-    last = model.history[(model.chosen_epoch or 0) - 1] if model.history else {}
-    return {**about, **last}
+def measured(model: "Fitted") -> dict[str, list[float | None]]:
+    """Log-likelihood, constant rate and proportion error of the model, by the part of the bags."""
+    kept, found = _kept_row(model), {}
+    for prefix, part in (("", "training"), ("held_out_", "held-out")):
+        keys = ("log_likelihood", "baseline_log_likelihood", "proportion_error")
+        if f"{prefix}log_likelihood" in kept:
+            found[part] = [kept.get(prefix + key) for key in keys]
+    # Its history is that of a network. What EM measures on its way is not the fitted model.
+    for part, values in model.details.get("baseline", {}).items():
+        if part != "rate":
+            found.setdefault(part, [values["log_likelihood"], values["baseline"], None])
+    return found
+
+
+def _kept_row(model: "Fitted") -> dict[str, Any]:
+    """The row of the epoch that was kept; estimators have none."""
+    if "estimator" in model.details or not model.history:
+        return {}
+    return model.history[(model.chosen_epoch or 0) - 1]
 
 
 def name_of(model: "Fitted") -> str:

@@ -62,12 +62,12 @@ const labelled = (value) => (value ? page.positive : `not ${page.positive}`);
 function tile(item, number, total, beliefs) {
   const button = element("button", { type: "button", item });
   button.dataset.item = item.id;
-  const text = () => element("span", { className: "text", textContent: item.caption });
+  const text = (before = "") => element("span", { className: "text", textContent: before + item.caption });
   if (item.picture) {
     button.title = item.caption;
     const image = element("img", { src: `item/${item.id}`, alt: "", decoding: "async" });
     image.onload = () => image.classList.toggle("crisp", image.naturalWidth <= 64);
-    image.onerror = () => image.replaceWith(text());
+    image.onerror = () => image.replaceWith(text("Cannot be read: "));
     button.append(image);
   } else {
     button.append(text());
@@ -229,10 +229,14 @@ function exact() {
   $("low").focus();
 }
 
-function beliefs() {
+async function beliefs() {
   page.first = !page.first;
   $("beliefs").setAttribute("aria-pressed", String(page.first));
-  if (page.bag) fill($("wall"), page.bag.items, page.first);
+  if (page.bag) {
+    // The model may have learned since the bag was shown.
+    page.bag.items = (await call("bag", { bag: page.bag.bag })).items;
+    fill($("wall"), page.bag.items, page.first);
+  }
   say(page.first ? "Beliefs are shown before you count; they may sway you." : "Beliefs are hidden until you have counted.");
 }
 
@@ -383,7 +387,7 @@ document.addEventListener("keydown", (event) => {
     Escape: exact,
     "?": notSure,
     u: () => attempt(undo),
-    b: beliefs,
+    b: () => attempt(beliefs),
     ...(tiled && {
       ArrowLeft: () => event.target.previousElementSibling?.focus(),
       ArrowRight: () => event.target.nextElementSibling?.focus(),
@@ -408,7 +412,7 @@ $("less").onclick = () => step(-1);
 $("more").onclick = () => step(1);
 $("unsure").onclick = notSure;
 $("undo").onclick = () => attempt(undo);
-$("beliefs").onclick = beliefs;
+$("beliefs").onclick = () => attempt(beliefs);
 // In a cookie, because the next server has another port and with it another local storage.
 $("person").value = decodeURIComponent(document.cookie.match(/llpkit-person=([^;]*)/)?.[1] ?? "me");
 $("person").onchange = () => {
@@ -422,7 +426,7 @@ attempt(async () => show(await call("next"))).then(refresh);
 setInterval(() => {
   refresh();
   // Another person may have left a bag.
-  if (page.bag === null) attempt(async () => {
+  if (page.bag === null && document.activeElement !== $("person")) attempt(async () => {
     const bag = await call("next");
     if (page.bag === null && bag.bag !== null) show(bag);
   });

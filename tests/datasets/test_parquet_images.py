@@ -109,6 +109,54 @@ def test_two_processes_stream_their_own_row_groups(shards):
     assert all(float((a - b).norm() / a.norm()) < 1e-6 for a, b in pairs)
 
 
+@pytest.fixture
+def folder(shards, tmp_path):
+    """The same images in three files."""
+    path, *_ = shards
+    found = tmp_path / "shards"
+    found.mkdir()
+    file = pq.ParquetFile(path)
+    for i, groups in enumerate((range(5), range(5, 6), range(6, 12))):
+        with pq.ParquetWriter(found / f"{i}.parquet", file.schema_arrow) as writer:
+            for group in groups:
+                writer.write_table(file.read_row_group(group))
+    return found
+
+
+@pytest.mark.parametrize("name", ["", "*.parquet"])
+def test_several_files_are_one_table(shards, folder, name):
+    path, pixels, _ = shards
+    usual = {"bag": "bag", "count": "n", "image": "image"}
+    one = datasets.load("image-table", table=path, **usual)
+    several = datasets.load("image-table", table=folder / name, **usual)
+    assert torch.equal(several.inputs.blocks, one.inputs.blocks)
+    assert torch.equal(several.bags.counts, one.bags.counts)
+    order = torch.randperm(192)
+    assert torch.equal(several.inputs.load(order), pixels[order])
+    settings = {"epochs": 2, "progress": False, "resident": False, "workers": 0}
+    models = [llpkit.fit("linear", data.bags, data.inputs, **settings) for data in (one, several)]
+    for a, b in zip(*(model.network.parameters() for model in models), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_file_that_does_not_fit_the_others_is_named(folder):
+    usual = {"bag": "bag", "count": "n", "image": "image"}
+    second = folder / "1.parquet"
+    table = pq.read_table(second)
+    pq.write_table(table.drop_columns("n"), second)
+    with pytest.raises(LLPError, match=r"1\.parquet does not fit the first file"):
+        datasets.load("image-table", table=folder, **usual)
+    images = table["image"].to_pylist()
+    images[2] = None
+    pq.write_table(table.set_column(3, "image", pa.array(images, pa.binary())), second)
+    data = datasets.load("image-table", table=folder, **usual)
+    first = pq.read_metadata(folder / "0.parquet").num_rows
+    with pytest.raises(LLPError, match=r"1\.parquet: row 3, column 'image' is empty"):
+        data.inputs.load([first + 2])
+    with pytest.raises(LLPError, match="there is no such Parquet file"):
+        datasets.load("image-table", table=folder / "x*.parquet", **usual)
+
+
 def test_what_is_wrong_is_named(tmp_path, shards):
     path, *_ = shards
     with pytest.raises(LLPError, match="no column 'photo' of encoded images"):

@@ -14,6 +14,7 @@ from llpkit.datasets.base import DataSet
 from llpkit.datasets.images import BadImage, ImageFiles, Size
 from llpkit.datasets.parquet_images import (
     ParquetImages,
+    files_of,
     is_image_column,
     table_without_images,
 )
@@ -116,7 +117,7 @@ def image_files(
     """
     import pyarrow.compute as pc
 
-    if column not in table.names and is_image_column(table.path, column):
+    if column not in table.names and is_image_column(files_of(table.path)[0], column):
         return ParquetImages(table.path, column, size=size, channels=channels)
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))

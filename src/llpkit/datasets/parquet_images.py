@@ -1,4 +1,4 @@
-"""Encoded images in a column of a Parquet file, read by row groups, so the file may exceed memory.
+"""Encoded images in a column of Parquet files, read by row groups, so they may exceed memory.
 
 A row group is a *block*. Training shuffles within a window of blocks at a time (see
 :func:`llpkit.training.batches.shuffled`), so a reader needs only those blocks in memory. Bags that
@@ -6,6 +6,7 @@ lie within one row group are read once per epoch; a bag that continues in the ne
 correct, but costs a second read.
 """
 
+import glob
 import os
 import threading
 from collections import OrderedDict
@@ -30,10 +31,11 @@ _IN_MEMORY = 2**27
 
 
 class ParquetImages(ImageFiles):
-    """Images that stay in a Parquet file until they are loaded, one per row.
+    """Images that stay in Parquet files until they are loaded, one per row.
 
     Args:
-        path: The file.
+        path: The file; or several with the same columns: a folder of them, or a pattern such as
+            ``shards/*.parquet``, in the order of their names.
         column: The column of encoded images (JPEG, PNG, …): binary, or a struct with a field
             ``bytes``.
         size: ``(height, width)`` to resize images to. Without it all must have the size of the
@@ -51,21 +53,27 @@ class ParquetImages(ImageFiles):
         channels: int = 3,
         window: int | None = None,
     ) -> None:
+        import pyarrow.parquet as pq
+
         self.path, self.column = Path(os.path.expanduser(path)), column
-        if not is_image_column(self.path, column):
-            raise LLPError(f"{self.path} has no column {column!r} of encoded images")
-        about = self._open().metadata
-        groups = range(about.num_row_groups)
-        lengths = [about.row_group(i).num_rows for i in groups]
+        files = files_of(self.path)
+        lengths: list[int] = []
+        self.groups: list[tuple[int, int]] = []  # of every block: its file, its row group there
+        total = 0
+        for i, file in enumerate(files):
+            if not is_image_column(file, column):
+                raise LLPError(f"{file} has no column {column!r} of encoded images")
+            about = pq.read_metadata(file)
+            lengths += [about.row_group(j).num_rows for j in range(about.num_row_groups)]
+            self.groups += [(i, j) for j in range(about.num_row_groups)]
+            total += _column_bytes(about, column)
         self.starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        number = max(1, len(self.groups))
         if window is None:
-            each = max(1, _column_bytes(about, column) // max(1, len(groups)))
-            window = max(2, _IN_MEMORY // each)
-        self.window = min(whole("window", window), max(1, len(groups)))
+            window = max(2, _IN_MEMORY // max(1, total // number))
+        self.window = min(whole("window", window), number)
         self._lock, self._process = threading.Lock(), -1
-        super().__init__(
-            [self.path], size=size, channels=channels, rows=range(int(self.starts[-1]))
-        )
+        super().__init__(files, size=size, channels=channels, rows=range(int(self.starts[-1])))
 
     def _check_length(self) -> None:
         if not len(self):
@@ -81,7 +89,7 @@ class ParquetImages(ImageFiles):
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens the file itself.
-        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_file", "_kept")}
+        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_opened", "_kept")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -103,8 +111,10 @@ class ParquetImages(ImageFiles):
 
     def _pixels(self, row: int, size: Size | None, remedy: str) -> tuple[str, Pixels]:
         number = int(self.rows[row])
-        name = f"{self.path}: row {number + 1}, column {self.column!r}"
         block = int(np.searchsorted(self.starts, number, side="right")) - 1
+        file, group = self.groups[block]
+        first = int(self.starts[block - group])  # the first row of its file
+        name = f"{self.paths[file]}: row {number - first + 1}, column {self.column!r}"
         encoded = self._block(block)[number - int(self.starts[block])].as_py()
         if encoded is None:
             raise BadImage(f"{name} is empty; {remedy}")
@@ -114,21 +124,37 @@ class ParquetImages(ImageFiles):
         """The images of a row group, from memory if it was read lately."""
         with self._lock:
             if self._process != os.getpid():  # a fork must not share the position in the file
-                self._file, self._process = self._open(), os.getpid()
+                self._opened: tuple[int, Any] = (-1, None)
+                self._process = os.getpid()
                 self._kept: OrderedDict[int, Any] = OrderedDict()
             if block not in self._kept:
-                column = self._file.read_row_group(block, columns=[self.column]).column(0)
-                column = column.combine_chunks()
+                column = self._read_group(*self.groups[block]).combine_chunks()
                 self._kept[block] = column.field("bytes") if hasattr(column, "field") else column
                 while len(self._kept) > self.window + 1:  # a batch may touch the next window
                     self._kept.popitem(last=False)
             self._kept.move_to_end(block)
             return self._kept[block]
 
-    def _open(self) -> Any:
+    def _read_group(self, file: int, group: int) -> Any:
         import pyarrow.parquet as pq
 
-        return pq.ParquetFile(self.path)
+        if self._opened[0] != file:  # one at a time: there may be thousands
+            self._opened = file, pq.ParquetFile(self.paths[file])
+        return self._opened[1].read_row_group(group, columns=[self.column]).column(0)
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """The file of this name, the Parquet files of a folder, or those that match a pattern."""
+    file = Path(os.path.expanduser(path))
+    if file.is_dir():
+        found = sorted(file.glob("*.parquet"))
+    elif file.exists() or "*" not in str(file):
+        return [file]
+    else:
+        found = sorted(map(Path, glob.glob(str(file))))
+    if not found:
+        raise LLPError(f"{path}: there is no such Parquet file; check the path or the pattern")
+    return found
 
 
 def is_image_column(path: Path, column: str) -> bool:
@@ -138,14 +164,22 @@ def is_image_column(path: Path, column: str) -> bool:
 
 
 def table_without_images(path: str | os.PathLike[str], column: str) -> Table:
-    """A table without its column of encoded images, which is not read."""
+    """A table without its column of encoded images, which is not read; perhaps in several files."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = Path(os.path.expanduser(path))
-    if not is_image_column(file, column):
+    files = files_of(path)
+    if not is_image_column(files[0], column):
         return Table.read(path)
-    others = [name for name in pq.ParquetFile(file).schema_arrow.names if name != column]
-    return Table(file, pq.ParquetFile(file).read(columns=others))
+    others = [name for name in pq.read_schema(files[0]).names if name != column]
+    tables = []
+    for file in files:
+        try:
+            tables.append(pq.ParquetFile(file).read(columns=others))
+            pa.concat_tables([tables[0], tables[-1]])
+        except (OSError, pa.ArrowException) as error:
+            raise LLPError(f"{file} does not fit the first file, {files[0]}: {error}") from error
+    return Table(Path(os.path.expanduser(path)), pa.concat_tables(tables))
 
 
 def _schema(path: Path) -> Any:

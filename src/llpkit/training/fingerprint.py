@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sized
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -60,7 +61,7 @@ def of_inputs(inputs: Inputs) -> str:
     if paths is not None:
         names = [os.path.basename(path) for path in paths]  # the folder may have moved
         digest.update("\0".join(names).encode(errors="surrogateescape"))
-        for row in _even(inputs, min(MOST_FILES, len(paths))).tolist():
+        for row in _even(paths, min(MOST_FILES, len(paths))).tolist():
             path = paths[row]
             digest.update(f" {os.path.getsize(path) if os.path.exists(path) else -1}".encode())
     return digest.hexdigest()
@@ -86,5 +87,5 @@ def options_of(method: Method) -> dict[str, Any]:
     return {name: name_of(value) for name, value in sorted(method.options.items())}
 
 
-def _even(inputs: Inputs, number: int) -> Tensor:
+def _even(inputs: Sized, number: int) -> Tensor:
     return torch.linspace(0, len(inputs) - 1, number, dtype=torch.float64).long()

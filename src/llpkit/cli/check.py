@@ -26,12 +26,12 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """See before any training whether the counts can answer the question.
+    """Check before training whether the counts can answer your question.
 
     Looks for bags that all have the same proportion (the opposite labels then explain the counts as
     well, and the seed decides), for features in which all bags are alike, for features that are the
-    same within a bag or that name the bag, and for counts that say nothing. Prints each problem
-    with what would help. Takes seconds.
+    same within a bag or that name the bag, and for counts that carry no information. Prints each
+    problem with what would help. Takes seconds.
 
     Exit status: 0 if no problem was found, 1 if there is one, 2 if the data cannot be read.
 
@@ -64,7 +64,7 @@ def _print(checked: Any) -> None:
     for line in checked.data.notes:
         note(line)
     if checked.found.ok:
-        echo("No problem found: the counts can tell the classes apart by these features.")
+        echo("No problem found: these features and counts can tell the classes apart.")
     for problem in checked.found.problems:
         columns = f" (columns {', '.join(problem.columns)})" if problem.columns else ""
         console = terminal()

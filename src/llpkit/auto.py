@@ -80,7 +80,7 @@ def pick_estimator(bags: Bags) -> Pick:
         )
     return Pick(
         "ensemble",
-        f"for a table of {rows} in {number}, held-out bags tell whether a linear model, boosting "
+        f"for a table of {rows} in {number}, held-out bags decide whether a linear model, boosting "
         "or a network suits it",
     )
 

@@ -347,15 +347,18 @@ def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held
     if unseen is not None:
         low, high = unseen.interval
         bags = several(unseen.number, f"{part} bag".strip())
-        how = f"{unseen.mean:.3g} in log-likelihood per bag"
-        how += f" (95 % interval {low:.3g} to {high:.3g})" if math.isfinite(low) else ""
+        mean, *ends = (
+            f"{x:.2f}" if abs(x) >= 0.1 else f"{x:.2g}" for x in (unseen.mean, low, high)
+        )
+        how = f"{mean} in log-likelihood per bag"
+        how += f" (95 % interval {ends[0]} to {ends[1]})" if math.isfinite(low) else ""
         if low > 0:
             return Verdict(True, f"the model beats a constant rate on {bags}, by {how}")
         if unseen.mean <= 0:
             text = f"the model is no better than a constant rate on {bags}: its gain is {how}"
             return Verdict(False, f"{text}; {remedy}")
         text = f"{bags} cannot show that the model beats a constant rate: its gain is {how}"
-        return Verdict(False, f"{text}; hold out more bags, {remedy}")
+        return Verdict(False, f"{text}; hold out more bags to be sure")
     if training is not None and training.mean <= 0:
         return Verdict(
             False,

@@ -145,7 +145,7 @@ class Recipe(Settings):
     )
     held_out: float | None = setting(
         None,
-        "Share of bags held out; the epoch with their best likelihood is kept.",
+        "Share of bags to hold out: they check the model and choose the epoch.",
         share,
         "SHARE",
     )

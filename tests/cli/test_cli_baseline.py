@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 
 import numpy as np
 import pytest
@@ -76,6 +77,20 @@ def test_what_em_measures_on_its_way_is_not_called_the_training_bags(llpkit, tmp
     measured = json.loads(llpkit("evaluate", "run", "--json").out)["parts"]["training"]["bags"]
     shown = f"training bags: mean log-likelihood {measured['log_likelihood']:.3f}"
     assert shown in repr(load("run"))
+
+
+@pytest.mark.parametrize("model", ["network", "logistic"])
+def test_warnings_about_columns_name_them(llpkit, tmp_path, model):
+    rng = np.random.default_rng(0)
+    lines = ["bag,count,height,shade"]
+    for bag in range(60):  # every bag has both shades equally often
+        for row in range(4):
+            lines.append(f"{bag},{bag % 4},{rng.normal():.3f},{'dark' if row % 2 else 'light'}")
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    done = llpkit("fit", "t.csv", *COLUMNS, *MODELS[model], "--out", "run")
+    assert done.code == 0, done.err
+    assert "shade = dark" in done.err
+    assert not re.search(r"'x\d+'", done.err)
 
 
 def test_measure_is_an_option_and_a_setting(llpkit, tmp_path):

@@ -387,7 +387,7 @@ def test_a_signal_at_any_moment_names_the_command(
 
     if moment in ("start", "epoch"):
         watched(At(0 if moment == "start" else 2, stop))
-    place = {"data": "llpkit.runs.train.load_data", "page": "llpkit.runs.train.write_report"}
+    place = {"data": "llpkit.runs.train.load_data", "page": "llpkit.runs.page.write_report"}
     with monkeypatch.context() as patch:
         if moment in place:
             patch.setattr(place[moment], stop)

@@ -195,7 +195,7 @@ def test_killed_and_resumed_it_ends_with_the_same_weights(llpkit):
 
 def test_data_that_changed_is_not_resumed(survey, fit_survey, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("llpkit.runs.train._write_run", _stop)
+        patch.setattr("llpkit.runs.train._write_model", _stop)
         with pytest.raises(KeyError):
             fit_survey("--out", "run")
     survey.write_text(survey.read_text().replace(",north,", ",south,"))

@@ -37,7 +37,7 @@ def fit(content: bytes, name: str = "t.csv", *options: object) -> int:
 def _no_page(monkeypatch):
     """Pages take most of the time of a small run and see nothing of the table but its features."""
     monkeypatch.setattr(
-        "llpkit.runs.train.write_report", lambda work, *_: (work / "report.html").touch()
+        "llpkit.runs.page.write_report", lambda work, *_: (work / "report.html").touch()
     )
 
 

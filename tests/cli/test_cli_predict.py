@@ -238,7 +238,7 @@ def test_a_pickle_in_place_of_the_checkpoint_is_refused(llpkit, fit_survey, monk
         raise KeyError
 
     with monkeypatch.context() as patch:
-        patch.setattr("llpkit.runs.train._write_run", stop)
+        patch.setattr("llpkit.runs.train._write_model", stop)
         with pytest.raises(KeyError):
             fit_survey("--out", "run")
     Path(".run.llpkit/work/checkpoint.pt").write_bytes(pickle.dumps(Attack()))

@@ -77,7 +77,7 @@ def prepare(folder: Path) -> None:
 @contextlib.contextmanager
 def without_pages() -> Iterator[None]:
     """Pages take most of the time of a small run and see nothing of the options."""
-    page = "llpkit.runs.train.write_report"
+    page = "llpkit.runs.page.write_report"
     with patch(page, lambda work, *_: (work / "report.html").touch()):
         yield
 

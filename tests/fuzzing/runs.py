@@ -45,7 +45,7 @@ class Made:
             lines += [f"b{b},{y},{x:.3f},{k}" for x, k in rows]
         self.table.write_text("\n".join(lines) + "\n")
         columns = ["fit", str(self.table), "--bag", "b", "--count", "y", "--quiet"]
-        with patch("llpkit.runs.train.write_report", lambda *_: None):
+        with patch("llpkit.runs.page.write_report", lambda *_: None):
             network = ["--network", "mlp", "--epochs", "2", "--out", str(self.folder / "network")]
             assert _command([*columns, *network])[0] == 0
         for name, more in (("logistic", []), ("random-forest", ["n_estimators=3"])):

@@ -162,7 +162,7 @@ def test_the_fewer_bags_the_wider_the_interval():
         widths.append(high - low)
         text = evaluation.verdict(None, found).text
         assert f"{number} held-out bags" in text
-        assert f"{low:.3g} to {high:.3g}" in text
+        assert f"{low:.2f} to {high:.2f}" in text
     assert widths == sorted(widths)
     one = evaluation.gain(torch.tensor([-0.1]), bags[:1], 0.5)
     assert evaluation.verdict(None, one).ok is False  # one bag shows nothing

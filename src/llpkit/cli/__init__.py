@@ -39,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Train per-item classifiers when only the counts of labels in groups are known.",
-    epilog="Begin with: llpkit demo",
+    epilog="Start with: llpkit demo",
 )
 
 USER_ERROR = 2

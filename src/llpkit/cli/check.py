@@ -26,12 +26,13 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """See before any training whether the counts can answer the question.
+    """Check before training whether the counts can answer your question.
 
     Looks for bags that all have the same proportion (the opposite labels then explain the counts as
     well, and the seed decides), for features in which all bags are alike, for features that are the
-    same within a bag or that name the bag, and for counts that say nothing. Prints each problem
-    with what would help, and warns of counts that say little beside exact ones. Takes seconds.
+    same within a bag or that name the bag, and for counts that carry no information. Prints each
+    problem with what would help, and warns if the counts carry much less information than exact
+    ones. Takes seconds.
 
     Exit status: 0 if no problem was found, 1 if there is one, 2 if the data cannot be read.
 
@@ -67,7 +68,7 @@ def _print(checked: Any) -> None:
         note(f"Warning: {text}")
     if checked.found.ok:
         other = "other " if checked.warnings else ""
-        echo(f"No {other}problem found: the counts can tell the classes apart by these features.")
+        echo(f"No {other}problem found: these features and counts can tell the classes apart.")
     for problem in checked.found.problems:
         columns = f" (columns {', '.join(problem.columns)})" if problem.columns else ""
         console = terminal()

@@ -26,8 +26,8 @@ def demo(
 
     Odd against even, in bags of 1 to 12 digits; only the number of odd digits
     per bag is known. It takes about two minutes on two cores, needs no
-    download, and ends with a table and a page. It runs
-    llpkit reproduce digits convergence and adds the page.
+    download, and ends with a table and a page. It is the same as
+    llpkit reproduce digits convergence, followed by llpkit report.
 
     [bold]Examples[/bold]
 

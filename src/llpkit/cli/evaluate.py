@@ -21,10 +21,11 @@ def evaluate(
     trust_model: TrustModel = False,
     given: dict[str, Any],
 ) -> None:
-    """Measure a run: always on bags, and on instances if their labels are known.
+    """Evaluate a run on bags, and on instances if their labels are known.
 
-    Without a table or data set it is measured on its own data, separately
-    for each part (training, held-out, test).
+    Without a table or data set, the run's own data are used, separately for
+    each part (training, held-out, test). The last line is a verdict: does the
+    model explain the counts better than a constant rate, and how sure is that?
 
     [bold]Examples[/bold]
 

@@ -30,7 +30,7 @@ def export(
     trust_model: TrustModel = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model as a file that other programs run, and compare it with the model.
+    """Export a model for other programs (ONNX or torch) and check the file.
 
     An [bold]onnx[/bold] file contains the encoder of the table: its inputs are
     the raw columns. Its outputs are the probability of every class, and the label.

@@ -51,12 +51,13 @@ def fit(
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
-    """Train a network, or an estimator for tables, from the counts of bags.
+    """Train a model from the counts of bags: a network, or an estimator for tables.
 
     Settings come from a YAML file, from options, or from both; options win.
     The run directory holds config.yaml (with every setting), the model
     (weights.safetensors or estimator.skops), metrics.csv, environment.json,
     figures, report.html, and checksums.json to detect damage.
+    With --held-out, fit also checks whether the model learned anything.
     --resume continues a stopped run of a network, to the same weights.
 
     [bold]Examples[/bold]

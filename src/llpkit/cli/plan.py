@@ -66,7 +66,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
     trust_model: TrustModel = False,
 ) -> None:
-    """Plan before counting: what is a count worth, and how many bags of which size are needed?
+    """Plan before you count: what a count is worth, and how many bags of which size you need.
 
     Bags of each size are drawn at random from the rows of the table, and the information in their
     counts is computed exactly under a model: a guess, in which all columns matter equally, or that

@@ -28,7 +28,7 @@ def predict(
     quiet: Quiet = False,
     given: dict[str, Any],
 ) -> None:
-    """Write the table with probability, label and posterior of every row.
+    """Predict a probability, a label and a posterior for every row of a table.
 
     [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 at or above the threshold;
     [bold]posterior[/bold] also uses the count of the row's bag, if the table has it.

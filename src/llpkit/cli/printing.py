@@ -151,7 +151,7 @@ def resumable(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except KeyboardInterrupt as stop:
             kept = {
-                None: f" before the run began; start again with: {again}",
+                None: f"; nothing was done yet. Start again with: {again}",
                 "": f" before the first checkpoint; nothing was kept. Start again with: {again}",
                 "checkpoint": f"; continue with: {again}",
                 "finished": "; the run is finished",

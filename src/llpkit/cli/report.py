@@ -18,7 +18,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="Where to write (report in the first folder).",
+            help="Where to write (default: report in the first folder).",
             metavar="DIR",
             show_default=False,
         ),
@@ -26,13 +26,13 @@ def report(
     data_dir: Annotated[
         str | None,
         typer.Option(
-            help="Folder of the data, for example pictures (LLPKIT_DATA, else a cache).",
+            help="Folder with the data, for pictures of examples (LLPKIT_DATA, else a cache).",
             metavar="DIR",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Draw the records of one or more folders: a page, figures and tables.
+    """Make a page with figures and tables from the results of llpkit reproduce.
 
     One chapter per folder: learning curves, accuracies, paired differences,
     time to accuracy, calibration, epoch times and accuracy against bag size.

@@ -49,7 +49,7 @@ def reproduce(
     ] = None,
     methods: Annotated[
         list[str] | None,
-        _option("Such as mle,direct,dllp; or repeat (the protocol's).", WHICH, "NAMES"),
+        _option("Methods to run, such as mle,direct,dllp (the protocol's).", WHICH, "NAMES"),
     ] = None,
     folds: Annotated[
         str | None,
@@ -61,21 +61,22 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[
-        bool, _option("Few folds and epochs, to see it work.", WHICH, name="--quick")
+        bool, _option("Few folds and epochs, to try it out.", WHICH, name="--quick")
     ] = False,
     show: Annotated[
-        bool, _option("Print the protocol, to change and run it.", WHICH, name="--show")
+        bool, _option("Print the protocol, as a start for your own.", WHICH, name="--show")
     ] = False,
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
     compiled: Annotated[
-        bool, _option("Compile the network; pays in long runs on a GPU.", WHERE, name="--compile")
+        bool,
+        _option("Compile the network; pays off in long GPU runs.", WHERE, name="--compile"),
     ] = False,
     jobs: Annotated[int, _option("Parallel runs; epoch-time runs alone (1).", WHERE, "N")] = 1,
     backend: Annotated[
-        str, _option("Runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
+        str, _option("What runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
     ] = "loky",
     time_limit: Annotated[
-        float | None, _option("Stop after this long; the next call goes on.", WHERE, "SECONDS")
+        float | None, _option("Stop after this long; the same command continues.", WHERE, "SECONDS")
     ] = None,
     data_dir: Annotated[
         str | None, _option("Folder of the data (LLPKIT_DATA, else a cache).", WHERE, "DIR")
@@ -85,15 +86,15 @@ def reproduce(
     ] = None,
     dry_run: Annotated[
         bool,
-        _option("List the runs and the time for those left.", WHERE, name="--dry-run"),
+        _option("List the runs, and how long the remaining ones take.", WHERE, name="--dry-run"),
     ] = False,
     like: Annotated[
         Path | None,
-        _option("With --dry-run: folder to estimate the time from (--out).", WHERE, "DIR"),
+        _option("With --dry-run: results to estimate the time from (--out).", WHERE, "DIR"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Run the paper's experiments: every method, the same folds, one record per run.
+    """Run experiments: all methods on the same folds, one record per run.
 
     [bold]convergence[/bold]: accuracy by epoch, cross-validated over bags.
     [bold]epoch-time[/bold]: methods take turns, each alone on the machine.

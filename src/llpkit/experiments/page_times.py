@@ -93,10 +93,10 @@ def time_to_accuracy_section(
         Section(
             "Time to accuracy",
             [*([Figures([figure])] if figure else []), Details("Tables", tables)],
-            f"The first epoch at which the mean curve of a method is {100 * BELOW:.0f} point below "
-            "its own last accuracy, and two ratios of epochs. To the rival's accuracy: the rival's "
-            "epochs over those of the reference to the same accuracy. Each to its own: over those "
-            f"of the reference to one point below its own last accuracy.{more}"
+            f"How many epochs the mean curve of a method needs to come within "
+            f"{100 * BELOW:.0f} point of its own last accuracy. The ratios divide these epochs by "
+            "those that the reference needs to reach the same accuracy, or to come within one "
+            f"point of its own.{more}"
             + (" Seconds are epochs times the time per epoch, measured alone." if seconds else ""),
         )
     ]

@@ -50,7 +50,8 @@ class Results:
         path = folder / protocol_file.FILE
         if not path.is_file():
             raise LLPError(
-                f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce"
+                f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce (a run "
+                "of llpkit fit has its page already: report.html)"
             )
         results = cls.of(folder, protocol_file.read(path), _rows(folder))
         results.check()

@@ -34,13 +34,14 @@ class WallInstance:
 class WallBag:
     """One bag: its id, its known count (``"3 of 7 odd"``) and its instances.
 
-    ``left_out`` is the number of further instances of the bag.
+    ``left_out`` is the number of further instances of the bag; ``note`` is shown below the counts.
     """
 
     id: str
     known: str
     instances: Sequence[WallInstance]
     left_out: int = 0
+    note: str = ""
 
 
 class Loads(Protocol):

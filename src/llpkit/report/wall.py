@@ -14,7 +14,7 @@ from llpkit.report.instances import WallBag
 from llpkit.report.readings import Reading, expected, named, read
 from llpkit.report.style import BOUND
 
-SHOWN = 24  # most instances shown per bag; the others are only counted
+SHOWN = 12  # most instances shown per bag; the others are only counted
 STRONGEST = "mle"  # listed first if present
 
 
@@ -38,6 +38,7 @@ class ShownBag:
 
     id: str
     known: str
+    note: str
     size: int
     instances: Sequence[ShownInstance]
     mixed: bool
@@ -124,6 +125,7 @@ class Wall:
         return ShownBag(
             id=bag.id,
             known=bag.known,
+            note=bag.note,
             size=len(bag.instances) + bag.left_out,
             instances=instances,
             mixed=len(set(truths) or predicted) > 1,

@@ -23,9 +23,9 @@ from llpkit.runs.predictions import (
     predict,
     write_predictions,
 )
+from llpkit.runs.resume import CONFIG, nothing_to_resume, unfinished
 from llpkit.runs.streaming import Streamed, is_long, stream
 from llpkit.runs.train import (
-    CONFIG,
     ENVIRONMENT,
     METRICS,
     Finished,
@@ -33,8 +33,6 @@ from llpkit.runs.train import (
     fit,
     follow,
     leads,
-    nothing_to_resume,
-    unfinished,
 )
 from llpkit.training.model import ENCODER
 

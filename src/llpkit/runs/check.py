@@ -19,7 +19,7 @@ _LOW = 0.25
 
 @dataclass(frozen=True)
 class Checked:
-    """What the data are, what their counts can say, and what they cannot."""
+    """What the data are, and what their counts can and cannot show."""
 
     data: DataSet
     found: Identifiability
@@ -69,7 +69,7 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     kind = "exact"
     if not bags.evidence.is_exact:
         words = bags._counts_in_words()
-        kind = f"{words}: they say {found.explained:.0%} of what exact counts would"
+        kind = f"{words}, with {found.explained:.0%} of the information of exact counts"
     facts = {
         "data": data.describe().splitlines()[0],
         "bags": f"{len(bags):,} of {several(bags.num_instances, 'instance')}, sizes {size}",
@@ -81,7 +81,7 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
         mean = float(found.efficiency.mean())
         worth = f"{mean * bags.num_instances / len(bags):.2g}"
         facts["information"] = (
-            f"{mean:.1%} of what labels of all instances would say; one count is worth "
+            f"{mean:.1%} of that in the labels of all instances; one count is worth "
             f"{worth} label{'' if worth == '1' else 's'}"
         )
     return facts

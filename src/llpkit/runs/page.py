@@ -28,6 +28,7 @@ from llpkit.report import (
     Notes,
     Opening,
     Page,
+    Paragraph,
     Section,
     Series,
     Spread,
@@ -120,7 +121,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
         *([] if wall is None else [_curves(run, style)]),
         *_calibration(run, style),
         *_search(model),
-        fit_section(name, style, judged),
+        fit_section(style, judged),
         *_coefficients(run),
         *([importance_section(worth, style, judged.part)] if worth else []),
         worst_section(name, model, data, judged, worth),
@@ -128,7 +129,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
         *_closing(run),
     ]
     source = config.data.dataset or Path(config.data.table or "").name
-    lead = [f"{METHODS[name].summary}."] if is_network else []
+    lead = [f"{_sentence(METHODS[name].summary)}."] if is_network else []
     page = Page(f"{name} on {source}", lead, blocks, look)
     return page, tables(worth, judged, data.class_names)
 
@@ -140,7 +141,8 @@ def _facts(run: Trained) -> Block:
     for name, bags in run.parts.items():
         pairs[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
     if isinstance(model, FittedEstimator):
-        pairs["estimator"] = repr(model.estimator)
+        # Invisible places to break a line.
+        pairs["estimator"] = repr(model.estimator).replace("(", "(\u200b").replace("=", "=\u200b")
     else:
         pairs |= {"network": model.network_name, "epochs": len(model.history)}
     if PICKED in model.details:
@@ -174,12 +176,16 @@ def _result(run: Trained) -> Section:
     ]
     known = [column for column in columns if values.get(column.key) is not None]
     table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
-    text = run.judged.verdict.text
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
         kept = f" The weights are those of epoch {epoch}, the best for held-out bags."
-    return Section("The result", [table], f"{text[0].upper()}{text[1:]}.{kept}")
+    verdict = Paragraph(f"{_sentence(run.judged.verdict.text)}.{kept}")
+    return Section("The result", [verdict, table])
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _curves(run: Trained, style: Style) -> Section:
@@ -195,7 +201,7 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
     if data.truth is None:
         return []
     p = probability_of(run.model.logits(take(data.inputs, rows)))
-    curve = Calibration(run.name, *evaluation.calibration(p, data.truth[rows]))
+    curve = Calibration("instances", *evaluation.calibration(p, data.truth[rows]))
     return [
         Section(
             "Calibration",
@@ -250,7 +256,8 @@ def _coefficients(run: Trained) -> list[Section]:
             rows.append((name, [Interval(row["estimate"]), None, None, None]))
         else:
             known = Interval(row["estimate"], row["low"], row["high"])
-            rows.append((name, [known, se, row["p_value"], row["odds_ratio"]]))
+            p = "< 0.001" if row["p_value"] < 0.001 else row["p_value"]
+            rows.append((name, [known, se, p, row["odds_ratio"]]))
     table = Table(columns, rows[:_LISTED], of="Term", name="coefficients")
     return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
 

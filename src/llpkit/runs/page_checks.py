@@ -40,13 +40,13 @@ _COLUMNS = 5  # columns shown for each of their rows
 _LISTED = 100  # bags in the CSV file
 
 
-def fit_section(name: str, style: Style, judged: Judgement) -> Section:
+def fit_section(style: Style, judged: Judgement) -> Section:
     """Whether the counts look like draws from the model: transform, dispersion, proportions."""
     found = judged.fit
-    curve = Calibration(name, *bag_calibration(found, judged.bags))
+    curve = Calibration("proportions", *bag_calibration(found, judged.bags))
     facts = {
-        "dispersion": f"{found.dispersion:.2f}, where 1 is right ({_p(found.dispersion_p)})",
-        "flat histogram": _p(found.pit_p),
+        "dispersion": f"{found.dispersion:.2f}; 1 if the model is right ({_p(found.dispersion_p)})",
+        "is the histogram flat?": f"{_p(found.pit_p)}; small if not",
     }
     blocks: list[Block] = [
         Facts(facts),
@@ -130,7 +130,7 @@ def _wall_bags(
     """Bags with their distance, rows described by the most important columns."""
     found = wall_bags(bags, data.inputs, class_names=data.class_names, truth=data.truth)
     found = [
-        replace(wall, known=f"{wall.known}; {far:.1f} standard deviations from the expected count")
+        replace(wall, note=f"{far:.1f} standard deviations apart")
         for wall, far in zip(found, distance.tolist(), strict=True)
     ]
     return with_captions(found, bags, data, [one.column for one in worth])

@@ -24,7 +24,7 @@ from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.measures import measure, posterior_of, probability_of
-from llpkit.runs.train import CONFIG
+from llpkit.runs.resume import CONFIG
 from llpkit.tables import CountColumns, FeatureEncoder, Table, listed
 from llpkit.tables.counts import contradictions
 from llpkit.tables.files import TABLES

@@ -8,6 +8,7 @@ process at a time can work on a run directory.
 import csv
 import io
 import json
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 from llpkit import evaluation
 from llpkit import training as train
 from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
-from llpkit._limits import read_regular
 from llpkit._validation import option
 from llpkit.bags import Bags
-from llpkit.config import Config, Values, absolute, check, read, to_yaml
+from llpkit.config import Config, Values, absolute, to_yaml
 from llpkit.datasets import DataSet
 from llpkit.errors import (
     ApproximationWarning,
@@ -43,14 +43,16 @@ from llpkit.runs.folder import RunFolder
 from llpkit.runs.judgement import judge
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
+from llpkit.runs.resume import CONFIG, check_place, data_checksum, differing, same_data
 from llpkit.runs.search import settled as searched
+from llpkit.tables import FeatureEncoder
 from llpkit.training import Callback, Fitted, TestMetrics
 
 if TYPE_CHECKING:
     from llpkit.runs.large import Large
 
 Log = Callable[[dict[str, Any]], None]
-CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.csv"
+ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
 
 
 @dataclass(frozen=True)
@@ -199,10 +201,10 @@ class _Start:
 def _found(config: Config, place: RunFolder) -> Finished | None:
     """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(place.out)
-    if _differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
+    if differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
         return None
     data = load_data(config.data, config.recipe.seed)
-    if _sha256(checked.check(ENVIRONMENT)) != checksum(data):
+    if data_checksum(checked.check(ENVIRONMENT)) != checksum(data):
         return None
     table = ESTIMATOR in checked.files
     # This machine trained the model with the same settings, so it can be trusted.
@@ -234,7 +236,7 @@ def _fit(
     log: Log,
 ) -> Finished:
     """Train and write everything, up to a finished run in the working folder."""
-    _check_place(config, place, resume, force)
+    check_place(config, place, resume, force)
     tracked = loggers.make(config.tracking.log, config.flat())
     work = place.work
     resumed = work.exists()
@@ -249,7 +251,7 @@ def _fit(
     data = data or load_data(config.data, config.recipe.seed)
     record = {**record_of(config, data, command), **picked}
     if resumed:
-        _same_data(work / ENVIRONMENT, record)
+        same_data(work / ENVIRONMENT, record)
     else:
         write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
     start = time.perf_counter()
@@ -282,7 +284,8 @@ def _fit(
         evaluation.approximation_note(*parts.values()),
         _measured_note(model, parts["training"]),
     )
-    model.details["warnings"] = [*model.details.get("warnings", ()), *filter(None, about)]
+    found = [_named(text, data.encoder) for text in model.details.get("warnings", ())]
+    model.details["warnings"] = [*found, *filter(None, about)]
     model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
     measured = _measured(model, data, parts)
     judged = judge(model, data.inputs, parts, measured, config.recipe.seed)
@@ -297,6 +300,16 @@ def _fit(
     write_report(work, Trained(config, data, parts, model, measured, judged, record))
     place.finish()
     return done
+
+
+def _named(text: str, encoder: FeatureEncoder | None) -> str:
+    """A warning about features, which models number, with the names that they have in the table."""
+    names = [] if encoder is None else encoder.feature_names
+
+    def name(found: re.Match[str]) -> str:
+        return repr(names[int(found[1])]) if int(found[1]) < len(names) else found[0]
+
+    return re.sub(r"'x(\d+)'", name, text)
 
 
 def _choice(model: Fitted) -> str | None:
@@ -315,88 +328,6 @@ def _measured_note(model: Fitted, training: Bags) -> str | None:
         f"was measured, because measuring all would be slow; {option('measure', 'all')} "
         "measures all"
     )
-
-
-def _check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
-    """Refuse to replace or lose a run without ``force``; with it, drop an unfinished one."""
-    out, stopped = place.out, place.kept
-    if out.exists() and not (out / CONFIG).exists():
-        more = ", so --force does not replace it" if force else ""
-        raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
-    if out.exists() and not force:
-        if stopped:
-            raise LLPError(
-                f"{out} exists, and the run to replace it was stopped; continue with --resume "
-                "--force, or start that afresh with --force"
-            )
-        if resume:
-            raise LLPError(f"{out} is finished; there is nothing to resume")
-        raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
-    if out.exists():
-        place.check_replaceable()
-    if stopped and not resume:
-        if not force:
-            raise LLPError(
-                f"{out} holds a run that was stopped; continue it with --resume, or start again "
-                "with --force"
-            )
-        place.clear()
-    elif stopped:
-        _same_settings(Checksums.need(place.work).check(CONFIG), config, out)
-
-
-def unfinished(out: Path) -> Values | None:
-    """The settings of a stopped run, if there is one."""
-    place = RunFolder(out)
-    if not place.kept:
-        return None
-    return read(Checksums.need(place.work).check(CONFIG))
-
-
-def nothing_to_resume(out: Path) -> bool:
-    """Whether the run is finished and none was started to replace it; an error if in use."""
-    if not out.exists() and not RunFolder(out).home.exists():
-        return False
-    with locked(out):
-        place = RunFolder(out)
-        place.recover(force=False)
-        return (out / CONFIG).exists() and not place.kept
-
-
-def _same_settings(file: Path, config: Config, out: Path) -> None:
-    for key, (before, now) in _differing(file, config).items():
-        name = option(key.removeprefix("data."))
-        raise LLPError(
-            f"the run in {out} has {name} = {before!r}, but this one has {now!r}; resume it with "
-            "its own settings, or start again with --force"
-        )
-
-
-def _differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
-    """Settings that determine the result and differ from a file: their values there and here."""
-    before = check(read(file))
-    sections = ((before.recipe, config.recipe), (before.choice, config.choice))
-    pairs = [(k, v, getattr(new, k)) for old, new in sections for k, v in old.to_dict().items()]
-    data = before.data.to_dict().items()
-    pairs += [(f"data.{key}", value, getattr(config.data, key)) for key, value in data]
-    return {key: (old, new) for key, old, new in pairs if old != new}
-
-
-def _sha256(file: Path) -> str:
-    """The checksum of the data in a record."""
-    try:
-        return str(json.loads(read_regular(file))["data"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LLPError(f"{file} is damaged; start the run again with --force") from error
-
-
-def _same_data(file: Path, record: Values) -> None:
-    before, now = _sha256(file), record["data"]["sha256"]
-    if before != now:
-        raise LLPError(
-            f"the data changed since the run began (checksum {before[:12]} in {file}, now "
-            f"{now[:12]}); start again with --force"
-        )
 
 
 def _train(

@@ -107,7 +107,7 @@ class Data(Settings):
         panel="Table",
         text=True,
     )
-    bag: str | None = column(None, "Column of the bag.")
+    bag: str | None = column(None, "Column with the bag ids.")
     count: str | list[str] | None = several(
         None, "Column of positives per bag; repeat it, once per class, for more than two classes."
     )
@@ -154,19 +154,17 @@ class Data(Settings):
     drop: list[str] = several([], "Column to leave out of the features; repeatable.", check=_names)
     numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
     categorical: list[str] = several(
-        [], "Feature that is a category though it looks like a number; repeatable.", check=_names
+        [], "Feature to treat as categories even if it looks numeric; repeatable.", check=_names
     )
     image: str | None = column(None, "Column of image paths, or of encoded images (Parquet).")
     image_root: str | None = column(
-        None, "Folder that the paths start from (the table's).", metavar="DIR"
+        None, "Folder that image paths are relative to (the table's).", metavar="DIR"
     )
     image_size: tuple[int, int] | None = column(
         None, "Resize images to height x width, 64x64.", check=_height_and_width, metavar="HxW"
     )
     grey: bool = setting(False, "Read images as grey.", flag, "", panel="Table")
-    skip_bad: bool = setting(
-        False, "Leave out bags with an image that cannot be read.", flag, "", panel="Table"
-    )
+    skip_bad: bool = setting(False, "Skip bags with unreadable images.", flag, "", panel="Table")
     label: str | None = column(None, "Column of true labels, for evaluation only.")
     class_names: list[str] | None = several(
         None,

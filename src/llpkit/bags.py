@@ -370,7 +370,7 @@ class Bags:
             ("bags", f"{len(self):,}"),
             ("instances", f"{self.num_instances:,}"),
             ("sizes", " to ".join(map(str, span))),
-            ("counts", self._counts_in_words().removesuffix(" counts")),
+            ("counts", "exact" if self.evidence.is_exact else self._counts_in_words()),
         ]
         more = len(self) - len(rows)
         notes = [f"… and {more:,} more"] if more else []

@@ -131,7 +131,7 @@ def test_decimal_commas_of_a_spreadsheet(llpkit, survey, fitted):
 def test_thousands_are_refused(fit, llpkit, fitted):
     done = fit('district,n_yes,pay\na,1,"1,311"\na,1,"2,000"\n')
     assert done.code == 2
-    assert "row 1 (header not counted), column 'pay' = '1,311' is a number with" in done.err
+    assert "row 1 (header not counted), column 'pay' = '1,311' is not a plain number" in done.err
     assert "keep the column a category: --categorical pay" in done.err
     Path("new.csv").write_text('age,region\n"1,311",north\n')
     done = llpkit("predict", fitted, "new.csv", "--out", "p.csv")

@@ -183,6 +183,10 @@ def test_the_separator_is_not_sought_within_quotation_marks(write):
     assert Table.read(write("t.csv", rows)).names == ["bag", "n", "income, k"]
 
 
+def test_names_may_have_bars(write):
+    assert Table.read(write("t.csv", ["a|x|y,b|z|w", "1,2"])).names == ["a|x|y", "b|z|w"]
+
+
 def test_text_over_many_lines_is_no_slip(write):
     letter = "Dear all,\nyes, no, and, so, on\n" * 100
     table = Table.read(write("t.csv", f'bag,n,x\n1,0,"{letter}"\n2,0,"a\nb" \n'))

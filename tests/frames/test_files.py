@@ -110,6 +110,7 @@ def test_json_of_mixed_and_nested_values(tmp_path):
     [
         (b"", "t.jsonl is empty"),
         (b'{"a": 1}\n{"a": }\n', "line 2 of .*t.jsonl is not JSON: Expecting value"),
+        (b'{"a": 1}\n{"a": 1, "a": 2}\n', "line 2 of .*t.jsonl is not JSON: 'a' is given twice"),
         (b'{"a": 1}\n[1]\n', r"t.jsonl: line 2 is not an object; give one per row"),
         (b'[{"a": 1}, 2]', "t.jsonl: entry 2 is not an object"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "is not JSON: maximum recursion"),

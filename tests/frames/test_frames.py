@@ -210,6 +210,17 @@ def test_frames_that_cannot_be_used(change, options, message):
         )
 
 
+def test_counts_of_a_frame_with_missing_ones_are_floats():
+    frame = pd.DataFrame(
+        {"bag": list("aabb"), "n": [1, 1, None, None], "least": [None, None, 1, 1]}
+    )
+    columns = {"bag": "bag", "count": "n", "count_low": "least"}
+    with pytest.raises(LLPError, match=r"give integers: frame\['n'\].astype\('Int64'\)"):
+        Bags.from_frame(frame, **columns)
+    frame["n"] = frame["n"].astype("Int64")
+    assert [(bag.low, bag.high) for bag in Bags.from_frame(frame, **columns)] == [(1, 1), (1, 2)]
+
+
 def test_columns_of_odd_types_and_names():
     frame = survey()
     frame["cut"] = pd.cut(frame["age"], [0, 40, 100])

@@ -95,7 +95,7 @@ def test_what_a_frame_lacks_is_named(run):
         model.predict_proba(frame.rename(columns={"region": "regions"}))
     bad = frame.astype({"age": object})
     bad.loc[2, "age"] = "old"
-    with pytest.raises(LLPError, match=r"data frame cannot be read.*column age"):
+    with pytest.raises(LLPError, match=r"data frame cannot be read: column 'age'"):
         model.predict_proba(bad)
     bad["age"] = bad["age"].astype(str)
     with pytest.raises(LLPError, match=r"row 3 \(counted from 1\), column 'age' = 'old' is not"):

@@ -64,7 +64,7 @@ def fit(
 
       llpkit fit people.csv --bag district --count n_yes
       llpkit fit cells.csv --bag slide --count n_sick --image file
-      llpkit fit people.csv --bag district --count-low least --count-high most
+      llpkit fit people.csv --bag district --count n_yes --count-low least --count-high most
       llpkit fit people.csv --bag district --count n_yes --estimator logistic
       llpkit fit people.csv --bag district --count n_yes --estimator svc --search 20
       llpkit fit 'votes/*.parquet' --bag district --count n_yes --estimator xgboost --engine dask

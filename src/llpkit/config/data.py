@@ -111,8 +111,12 @@ class Data(Settings):
     count: str | list[str] | None = several(
         None, "Column of positives per bag; repeat it, once per class, for more than two classes."
     )
-    count_low: str | list[str] | None = several(None, "Column of the lowest possible count.")
-    count_high: str | list[str] | None = several(None, "Column of the highest possible count.")
+    count_low: str | list[str] | None = several(
+        None, "Column of the lowest possible count; with --count, for bags without one."
+    )
+    count_high: str | list[str] | None = several(
+        None, "Column of the highest possible count; with --count, for bags without one."
+    )
     proportion: str | list[str] | None = several(None, "Column of the share of positives.")
     decimals: int | None = setting(
         None,

@@ -209,7 +209,10 @@ class _Cells(CountNaming):
 
     @property
     def as_integers(self) -> str:
-        return "write 0 and 1 if they are counts"
+        if self.table.is_file:
+            return "write 0 and 1 if they are counts"
+        # A pandas column with a missing value is of floats.
+        return f"if they are counts, give integers: frame[{self.columns[0]!r}].astype('Int64')"
 
     @property
     def for_shares(self) -> str:

@@ -35,7 +35,9 @@ def read_csv(path: Path, content: bytes) -> tuple[Any, str]:
     # Separators inside quotation marks do not count.
     bare = re.sub(rb'"[^"]*"', b"", start).strip(b" \r\n") or start
     header = bare.splitlines()[0].decode("latin-1")
-    delimiter = max(",;\t|", key=header.count)
+    delimiter = max(",;\t", key=header.count)
+    if delimiter not in header and "|" in header:  # which names of columns may have, too
+        delimiter = "|"
     width = header.count(delimiter) + 1
     try:
         table = _text_columns(content, delimiter)
@@ -165,7 +167,7 @@ def _texts(column: Any) -> list[str | None]:
 def _quoted(name: str) -> str:
     """A name in the header, quoted if it contains a possible separator."""
     doubled = name.replace('"', '""')
-    return f'"{doubled}"' if not name or re.search('[,;\t"\r\n\ufeff]', name) else name
+    return f'"{doubled}"' if not name or re.search('[,;|\t"\r\n\ufeff]', name) else name
 
 
 class _ShortEnds:

@@ -41,11 +41,21 @@ def _rows(path: Path, text: str) -> list[dict[str, Any]]:
 
 def _parsed(path: Path, place: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise LLPError(
             f"{place}{path} is not JSON: {error}; give one object per line, or an array of objects"
         ) from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, in which every name must be new: Python would keep the last of two values."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is given twice")
+    return found
 
 
 def _checked(place: str, row: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from llpkit.errors import Diverged, LLPError
 from llpkit.methods import METHODS
 from llpkit.training.batches import plan_bags, plan_instances
 from llpkit.training.shards import Shard, deal
-from ranks import Divergent, HalfUsed, KillAnother, Leaves, Note, toy
+from ranks import Divergent, FullDisk, HalfUsed, KillAnother, Leaves, Note, toy
 
 SHARDABLE = [name for name, method in METHODS.items() if vars(method).get("shardable")]
 ALIKE = (
@@ -153,6 +153,14 @@ def test_a_killed_process_stops_the_run_which_resumes_on_any_number(tmp_path):
 def test_a_process_that_ends_is_named(how, message):
     with pytest.raises(LLPError, match=message):
         train("linear", toy(), Leaves(how), devices=2)
+
+
+def test_a_full_disk_is_told_and_costs_one_epoch(tmp_path):
+    settings = {"epochs": 4, "run_dir": tmp_path}
+    with pytest.raises(LLPError, match=r"is the disk full|cannot be written: File too large"):
+        train("linear", toy(), devices=2, callbacks=FullDisk(), **settings)
+    model = train("linear", toy(), devices=2, resume=True, **settings)
+    assert difference(train("linear", toy(), epochs=4), model) < 1e-6
 
 
 def test_a_process_without_memory_is_told_as_such():

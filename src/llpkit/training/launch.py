@@ -90,9 +90,15 @@ def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> 
         # It logs which processes it ends; the error that follows says why.
         logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
         try:
-            fabric.launch(call)
-        except (ProcessRaisedException, ProcessExitedException) as error:
-            raise _reason(error, call.folder) from error
+            try:
+                fabric.launch(call)
+            except (ProcessRaisedException, ProcessExitedException) as error:
+                raise _reason(error, call.folder) from error
+        except (pickle.UnpicklingError, EOFError) as error:  # torch or a process wrote half of it
+            raise LostProcess(
+                f"a training process failed and could not say why in {tempfile.gettempdir()}; is "
+                "the disk full? Continue from the checkpoint of the last epoch with resume=True"
+            ) from error
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             if "pickle" not in str(error):
                 raise

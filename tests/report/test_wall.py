@@ -129,7 +129,7 @@ def test_no_number_claims_certainty(p, text):
 def test_large_bags_are_cut_and_counted(tmp_path):
     wall = Wall([bag([1] * 40)], ("no", "yes"), {"mle": [[0.9] * 40]})
     assert (len(wall.shown[0].instances), wall.shown[0].right) == (12, [40])
-    assert "and 16 more instances" in render(wall, tmp_path)
+    assert "and 28 more instances" in render(wall, tmp_path)
 
 
 def test_empty_bags_are_an_ordinary_case(tmp_path):

@@ -141,8 +141,7 @@ def _facts(run: Trained) -> Block:
     for name, bags in run.parts.items():
         pairs[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
     if isinstance(model, FittedEstimator):
-        # Invisible places to break a line.
-        pairs["estimator"] = repr(model.estimator).replace("(", "(\u200b").replace("=", "=\u200b")
+        pairs["estimator"] = repr(model.estimator)
     else:
         pairs |= {"network": model.network_name, "epochs": len(model.history)}
     if PICKED in model.details:

@@ -66,3 +66,20 @@ def test_a_damaged_cache(kept, tmp_path):
 
 def test_a_cache_that_cannot_be_written(kept, tmp_path):
     assert compute(tmp_path / "cache", "gone") == kept[1]
+
+
+def test_a_change_in_another_file_makes_kernels_old(tmp_path):
+    """Constants of other files are compiled into a kernel."""
+    from llpkit.likelihood.kernels import cache
+    from llpkit.likelihood.kernels.numba_classes import run_classes
+
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "one.py").write_text("from limits import MOST")
+    found = []
+    for text in ("MOST = 1", "MOST = 2", "MOST = 1"):
+        (tmp_path / "limits.py").write_text(text)
+        cache.sources.cache_clear()
+        found.append(cache.sources(tmp_path))
+    assert found[0] == found[2] != found[1]
+    package = cache.sources(Path(cache.__file__).parents[1])
+    assert package in run_classes._cache._cache_file.made[1]

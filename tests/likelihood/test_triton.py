@@ -9,12 +9,13 @@ import torch
 
 from llpkit import likelihood
 from llpkit.errors import LLPError
-from llpkit.likelihood import Evidence, backends
+from llpkit.likelihood import Evidence, backends, pruned
 from oracle import Enumeration, assert_close
 from strategies import rounded
 
 pytest.importorskip("triton", reason="the kernels need the package triton")
 triton_binary = pytest.importorskip("llpkit.likelihood.kernels.triton_binary")
+triton_pruned = pytest.importorskip("llpkit.likelihood.kernels.triton_pruned")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 INF, NAN = float("inf"), float("nan")
@@ -340,6 +341,30 @@ def test_classes_by_the_saddlepoint_kernel_are_as_in_float64():
     expected = likelihood.log_prob_and_posterior(*data, backend="torch", **options)
     assert_close(log_prob.cpu().numpy(), expected[0].numpy(), 1e-4)
     assert_close(phi.cpu().numpy(), expected[1].numpy(), 1e-4)
+
+
+@pytest.mark.parametrize("width", [512, 4])
+def test_the_pruned_recursion_is_as_in_torch(width, monkeypatch):
+    """Bags of any size in one program; of more than 64 states; and given up for too many."""
+    rng = np.random.default_rng(8)
+    sizes = (9, 3, 8, 0)
+    q = torch.tensor(rng.dirichlet(np.full(5, 0.8), 20)).float()
+    counts = torch.tensor([[2, 2, 2, 2, 1], [1, 1, 0, 1, 0], [8, 0, 0, 0, 0], [0] * 5])
+    offsets = torch.tensor(np.cumsum([0, *sizes]))
+    gap, log_p = torch.tensor([4.25, 0.5, 0.0, 0.0]), torch.tensor([-5.0, -2.0, -3.0, 0.0])
+    phi = torch.full((20, 5), 0.2)
+    monkeypatch.setattr(pruned, "WIDTH", width)
+    expected = pruned.refine(
+        q.double(), counts, offsets, (log_p + gap).double(), log_p.double(), phi.double()
+    )
+    monkeypatch.setattr(triton_pruned, "WIDTH", triton_pruned.tl.constexpr(width))
+    monkeypatch.setattr(triton_pruned, "_PROGRAMS", 1)
+    given = [x.to(DEVICE) for x in (q.log(), counts, offsets, gap, log_p, phi)]
+    triton_pruned.refine(*given)
+    assert_close(given[4].cpu().numpy(), expected[0].numpy(), 1e-5)
+    assert_close(given[5].cpu().numpy(), expected[1].numpy(), 1e-5)
+    changed = (expected[0] != log_p).tolist()
+    assert changed == [width == 512, True, False, False]
 
 
 def test_unusual_classes_in_the_saddlepoint_kernel():

@@ -34,7 +34,8 @@ with edge weights :math:`\sum_i q_{ik} q_{il}`; if its resistance between the cl
 ``l`` is :math:`D_k + D_l`, then :math:`w_k = D_k \Sigma_{kk}`. Where it is not, ``D`` is the least
 squares fit. For equal instances :math:`w_k = 1 - y_k / n`.
 
-Both formulas are exact for two classes.
+Both formulas are exact for two classes. What is left of the error sits in confident bags of more
+classes, which :mod:`.pruned` improves.
 """
 
 import math
@@ -44,6 +45,7 @@ from torch import Tensor
 
 from llpkit.likelihood.approximations import check_totals, derivative, solve, tilt
 from llpkit.likelihood.binary import characteristic
+from llpkit.likelihood.pruned import refine
 from llpkit.ragged import bag_index, segment_sum
 
 # PASSES, SURE and RIDGE were chosen on simulated bags of 16 with ten classes.
@@ -101,6 +103,7 @@ def saddlepoint(
             log_prob = log_prob + correction(covariance, share, y)
     # If too few instances can belong to a class, no label combination agrees with the counts.
     fits = (segment_sum((log_p > -torch.inf).to(y.dtype), offsets) >= y).all(1)
+    log_prob, phi = refine(q, y, offsets, bound, log_prob, phi)
     log_prob = torch.where(fits, log_prob, -torch.inf)
     phi = torch.where(fits[bag, None], phi, log_p.exp())
     return log_prob, phi, None if direction is None else derivative(phi, offsets, direction)

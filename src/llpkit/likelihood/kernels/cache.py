@@ -2,7 +2,8 @@
 
 Numba's own cache trusts its files: one truncated by a full disk or a kill ends in a traceback, and
 one with a flipped bit gives wrong numbers. Here a file that cannot be read, verified or written
-only costs the time to compile.
+only costs the time to compile. And it watches a kernel's own file only, although constants and
+functions of others are compiled into it.
 """
 
 # mypy: allow-untyped-calls
@@ -11,6 +12,7 @@ import hashlib
 import os
 import pickle
 import secrets
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,8 @@ class KernelCache(FunctionCache):
 
     def __init__(self, function: Any) -> None:
         super().__init__(function)
-        name, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
-        self._cache_file: Any = _Files(Path(self._cache_path), name, stamp)
+        stamp = (self._impl.locator.get_source_stamp(), sources(Path(__file__).parents[1]))
+        self._cache_file: Any = _Files(Path(self._cache_path), self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel for these types, or ``None`` if it has to be compiled."""
@@ -43,6 +45,13 @@ class KernelCache(FunctionCache):
         """Save a kernel, if possible."""
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
+
+
+@cache
+def sources(folder: Path) -> bytes:
+    """A digest of all Python files of a folder."""
+    contents = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
+    return hashlib.sha256(b"\0".join(contents)).digest()
 
 
 class _Files:

@@ -2,7 +2,8 @@
 
 The formulas of :mod:`llpkit.likelihood.saddlepoint`, bag by bag and in linear space: the weights
 ``u`` are exponentials of the logits, so that tilting multiplies columns and needs no exponential.
-A bag whose logits are too far apart for that, or whose tilt is not found, is left to torch.
+A bag whose logits are too far apart for that, or whose tilt is not found, is left to torch. In
+confident bags :mod:`.numba_pruned` takes over.
 """
 
 import math
@@ -11,6 +12,8 @@ import numpy as np
 from torch import Tensor
 
 from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
+from llpkit.likelihood.kernels.numba_pruned import pruned
+from llpkit.likelihood.pruned import FEW, STATES
 from llpkit.likelihood.saddlepoint import (
     CENTRINGS,
     LEAST,
@@ -54,6 +57,7 @@ def run_saddlepoint(
     for b in range(first, last):
         longest = max(longest, offsets[b + 1] - offsets[b])
     grid = np.empty((5, longest, classes))
+    alpha, child = np.empty(STATES), np.empty((STATES, classes), np.int16)
     for b in range(first, last):
         begin, end = offsets[b], offsets[b + 1]
         y = counts[b]
@@ -62,12 +66,22 @@ def run_saddlepoint(
             phi[begin:end] = np.exp(log_p[begin:end])
             continue
         present = np.flatnonzero(y)
-        log_prob[b] = _bag(log_p[begin:end], y[present], present, grid, phi[begin:end])
+        log_prob[b] = _bag(
+            log_p[begin:end], y[present], present, grid, alpha, child, phi[begin:end]
+        )
     return 0
 
 
 @jit()
-def _bag(log_p: Array, y: Array, present: Array, grid: Array, phi: Array) -> float:
+def _bag(
+    log_p: Array,
+    y: Array,
+    present: Array,
+    grid: Array,
+    alpha: Array,
+    child: Array,
+    phi: Array,
+) -> float:
     """Log-probability of one bag, NaN if it is left to torch; fills ``phi``."""
     n, kept = len(log_p), len(present)
     if kept == 0:
@@ -92,10 +106,11 @@ def _bag(log_p: Array, y: Array, present: Array, grid: Array, phi: Array) -> flo
     bound = _tilt(u, y, tilt, q)
     if math.isnan(bound):
         return np.nan
-    result = bound + shift
+    result = bound
     x[:] = q
     share = np.zeros(kept)
     covariance, response = np.empty((kept, kept)), np.empty((kept, kept))
+    first = bound
     for step in range(PASSES if kept > 1 else 0):
         _respond(x, covariance, response)
         for k in range(kept):
@@ -112,10 +127,18 @@ def _bag(log_p: Array, y: Array, present: Array, grid: Array, phi: Array) -> flo
             for i in range(n):
                 for k in range(kept):
                     result -= x[i, k] * (p[i, k] - share[k] * math.log(m[i, k]))
+    part = min(max(min(kept, FEW) - (first - result), 0.0), 1.0)  # see pruned.weight
+    if kept > 2 and part > 0 and n < STATES:
+        log_p_tilted = pruned(q, y, alpha, child, m)
+        if not math.isnan(log_p_tilted):
+            result += part * (first + log_p_tilted - result)
+            for i in range(n):
+                for k in range(kept):
+                    x[i, k] += part * (m[i, k] - x[i, k])
     for i in range(n):
         for k in range(kept):
             phi[i, present[k]] = x[i, k]
-    return result
+    return result + shift
 
 
 @jit(fastmath={"reassoc", "contract"})

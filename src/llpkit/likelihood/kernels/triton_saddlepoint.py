@@ -3,7 +3,8 @@
 The formulas of :mod:`llpkit.likelihood.saddlepoint`, one program per bag. Posteriors and factors
 are kept in global memory, from which columns and blocks of rows are read again through the cache;
 matrices of the classes are tiles in registers. Nothing waits for the host: iterations end by what
-the program itself finds, after at most 40 Newton steps.
+the program itself finds, after at most 40 Newton steps. A second kernel, of :mod:`.triton_pruned`,
+improves confident bags.
 
 Everything over instances is in float32, the algebra of classes and the sum of the bound in float64.
 Posteriors agree with the float64 backends to about 1e-4 where labels are uncertain.
@@ -17,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from llpkit.likelihood import saddlepoint
+from llpkit.likelihood.kernels import triton_pruned
 from llpkit.likelihood.kernels.triton_large import product, times
 
 PASSES = tl.constexpr(saddlepoint.PASSES)
@@ -45,16 +47,19 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
     """
     num_bags, classes = len(offsets) - 1, z.shape[1]
     z = z.detach().float().contiguous()
-    phi, log_p, off = torch.empty_like(z), z.new_empty(num_bags), z.new_empty(num_bags)
+    phi = torch.empty_like(z)
+    log_p, gap, off = z.new_empty((3, num_bags)).unbind()
     if num_bags == 0:
         return log_p, phi, off
     scratch = torch.empty((3, *z.shape), dtype=z.dtype, device=z.device)
+    counts, offsets = counts.contiguous(), offsets.contiguous()
     with torch.cuda.device_of(z):
         _bag[(num_bags,)](
             z,
-            counts.contiguous(),
-            offsets.contiguous(),
+            counts,
+            offsets,
             log_p,
+            gap,
             phi,
             off,
             scratch[0],
@@ -66,6 +71,7 @@ def evaluate(z: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
             num_warps=4,
             **FUSED,
         )
+    triton_pruned.refine(scratch[0], counts, offsets, gap, log_p, phi)
     return log_p, phi, off
 
 
@@ -329,6 +335,7 @@ def _bag(
     counts_ptr,
     offsets_ptr,
     log_p_ptr,
+    gap_ptr,
     phi_ptr,
     off_ptr,
     log_q_ptr,
@@ -367,6 +374,7 @@ def _bag(
         _store(phi_ptr, at, n, q, K, KP, ROWS)
         _store(m_ptr, at, n, q * 0.0 + 1.0, K, KP, ROWS)
     log_p = tl.sum(bound, 0) - tl.sum(tl.where(present, t * y, 0.0).to(tl.float64), 0)
+    first = log_p
     share = tl.zeros((KP,), tl.float64)
     for turn in tl.static_range(PASSES):
         tl.debug_barrier()
@@ -402,17 +410,21 @@ def _bag(
                 inside = at + tl.arange(0, ROWS) < n
                 bound += tl.where(inside, log_norm - extra, 0.0).to(tl.float64)
         log_p += tl.sum(bound, 0)
+    gap = first - log_p
     possible = tl.min(tl.where(able >= y, 1, 0), 0) > 0
     if possible == 0:
+        gap = gap * 0.0 + float("inf")
         log_p = log_p * 0.0 - float("inf")
         for at in range(0, n, ROWS):
             z = _load(z_ptr, at, n, K, KP, ROWS)
             p, _z, _norm = _softmax(z, y * 0.0, col < K)
             _store(phi_ptr, at, n, p, K, KP, ROWS)
     if tl.sum(sick, 0) > 0:
+        gap = gap * 0.0 + float("inf")
         log_p = log_p * 0.0 + float("nan")
         for at in range(0, n, ROWS):
             z = _load(z_ptr, at, n, K, KP, ROWS)
             _store(phi_ptr, at, n, z * 0.0 + float("nan"), K, KP, ROWS)
     tl.store(log_p_ptr + bag, log_p.to(tl.float32))
+    tl.store(gap_ptr + bag, gap.to(tl.float32))
     tl.store(off_ptr + bag, off)

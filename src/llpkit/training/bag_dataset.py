@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -57,7 +58,7 @@ class BagBatch(NamedTuple):
 
 
 class BagDataset(Dataset[BagItem]):
-    """Whole bags, for a ``DataLoader`` with :func:`collate_bags`.
+    """Whole bags, for a ``DataLoader``, which collates them by :func:`collate_bags`.
 
     Inputs are given as they are: standardise them yourself if the network needs it. A data frame is
     encoded, which standardises its numbers, and the encoder kept as ``encoder``.
@@ -70,7 +71,7 @@ class BagDataset(Dataset[BagItem]):
     >>> from llpkit.losses import count_loss
     >>> data = BagDataset(Bags([0, 2, 5], [1, 3]), torch.randn(5, 4))
     >>> network = torch.nn.Linear(4, 1)
-    >>> for batch in DataLoader(data, batch_size=2, collate_fn=collate_bags):
+    >>> for batch in DataLoader(data, batch_size=2):
     ...     logits = network(batch.inputs)[:, 0]  # (N,)
     ...     loss = count_loss(logits, batch.evidence, batch.offsets).mean()
     >>> batch.offsets, batch.counts
@@ -100,9 +101,15 @@ class BagDataset(Dataset[BagItem]):
 
 
 def collate_bags(items: Sequence[BagItem]) -> BagBatch:
-    """Several items of a :class:`BagDataset` as one batch, for ``collate_fn=``."""
+    """Several items of a :class:`BagDataset` as one batch."""
     if not items:
         raise LLPError("there are no bags to collate; give at least one")
+    for i, item in enumerate(items):
+        if not isinstance(item, BagItem):
+            raise LLPError(
+                f"item {i} of the batch is a {type(item).__name__}; a batch is made of the items "
+                "of a BagDataset, BagDataset(bags, inputs)"
+            )
     inputs, evidence, rows, numbers = zip(*items, strict=True)
     sizes = torch.tensor([len(some) for some in rows])
     return BagBatch(
@@ -112,3 +119,11 @@ def collate_bags(items: Sequence[BagItem]) -> BagBatch:
         torch.cat(rows),
         torch.tensor(numbers),
     )
+
+
+def _collate(items: Sequence[BagItem], **_: Any) -> BagBatch:
+    return collate_bags(items)
+
+
+# A loader without collate_fn would try to stack bags of different sizes.
+default_collate_fn_map[BagItem] = _collate

@@ -5,6 +5,13 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"  # the workers share the cores already; before torch loads
 
+os.environ |= {  # before the packages load: they must not reach for the network
+    "HF_HUB_OFFLINE": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_MODE": "offline",
+}
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings

@@ -2,17 +2,17 @@
 
 The sentences are made up and a tiny BERT starts from random weights: nothing is downloaded.
 Needs ``pip install 'llpkit[huggingface]'``.
+Tested with transformers 5.23.0, datasets 5.2.0, accelerate 1.15.0.
 """
 
 import tempfile
 
 import torch
+from datasets import Dataset
 from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
-from datasets import Dataset
-from llpkit import Evidence
-from llpkit.losses import count_loss
+from llpkit.likelihood import log_prob
 from llpkit.ragged import to_offsets
 
 TINY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 30}
@@ -28,7 +28,7 @@ class CountModel(nn.Module):
 
     def forward(self, input_ids, offsets, counts):  # noqa: D102
         logits = self.model(input_ids=input_ids).logits.squeeze(1)  # one per sentence
-        loss = count_loss(logits, Evidence.unchecked(counts), offsets).mean()
+        loss = -log_prob(logits, counts, offsets).mean()
         return {"loss": loss, "logits": logits}
 
 

@@ -1,6 +1,6 @@
 """skorch: a NeuralNet that learns digits from whole bags, with the exact count loss as criterion.
 
-Needs ``pip install 'llpkit[skorch]'``.
+Needs ``pip install 'llpkit[skorch]'``. Tested with skorch 1.4.0.
 """
 
 import torch

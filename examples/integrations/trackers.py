@@ -1,6 +1,7 @@
 """TensorBoard, MLflow or W&B: the metrics, settings and final measures of a network and of EM.
 
-Needs ``pip install 'llpkit[tensorboard]'``.
+Needs ``pip install 'llpkit[tensorboard]'``, or ``mlflow`` or ``wandb`` instead.
+Tested with tensorboard 2.21.0, mlflow-skinny 3.17.2 and wandb 0.31.0.
 """
 
 import sys

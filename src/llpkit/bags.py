@@ -353,7 +353,7 @@ class Bags:
         sizes = sorted({int(self.sizes.min()), int(self.sizes.max())})
         parts = [f"{len(self)} bags", f"{self.num_instances} instances"]
         parts.append("sizes " + " to ".join(map(str, sizes)))
-        parts.append(self._counts_in_words())
+        parts.append(self.describe_counts())
         if self.num_classes is not None:
             parts.append(f"{self.num_classes} classes")
         if self.device.type != "cpu":
@@ -370,17 +370,17 @@ class Bags:
             ("bags", f"{len(self):,}"),
             ("instances", f"{self.num_instances:,}"),
             ("sizes", " to ".join(map(str, span))),
-            ("counts", "exact" if self.evidence.is_exact else self._counts_in_words()),
+            ("counts", "exact" if self.evidence.is_exact else self.describe_counts()),
         ]
         more = len(self) - len(rows)
         notes = [f"… and {more:,} more"] if more else []
         return html_table("Bags", facts, ["bag", "size", *heads], rows, notes)
 
-    def _counts_in_words(self) -> str:
+    def describe_counts(self) -> str:
         """How many counts are exact, in a range, seen through noise, or not known.
 
         >>> known = Evidence.concat([Evidence.exact([1, 0]), Evidence.interval([1], [2])])
-        >>> Bags([0, 2, 4, 7], known)._counts_in_words()
+        >>> Bags([0, 2, 4, 7], known).describe_counts()
         '2 exact counts, 1 range'
         """
         evidence = self.evidence

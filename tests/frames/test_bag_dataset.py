@@ -101,5 +101,5 @@ def test_a_loader_needs_no_collate_fn():
 
 @pytest.mark.parametrize("items", [[(torch.zeros(2, 1), 1)], [{"x": 1}], 3, [None]])
 def test_what_cannot_be_collated(items):
-    with pytest.raises(LLPError, match=r"collate_bags was given a .*; give a list"):
+    with pytest.raises(LLPError, match=r"item 0 of the batch is a .*BagDataset"):
         collate_bags(items)

@@ -1,5 +1,6 @@
 """Data frames, series and data sets of other packages as inputs."""
 
+import datasets
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -10,7 +11,6 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-import datasets
 import llpkit
 import llpkit.datasets
 from llpkit import Bags, LLPError

@@ -2,18 +2,21 @@
 
 import sys
 
+import numpy as np
+import pandas as pd
+import polars as po
+import pyarrow as pa
 import pytest
+import pytorch_lightning as pl
 import torch
 from torch import nn
 
 import llpkit
 from llpkit.augment import Augment
 from llpkit.errors import LLPError
+from llpkit.integrations.pytorch_lightning import LLPModule
 
-pl = pytest.importorskip("pytorch_lightning")
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:pytorch_lightning")
-
-from llpkit.integrations.pytorch_lightning import LLPModule  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +237,53 @@ def test_what_the_trainer_must_give(toy):
     bags, x, _ = toy
     with pytest.raises(LLPError, match="max_epochs = -1; give the Trainer a number"):
         trainer(-1, max_steps=3).fit(LLPModule("mlp", bags, x))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_data_frame_is_encoded_as_by_fit(kind):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"ward": np.arange(80) // 4, "age": rng.normal(50, 20, 80)})
+    frame["town"] = rng.choice(["a", "b", None], 80)
+    frame["n_yes"] = (frame.age > 50).groupby(frame.ward).transform("sum").astype(int)
+    given = {"pandas": lambda f: f, "polars": po.from_pandas, "pyarrow": pa.Table.from_pandas}
+    frame = given[kind](frame)
+    bags = llpkit.Bags.from_frame(frame, bag="ward", count="n_yes")
+    direct = llpkit.fit("mlp", bags, frame, "mle", epochs=2, progress=False)
+    module = LLPModule("mlp", bags, frame)
+    trainer(2).fit(module)
+    model = module.fitted()
+    assert torch.equal(model.predict_proba(frame), direct.predict_proba(frame))
+
+
+def test_a_loader_for_training_is_refused(toy):
+    bags, x, _ = toy
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), 20)
+    with pytest.raises(LLPError, match=r"brings its own batches.*trainer\.fit\(module\) alone"):
+        trainer(1).fit(LLPModule("mlp", bags, x), loader)
+
+
+def test_loaders_for_prediction(toy):
+    bags, x, truth = toy
+    module = LLPModule("mlp", bags, x)
+    trainer(1).fit(module)
+    wanted = module.fitted().logits(x)
+    data = torch.utils.data.TensorDataset(x, truth)  # the label is not used
+    found = trainer().predict(module, torch.utils.data.DataLoader(data, 50))
+    assert torch.allclose(torch.cat(found), wanted, atol=1e-6)
+    for wrong, message in (
+        (x[:, :3], r"a batch has shape \(50, 3\); this model takes \(rows, 4\)"),
+        ([{"x": row} for row in x], "a batch is a dict; give a tensor"),
+    ):
+        with pytest.raises(LLPError, match=message):
+            trainer().predict(module, torch.utils.data.DataLoader(wrong, 50))
+
+
+@pytest.mark.parametrize("limits", [{"limit_train_batches": 2}, {"fast_dev_run": True}])
+def test_a_shortened_epoch_ends_with_its_measures(limits, toy):
+    bags, x, _ = toy
+    module = LLPModule("mlp", bags, x, "direct", batch_size=32)
+    trainer(2, **limits).fit(module)
+    assert len(module.history) == (1 if "fast_dev_run" in limits else 2)
 
 
 def test_a_checkpoint_of_something_else_is_refused(toy, tmp_path):

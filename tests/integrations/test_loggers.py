@@ -80,10 +80,6 @@ def scalars(folder):
 
 
 class TestTensorBoard:
-    @pytest.fixture(autouse=True)
-    def _installed(self):
-        pytest.importorskip("tensorboard")
-
     def test_epochs_settings_and_final_measures(self, toy, tmp_path):
         model = train(toy, TensorBoard(tmp_path / "log"), tmp_path / "run")
         found, reader = scalars(tmp_path / "log")
@@ -161,14 +157,10 @@ class TestTensorBoard:
 
 
 class TestMLflow:
-    @pytest.fixture
-    def store(self, tmp_path):
-        pytest.importorskip("mlflow")
-        return f"sqlite:///{tmp_path / 'mlflow.db'}"
-
-    def test_a_resumed_run_is_one_run(self, store, toy, tmp_path):
+    def test_a_resumed_run_is_one_run(self, toy, tmp_path):
         from mlflow import MlflowClient
 
+        store = f"sqlite:///{tmp_path / 'mlflow.db'}"
         model = interrupted(toy, lambda: MLflow("trial", tracking_uri=store), tmp_path / "run")
         client = MlflowClient(store)
         experiment = client.get_experiment_by_name("trial")
@@ -181,18 +173,13 @@ class TestMLflow:
         assert run.data.params["epochs"] == "4"
         assert run.data.metrics["final/epoch"] == model.chosen_epoch
 
-    def test_an_unreachable_store_is_named(self, store, toy):  # noqa: ARG002
+    def test_an_unreachable_store_is_named(self, toy):
         with pytest.raises(LLPError, match=r"mlflow failed: .*; mend that, or log elsewhere"):
             train(toy, MLflow(tracking_uri="nowhere://"), None)
 
 
+@pytest.mark.usefixtures("trackers_here")
 class TestWandB:
-    @pytest.fixture(autouse=True)
-    def _offline(self, monkeypatch, tmp_path):
-        pytest.importorskip("wandb")
-        for name, value in (("MODE", "offline"), ("DIR", str(tmp_path)), ("SILENT", "true")):
-            monkeypatch.setenv(f"WANDB_{name}", value)
-
     def test_the_parts_of_a_resumed_run_have_one_id_and_every_epoch_once(self, toy, tmp_path):
         from wandb.proto.wandb_internal_pb2 import Record
 
@@ -266,7 +253,6 @@ def test_a_missing_package_stops_before_training(tmp_path, monkeypatch):
 
 
 def test_a_damaged_state_is_named(toy, tmp_path):
-    pytest.importorskip("tensorboard")
     (tmp_path / STATE).write_text("[]")
     with pytest.raises(LLPError, match="is damaged; remove it, and logging starts anew"):
         train(toy, TensorBoard(), tmp_path)

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from skorch import NeuralNet
+from torch.utils.data import DataLoader, TensorDataset
 
 import llpkit
 from llpkit.errors import LLPError
 from llpkit.integrations.skorch import CountLoss, inputs_and_numbers
 from llpkit.losses import count_loss
-from llpkit.training import BagDataset
+from llpkit.training import BagDataset, collate_bags
 
 
 def bags_of(kind):
@@ -36,9 +37,43 @@ def test_the_loss_is_that_of_the_bags_in_the_batch(kind):
 
 
 def test_rows_that_are_not_those_of_the_bags_are_refused():
-    with pytest.raises(
-        LLPError, match="3 logits for 1 bags of 2 instances; use inputs_and_numbers"
-    ):
+    with pytest.raises(LLPError, match=r"3 logits for 1 bags of 2 instances; .*inputs_and_numbers"):
         CountLoss(bags_of("counts"))(torch.zeros(3), torch.tensor([0]))
     with pytest.raises(LLPError, match="6 rows but inputs has 5"):
         BagDataset(bags_of("counts"), torch.zeros(5, 1))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        (torch.tensor([0.0]), r"numbers is float32 \(1,\)"),
+        (torch.tensor([[0]]), r"numbers is int64 \(1, 1\)"),
+        (torch.tensor([0, 3]), r"numbers\[1\] = 3, but there are 3 bags"),
+        ([0], "numbers is a list"),
+        (None, "numbers is a NoneType"),
+    ],
+)
+def test_a_batch_of_something_else_is_refused(numbers, message):
+    with pytest.raises(LLPError, match=rf"{message}.*inputs_and_numbers"):
+        CountLoss(bags_of("counts"))(torch.zeros(2), numbers)
+
+
+def test_outputs_that_are_no_logits_are_refused():
+    with pytest.raises(LLPError, match="the network returned a tuple; return a tensor of logits"):
+        CountLoss(bags_of("counts"))((torch.zeros(2),), torch.tensor([0]))
+
+
+def test_a_net_that_is_fitted_to_rows_names_the_remedy():
+    bags = bags_of("counts")
+    net = NeuralNet(
+        torch.nn.Linear(4, 1), CountLoss, criterion__bags=bags, train_split=None, verbose=0
+    )
+    with pytest.raises(LLPError, match=r"numbers is float32.*BagDataset.*inputs_and_numbers"):
+        net.fit(torch.zeros(6, 4), torch.zeros(6))
+
+
+@pytest.mark.parametrize("collate", [collate_bags, inputs_and_numbers])
+def test_items_of_another_data_set_are_refused(collate):
+    loader = DataLoader(TensorDataset(torch.zeros(6, 4)), 3, collate_fn=collate)
+    with pytest.raises(LLPError, match=r"item 0 of the batch is a tuple.*BagDataset"):
+        next(iter(loader))

@@ -49,7 +49,7 @@ def render(wall: Wall, tmp_path, *before) -> str:
         (Evidence.unknown(1), "0 to 7 of 7 odd"),
     ],
 )
-def test_known_counts_in_words(evidence, text):
+def test_knowndescribe_counts(evidence, text):
     assert known_text(Bags([0, 7], evidence)[0], ("even", "odd")) == text
 
 

@@ -22,6 +22,8 @@ from llpkit.errors import Diverged, LLPError
 from llpkit.integrations._package import package
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task, as_logits, at_least_single
 from llpkit.recipe import AUTO, Recipe
+from llpkit.tables import FeatureEncoder
+from llpkit.tables.frames import is_frame
 from llpkit.training import Fitted
 from llpkit.training.batches import Step, epoch_seed, plan_epoch
 from llpkit.training.building import (
@@ -41,6 +43,7 @@ from llpkit.training.check import (
 )
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.fingerprint import of_bags
+from llpkit.training.frames import encode
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, blocks_of, to_float
 from llpkit.training.measures import Measures
 
@@ -75,7 +78,7 @@ class LLPHooks:
         network: As for :func:`llpkit.fit`. If it is a LightningModule with its own
             ``configure_optimizers``, that is used.
         bags: Which rows form which bag, and what is known about the counts.
-        inputs: One row per instance, as for :func:`llpkit.fit`.
+        inputs: One row per instance, as for :func:`llpkit.fit`; also a data frame.
         method: A key of :data:`llpkit.methods.METHODS`, or your own method.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. They are
@@ -119,6 +122,9 @@ class LLPHooks:
         self.method = methods.make(method, recipe.method_options)
         if labels is not None and not self.method.needs_labels:
             raise LLPError(f'method "{self.method.key}" learns from counts; pass no labels')
+        self.encoder: FeatureEncoder | None = None
+        if is_frame(inputs):
+            inputs, self.encoder = encode(inputs, bags, stacklevel=3)
         self.inputs = as_inputs(inputs)
         check_table(bags, len(self.inputs))
         if bags.num_instances == 0:
@@ -155,8 +161,20 @@ class LLPHooks:
         """The network that predicts: perhaps a teacher."""
         return self.network if self.method.model is None else self.method.model
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of raw inputs."""
+    def forward(self, inputs: Any) -> Tensor:
+        """Logits ``(n,)`` or ``(n, K)`` of raw inputs; of a list, as loaders give, the first."""
+        if isinstance(inputs, list | tuple) and inputs:
+            inputs = inputs[0]
+        if not isinstance(inputs, Tensor):
+            raise LLPError(
+                f"a batch is a {type(inputs).__name__}; give a tensor, or a list that begins with "
+                "one (for a data frame, use fitted().predict)"
+            )
+        if tuple(inputs.shape[1:]) != self.task.input_shape:
+            raise LLPError(
+                f"a batch has shape {tuple(inputs.shape)}; this model takes "
+                f"(rows, {', '.join(map(str, self.task.input_shape))})"
+            )
         x = self.preprocess(to_float(inputs)).to(next(self.model.parameters()).dtype)
         return as_logits(self.model(x), self.task.num_classes)
 
@@ -164,6 +182,7 @@ class LLPHooks:
         """The model with its preprocessing and history: predictions, posteriors, saving."""
         model = copy.deepcopy(self.model).cpu().eval()
         settings = {"method": self.method.key, "lr": self.task.lr}
+        rate = Measures(self.bags, "off").rate.tolist()
         return Fitted(
             model,
             copy.deepcopy(self.preprocess).cpu(),
@@ -172,7 +191,8 @@ class LLPHooks:
             list(self.history),
             len(self.history),
             self.network_name,
-            {"settings": settings, "baseline": {"rate": Measures(self.bags, "off").rate.tolist()}},
+            {"settings": settings, "baseline": {"rate": rate}},
+            self.encoder,
         )
 
     # -- what the Trainer calls before training
@@ -275,8 +295,13 @@ class LLPHooks:
         self._views = self._pipeline.stream(rows)
         yield from steps
 
-    def on_train_batch_start(self, *_: Any) -> None:
+    def on_train_batch_start(self, batch: Any, *_: Any) -> None:
         """Begin an epoch: a Trainer that resumes within one does not announce its start."""
+        if not isinstance(batch, Step):
+            raise LLPError(
+                "LLPModule brings its own batches of the bags; call trainer.fit(module) alone, "
+                "without a data loader"
+            )
         if self._begun < self._epoch:
             self._begun = self._epoch
             self._begin_epoch()

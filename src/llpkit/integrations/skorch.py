@@ -14,7 +14,9 @@ True
 """
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from llpkit.bags import Bags
@@ -25,6 +27,8 @@ from llpkit.losses import count_loss
 from llpkit.methods import as_logits, at_least_single
 from llpkit.ragged import to_offsets
 from llpkit.training import BagItem, collate_bags
+
+_REMEDY = "train on BagDataset(bags, inputs), with inputs_and_numbers as collate_fn"
 
 
 def inputs_and_numbers(items: Sequence[BagItem]) -> tuple[Tensor, Tensor]:
@@ -54,14 +58,30 @@ class CountLoss(nn.Module):
             logits: One row per instance, bag after bag.
             numbers: The numbers of these bags, from :func:`inputs_and_numbers`.
         """
-        numbers = numbers.cpu()
         z = at_least_single(as_logits(logits, self.bags.num_classes))
+        numbers = self._checked(numbers)
         sizes = self.bags.sizes[numbers]
         if len(z) != int(sizes.sum()):
             raise LLPError(
                 f"there are {len(z)} logits for {len(numbers)} bags of {int(sizes.sum())} "
-                "instances; use inputs_and_numbers to make the batches"
+                f"instances; {_REMEDY}"
             )
         evidence = self.bags.evidence[numbers].to(z.device)
         offsets = to_offsets(sizes).to(z.device)
         return count_loss(z, evidence, offsets, self.approximation).mean()
+
+    def _checked(self, numbers: Any) -> Tensor:
+        whole = isinstance(numbers, Tensor) and numbers.dim() == 1
+        if not whole or numbers.dtype not in (torch.int32, torch.int64):
+            kind = f"a {type(numbers).__name__}"
+            if isinstance(numbers, Tensor):
+                kind = f"{str(numbers.dtype).removeprefix('torch.')} {tuple(numbers.shape)}"
+            raise LLPError(f"numbers is {kind}, not the numbers of bags (B,); {_REMEDY}")
+        found: Tensor = numbers.cpu()
+        wrong = ((found < 0) | (found >= len(self.bags))).nonzero()
+        if len(wrong):
+            i = int(wrong[0])
+            raise LLPError(
+                f"numbers[{i}] = {int(found[i])}, but there are {len(self.bags)} bags; {_REMEDY}"
+            )
+        return found

@@ -296,6 +296,8 @@ def instance_weights(batch: Batch) -> Tensor | None:
 
 def as_logits(output: Tensor, num_classes: int | None) -> Tensor:
     """A network's output as ``(n,)`` binary logits (two logits become one) or ``(n, K)``."""
+    if not isinstance(output, Tensor):
+        raise LLPError(f"the network returned a {type(output).__name__}; return a tensor of logits")
     if num_classes is None:
         if output.dim() == 2 and output.shape[1] == 2:
             return output[:, 1] - output[:, 0]

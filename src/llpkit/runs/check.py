@@ -68,7 +68,7 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     shown = pairs[1:] if rate.dim() == 0 else pairs
     kind = "exact"
     if not bags.evidence.is_exact:
-        words = bags._counts_in_words()
+        words = bags.describe_counts()
         kind = f"{words}, with {found.explained:.0%} of the information of exact counts"
     facts = {
         "data": data.describe().splitlines()[0],

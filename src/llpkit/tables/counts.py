@@ -118,7 +118,7 @@ class CountColumns:
             known = several(int((labels >= 0).sum()), "row")
             notes.append(f"{known} of known label, each a bag of its own")
         if not bags.evidence.is_exact:
-            notes.append(f"of the bags, {bags._counts_in_words()}")
+            notes.append(f"of the bags, {bags.describe_counts()}")
         return bags, notes
 
     @property

@@ -124,11 +124,11 @@ def collate_bags(items: Sequence[BagItem]) -> BagBatch:
     items = list(items) if isinstance(items, Iterable) else [items]
     if not items:
         raise LLPError("there are no bags to collate; give at least one")
-    for item in items:
+    for i, item in enumerate(items):
         if not isinstance(item, BagItem):
             raise LLPError(
-                f"collate_bags was given a {type(item).__name__}; give a list of items of a "
-                "BagDataset"
+                f"item {i} of the batch is a {type(item).__name__}; a batch is made of the items "
+                "of a BagDataset, BagDataset(bags, inputs)"
             )
     inputs, evidence, rows, numbers = zip(*items, strict=True)
     sizes = torch.tensor([len(some) for some in rows])
@@ -141,5 +141,9 @@ def collate_bags(items: Sequence[BagItem]) -> BagBatch:
     )
 
 
-# A DataLoader without collate_fn would try to stack bags of unequal size.
-default_collate_fn_map[BagItem] = lambda items, *, collate_fn_map=None: collate_bags(items)  # noqa: ARG005
+def _collate(items: Sequence[BagItem], **_: Any) -> BagBatch:
+    return collate_bags(items)
+
+
+# A loader without collate_fn would try to stack bags of different sizes.
+default_collate_fn_map[BagItem] = _collate

@@ -22,6 +22,7 @@ from llpkit.errors import Diverged
 from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
+from llpkit.training.check import refuse_probabilities
 from llpkit.training.checkpoint import Checkpoint
 
 
@@ -739,6 +740,13 @@ class Ends(nn.Module):
         (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
         (1, lambda z: z.sigmoid().clamp(1e-6, 1 - 1e-6)),
         (3, lambda z: z.softmax(1).clamp_min(0.3)),
+        (1, lambda z: 1 / (1 + torch.exp(-z))),
+        (1, lambda z: nn.functional.logsigmoid(z).exp()),
+        (1, lambda z: 0.5 * (torch.tanh(z / 2) + 1)),
+        (1, lambda z: z.clamp(0, 1)),
+        (1, nn.ReLU()),
+        (2, lambda z: (z - z.logsumexp(1, keepdim=True)).exp()),
+        (2, lambda z: 1 / (1 + torch.exp(-z))),
     ],
 )
 def test_a_network_that_returns_probabilities_is_refused(outputs, end):
@@ -760,6 +768,7 @@ def test_a_network_that_returns_probabilities_is_refused(outputs, end):
         (3, nn.LogSoftmax(1)),
         (3, nn.ReLU()),
         (3, lambda z: z.exp()),
+        (1, nn.Tanh()),
     ],
 )
 def test_a_network_of_logits_is_taken(outputs, end):
@@ -767,6 +776,29 @@ def test_a_network_of_logits_is_taken(outputs, end):
     if outputs == 3:
         bags = llpkit.random_bags(truth, 4, generator=0, num_classes=3)
     llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
+
+
+class Rising(nn.Module):
+    """Positive before training, and as long as the bias is small."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x):
+        return x.sigmoid() @ nn.functional.softplus(self.weight) + self.bias
+
+
+def test_a_network_that_starts_between_zero_and_one_is_taken():
+    x, _, bags = toy()
+    small = nn.Linear(3, 1)
+    nn.init.constant_(small.weight, 1e-3)
+    nn.init.constant_(small.bias, 0.5)
+    before = small.weight.detach().clone()
+    refuse_probabilities(small, x[:8])
+    assert torch.equal(small.weight, before)
+    for network in (small, Rising(), nn.Sequential(nn.Linear(3, 2), nn.Sigmoid(), nn.Linear(2, 1))):
+        llpkit.fit(network, bags, x, epochs=1, progress=False)
 
 
 @pytest.mark.parametrize("outputs", [2, 3])

@@ -1,5 +1,6 @@
 """Checks of bags, inputs, labels and network against each other before the first step."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -77,19 +78,17 @@ def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
     return torch.from_numpy(checked_labels(given, bags.num_classes, "labels", remedy, rows))
 
 
-_VIEWS = {
-    "Alias", "AsStrided", "Clamp", "ClampMax", "ClampMin", "Clone", "Copy", "Expand", "Index",
-    "Permute", "ReshapeAlias", "Select", "Slice", "Split", "Squeeze", "T", "ToCopy", "Transpose",
-    "Unbind", "UnsafeView", "Unsqueeze", "View",
-}  # fmt: skip
-_BOUNDED = {"Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Softmax": "softmax"}
+_SUSPECTS = ("values between 0 and 1", "no negative values", "no positive values")
+_DRAWS, _ENOUGH = 40, 20
 
 
 def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
-    """Refuse a network that ends in a sigmoid or softmax, which would be applied twice.
+    """Refuse a network whose outputs cannot be logits, such as one that ends in a sigmoid.
 
-    The network is run on a few inputs. Its modes and buffers and torch's random numbers are
-    restored.
+    With other weights, logits take other values, but probabilities stay between 0 and 1, however
+    they are computed. The network is run on a few inputs; as long as its outputs could be
+    probabilities, its weights are changed and it is run again. Afterwards weights, buffers, modes
+    and torch's random numbers are restored.
     """
     if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
         return  # the first step gives it its shapes; running it here would draw its weights
@@ -97,8 +96,8 @@ def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
     kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     devices = [inputs.device] if inputs.is_cuda else []
     try:
-        with torch.random.fork_rng(devices), torch.enable_grad():
-            output = network.eval()(inputs)
+        with torch.random.fork_rng(devices), torch.no_grad():
+            found = _always(network.eval(), inputs)
     finally:
         for module, training in modes:
             module.training = training
@@ -106,32 +105,73 @@ def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
             for name, buffer in network.named_buffers():
                 if name in kept and buffer.shape == kept[name].shape:
                     buffer.copy_(kept[name])
-    last = _last_function(output) if isinstance(output, Tensor) else None
-    if last is None:
-        return
-    raise LLPError(
-        f"the network returns probabilities: it ends in a {last}; remove it, so that the network "
-        "returns logits"
-    )
+    if found is not None:
+        raise LLPError(
+            f"whatever its weights are, the network returns {found}; remove the last activation "
+            "(a sigmoid or softmax), so that the network returns logits"
+        )
 
 
-def _last_function(output: Tensor) -> str | None:
-    """The function that turns the output into probabilities, if there is one."""
-    # Follow the autograd graph back through operations that only move or copy values.
-    node = output.grad_fn
-    while node is not None:
-        kind = node.name().split("Backward")[0]
-        if kind in _BOUNDED:
-            return _BOUNDED[kind]
-        node = node.next_functions[0][0] if kind in _VIEWS and node.next_functions else None
-    # A softmax written by hand leaves no such node, but its rows still sum to one.
-    values = output.detach().double()
-    if values.dim() != 2 or values.shape[1] == 1 or bool((values == values[:1]).all()):
-        return None  # a last layer of zeros returns its bias, whose sum proves nothing
-    if bool((values >= 0).all()):
-        ones = (values.sum(1) - 1).abs() < 1e-2  # half precision rounds as much
-        return "softmax (its rows sum to one)" if bool(ones.all()) else None
-    return None
+def _always(network: nn.Module, inputs: Tensor) -> str | None:
+    """What all outputs have in common that logits have not, if there is such a thing."""
+    first = network(inputs)
+    suspects = _left(_SUSPECTS, first)
+    if not suspects:  # the usual case: the weights need no copy
+        return None
+    own = [(weight, weight.detach().clone()) for weight in network.parameters()]
+    agreed = 0
+    try:
+        for _ in _changes(own, 100 * (1 + float(first.abs().max()))):
+            try:
+                output = network(inputs)
+            except Exception:  # other weights than its own may be impossible
+                continue
+            suspects = _left(suspects, output)
+            if not suspects:
+                return None
+            # Outputs that do not depend on the weights prove nothing.
+            agreed += bool(output.isfinite().all() and (output != first).any())
+    finally:
+        for weight, values in own:
+            weight.copy_(values)
+    return suspects[0] if agreed >= _ENOUGH else None
+
+
+def _left(suspects: Sequence[str], output: Any) -> list[str]:
+    """Those that these outputs do not disprove."""
+    if not isinstance(output, Tensor) or output.dim() == 0 or output.numel() == 0:
+        return []  # as_logits names the remedy
+    values = output.float()
+    if not bool(values.isfinite().all()):
+        return list(suspects)
+    low, high = float(values.min()), float(values.max())
+    single = output[0].numel() == 1  # what counts of several are their differences
+    possible = (low >= 0 and high <= 1.01, single and low >= 0, single and high <= 0)
+    fits = dict(zip(_SUSPECTS, possible, strict=True))  # 1.01: half precision rounds
+    return [what for what in suspects if fits[what]]
+
+
+def _changes(own: Sequence[tuple[Tensor, Tensor]], shift: float) -> Iterator[None]:
+    """Change the weights in many ways: each time the caller may run the network."""
+    draw = torch.Generator().manual_seed(0)
+    for i in range(_DRAWS):  # signs and scales, and values for what is zero
+        reach = 2 if i % 2 else 30
+        for weight, values in own:
+            start = values if bool(values.any()) else 0.2 * _normal(values, draw)
+            sign, size = torch.rand(2, generator=draw).tolist()
+            weight.copy_(start * reach ** (2 * size - 1) * (1 if sign < 0.5 else -1))
+        yield
+    for weight, values in own:
+        weight.copy_(values)
+    for weight, values in reversed(own):  # one large shift at a time, of a bias for example
+        for far in (-shift, shift):
+            weight.copy_(values + far)
+            yield
+        weight.copy_(values)
+
+
+def _normal(like: Tensor, draw: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=draw).to(like)
 
 
 def check_finite(inputs: Inputs, *rows: Tensor) -> None:

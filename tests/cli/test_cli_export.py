@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
+from llpkit import load
+from llpkit.errors import UnseenValueWarning
 from llpkit.runs import ENCODER
-from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables import FeatureEncoder
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 # Training knows all of these but the last three values of each.
@@ -121,16 +123,52 @@ def test_a_network_with_its_encoder(llpkit, fitted):
     np.testing.assert_allclose(found, frame["probability"], atol=1e-5)
 
 
-def test_a_torch_program_holds_the_encoder(llpkit, fitted):
-    done = llpkit("export", fitted, "--format", "torch", "--out", "model.pt2")
+def tensors_of(about, frame):
+    """As in docs/export.md."""
+    columns = {}
+    for column in about["columns"]:
+        values = frame[column["column"]]
+        if column["kind"] == "category":
+            levels = {level: i for i, level in enumerate(column["levels"])}
+            text = values.fillna("").astype(str).str.strip()
+            numbers = text.map(levels).fillna(len(levels))
+            numbers[text.str.lower().isin(about["missing"])] = -1
+            columns[column["input"]] = torch.tensor(numbers.to_numpy("int64"))
+        else:
+            columns[column["input"]] = torch.tensor(values.to_numpy(float))
+    return columns
+
+
+def test_a_torch_program_takes_raw_columns(llpkit, tmp_path):
+    draw = np.random.default_rng(0)
+    rows = {"district": np.arange(120) // 4, "n_yes": 2, "age in years": draw.choice(AGES[:5], 120)}
+    rows |= {"label": draw.normal(size=120).round(2), "town": draw.choice(TOWNS[:6], 120)}
+    pd.DataFrame(rows).to_csv("towns.csv", sep=";", index=False)
+    kind = ("--network", "mlp", "--epochs", "2", "--categorical", "town")
+    assert llpkit("fit", "towns.csv", *COLUMNS, *kind, "--out", "run", "-q").code == 0
+    done = llpkit("export", "run", "--format", "torch", "--out", "model.pt2")
     assert done.code == 0, done.err
-    texts = {"llpkit.json": "", ENCODER: ""}
+    assert "inputs: age in years, label_, town\n" in done.out
+    assert "numbers of levels, listed in llpkit.json: town\n" in done.out
+
+    texts = {"llpkit.json": ""}
     program = torch.export.load("model.pt2", extra_files=texts).module()
-    assert llpkit("predict", fitted, "--out", "out.csv").code == 0
-    features = FeatureEncoder.from_json(texts[ENCODER]).apply(Table.read("out.csv"))
-    wanted = pd.read_csv("out.csv")["probability"]
-    np.testing.assert_allclose(program(features)[0][:, 1], wanted, atol=1e-5)
-    assert json.loads(texts["llpkit.json"])["class_names"] == ["negative", "positive"]
+    about = json.loads(texts["llpkit.json"])
+    assert about["class_names"] == ["negative", "positive"]
+    frame = pd.DataFrame(
+        {
+            "age in years": [float(a.replace(",", ".") or "nan") for a in AGES for _ in TOWNS],
+            "label": 0.5,
+            "town": [*TOWNS] * len(AGES),
+        }
+    )
+    frame.loc[::5, "town"] = None
+    with pytest.warns(UnseenValueWarning):
+        wanted = load(tmp_path / "run").predict_proba(frame)
+    for part in (slice(None), slice(0, 1)):
+        probability, label = program(tensors_of(about, frame[part]))
+        np.testing.assert_allclose(probability, wanted[part], atol=1e-6)
+        assert label.tolist() == wanted[part].argmax(1).tolist()
 
 
 def test_without_its_table_a_run_is_checked_on_random_rows(llpkit, town_run, tmp_path):

@@ -32,10 +32,10 @@ def export(
 ) -> None:
     """Write a model as a file that other programs run, and compare it with the model.
 
-    An [bold]onnx[/bold] file contains the encoder of the table: its inputs are
-    the raw columns. Its outputs are the probability of every class, and the label.
-    A [bold]torch[/bold] file (.pt2) contains a network; for tables it takes
-    encoded features.
+    The file contains the encoder of the table: its inputs are the raw columns.
+    Its outputs are the probability of every class, and the label. A [bold]torch[/bold]
+    file (.pt2) contains a network; since a torch program takes no text, its
+    categories are numbers of levels, which the file lists.
 
     The file is run on rows of the run's own data and on random rows. It is written
     only if no probability differs from the model's by more than 1e-5.
@@ -61,5 +61,7 @@ def export(
     found = done.compared
     own = f", {found.own_rows:,} of them the run's own" if found.own_rows else ""
     echo(f"inputs: {', '.join(done.inputs)}")
+    if done.coded:
+        echo(f"given as numbers of levels, listed in llpkit.json: {', '.join(done.coded)}")
     echo(f"largest difference from the model: {found.difference:.1e} ({found.rows:,} rows{own})")
     echo(done.path)

@@ -1,9 +1,11 @@
-"""The encoder of a table as ONNX nodes: raw columns in, features out."""
+"""The encoder of a table as ONNX nodes and as a torch module: raw columns in, features out."""
 
 import itertools
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from llpkit.export.graph import OUTPUTS, Graph, Name
 from llpkit.tables import FeatureEncoder, Table
@@ -104,3 +106,66 @@ def _spellings(words: Sequence[str]) -> list[str]:
     """These words in upper, lower and mixed case: ONNX cannot change the case of an input."""
     cases = (itertools.product(*({c.lower(), c.upper()} for c in word)) for word in words)
     return sorted("".join(letters) for word in cases for letters in word)
+
+
+class ColumnEncoder(nn.Module):
+    """The encoder of a table as a module; texts come as the numbers of their levels."""
+
+    def __init__(self, encoder: FeatureEncoder) -> None:
+        super().__init__()
+        self.names = input_names(encoder)
+        self.columns = encoder.columns
+        for i, column in enumerate(encoder.columns):
+            if not isinstance(column, CategoryColumn):
+                self.register_buffer(f"mean_{i}", torch.tensor(column.mean, dtype=torch.float64))
+                self.register_buffer(f"scale_{i}", torch.tensor(column.scale, dtype=torch.float64))
+
+    def forward(self, columns: dict[str, Tensor]) -> Tensor:
+        """Features ``(n, D)``, float32, of the columns that :func:`tensors_of` gives."""
+        parts: list[Tensor] = []
+        for i, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
+            x = columns[name]
+            if isinstance(column, CategoryColumn):
+                levels, width = len(column.levels), len(column.feature_names)
+                missing = width - 1 if column.missing else width  # width: no feature
+                other = levels if column.other else width
+                code = torch.where(x < 0, missing, torch.where(x >= levels, other, x))
+                parts.append((code[:, None] == torch.arange(width)).float())
+                continue
+            each = x[:, None] if isinstance(column, NumberColumn) else x
+            gone = each.isnan().any(1, keepdim=True)
+            scaled = (each - getattr(self, f"mean_{i}")) / getattr(self, f"scale_{i}")
+            parts.append(torch.where(gone, 0.0, scaled.clamp(-1e30, 1e30)).float())
+            parts += [gone.float()] if column.missing else []
+        return torch.cat(parts, 1)
+
+
+def tensors_of(encoder: FeatureEncoder, feeds: Feeds) -> dict[str, Tensor]:
+    """The inputs of :class:`ColumnEncoder`: feeds, with levels as numbers.
+
+    Numbers follow the order of the levels; -1 is missing, and the number of levels is any other.
+    """
+    found = {}
+    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+        values = feeds[name]
+        if isinstance(column, CategoryColumn):
+            number = {level: i for i, level in enumerate(column.levels)}
+            other = len(column.levels)
+            codes = [-1 if v.lower() in MISSING else number.get(v, other) for v in values]
+            values = np.array(codes, np.int64)
+        found[name] = torch.tensor(values)
+    return found
+
+
+def empty_columns(encoder: FeatureEncoder, rows: int) -> dict[str, Tensor]:
+    """Inputs of :class:`ColumnEncoder` with this many rows."""
+    kinds = {
+        name: (0, torch.int64)
+        if isinstance(column, CategoryColumn)
+        else (len(column.mean) if isinstance(column, VectorColumn) else 0, torch.float64)
+        for name, column in zip(input_names(encoder), encoder.columns, strict=True)
+    }
+    return {
+        name: torch.zeros((rows, width) if width else (rows,), dtype=dtype)
+        for name, (width, dtype) in kinds.items()
+    }

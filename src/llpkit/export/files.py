@@ -13,7 +13,7 @@ from llpkit._files import atomic, check_apart, place_of, write_bytes
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.export.check import Array, Compared, Predict, Rows, compare
-from llpkit.export.encoder import add_encoder, input_names
+from llpkit.export.encoder import add_encoder, input_names, tensors_of
 from llpkit.export.estimators import add_estimator
 from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined, need
 from llpkit.export.networks import (
@@ -25,8 +25,11 @@ from llpkit.export.networks import (
     saved,
 )
 from llpkit.export.source import Source, source_of
-from llpkit.runs import ENCODER
+from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
+
+ABOUT = "llpkit.json"
+"""The description of the model in a torch program."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Exported:
     class_names: tuple[str, ...]
     compared: Compared
     """How the file was compared with the model."""
+    coded: tuple[str, ...] = ()
+    """Inputs that are the numbers of levels instead of text, in a torch program."""
 
 
 def to_onnx(
@@ -99,8 +104,9 @@ def to_torch(
     """Write a network as a program of :mod:`torch.export`, checked as in :func:`to_onnx`.
 
     ``torch.export.load(path).module()(inputs)`` returns probabilities ``(n, K)`` and labels
-    ``(n,)``. A program takes no text, so the input of a network for tables are the encoded features
-    ``(n, D)``; the encoder is in the file as ``encoder.json``.
+    ``(n,)``. For tables, ``inputs`` is a dictionary of raw columns as in :func:`to_onnx`, except
+    that a program takes no text: a category is the number of its level, int64 ``(n,)``; -1 means
+    missing, and the number of levels any other value. ``llpkit.json`` in the file lists the levels.
 
     Args:
         model: A run directory of a network, or what :func:`llpkit.fit` returned.
@@ -119,13 +125,15 @@ def to_torch(
     assert isinstance(source.model, Fitted)
     check_apart(file, source.files)
     name, dtype = input_of(source.model, float_images)
-    texts = {"llpkit.json": _text(source.about())}
-    if source.encoder is not None:
-        texts[ENCODER] = source.encoder.to_json()
-    content = saved(program_of(source.model, dtype), texts)
-    compared = compare(source, _torch_predict(loaded(content)), name, _numpy(dtype), rows)
+    about = source.about(levels=True)
+    content = saved(program_of(source.model, dtype, source.encoder), {ABOUT: _text(about)})
+    predict = _torch_predict(loaded(content), name, source.encoder)
+    compared = compare(source, predict, name, _numpy(dtype), rows)
     write_bytes(file, content)
-    return Exported(file, (name,), source.class_names, compared)
+    columns = about.get("columns", [{"input": name}])
+    coded = tuple(column["input"] for column in columns if "levels" in column)
+    inputs = tuple(column["input"] for column in columns)
+    return Exported(file, inputs, source.class_names, compared, coded)
 
 
 def _place(path: Any, ending: str, force: bool) -> Path:
@@ -189,10 +197,12 @@ def _onnx_predict(path: Path) -> Predict:
     return predict
 
 
-def _torch_predict(program: torch.nn.Module) -> Predict:
+def _torch_predict(program: torch.nn.Module, name: str, encoder: FeatureEncoder | None) -> Predict:
     def predict(rows: Rows) -> tuple[Array, Array]:
+        inputs: Any = rows.feeds
+        inputs = torch.as_tensor(inputs[name]) if encoder is None else tensors_of(encoder, inputs)
         with torch.no_grad():
-            probability, label = program(torch.as_tensor(rows.inputs))
+            probability, label = program(inputs)
         return probability.numpy(), label.numpy()
 
     return predict

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from llpkit.errors import LLPError
+from llpkit.export.encoder import ColumnEncoder, empty_columns
 from llpkit.export.graph import IR, OPSET, OUTPUTS, need
 from llpkit.methods import as_logits, at_least_single
+from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 from llpkit.training.inputs import probabilities, to_float
 
@@ -21,10 +23,11 @@ FEATURES, IMAGES = "features", "images"
 
 
 class Deployed(nn.Module):
-    """Preprocessing, network and probabilities, on the CPU."""
+    """Encoder, if any, preprocessing, network and probabilities, on the CPU."""
 
-    def __init__(self, model: Fitted) -> None:
+    def __init__(self, model: Fitted, encoder: FeatureEncoder | None = None) -> None:
         super().__init__()
+        self.encoder = None if encoder is None else ColumnEncoder(encoder)
         self.preprocess = copy.deepcopy(model.preprocess).cpu()
         self.network = copy.deepcopy(model.network).cpu()
         self.num_classes = model.num_classes
@@ -32,8 +35,10 @@ class Deployed(nn.Module):
         weights = next(self.network.parameters(), None)
         self.dtype = torch.float32 if weights is None else weights.dtype
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Probabilities ``(n, K)``, float32, and labels ``(n,)`` of rows as in training."""
+        if self.encoder is not None:
+            inputs = self.encoder(inputs)
         output = self.network(self.preprocess(to_float(inputs)).to(self.dtype))
         p = probabilities(as_logits(at_least_single(output), self.num_classes))
         if p.dim() == 2:
@@ -48,16 +53,22 @@ def input_of(model: Fitted, float_images: bool) -> tuple[str, torch.dtype]:
     return IMAGES, torch.float32 if float_images else torch.uint8
 
 
-def program_of(model: Fitted, dtype: torch.dtype) -> torch.export.ExportedProgram:
-    """The model as a program that takes batches of any size."""
+def program_of(
+    model: Fitted, dtype: torch.dtype, encoder: FeatureEncoder | None = None
+) -> torch.export.ExportedProgram:
+    """The model as a program that takes batches of any size; with an encoder, of its columns."""
     # With one row, torch would take the size of the batch for a constant.
-    example = torch.zeros((2, *model.input_shape), dtype=dtype)
+    example: Any = torch.zeros((2, *model.input_shape), dtype=dtype)
+    any_size: Any = {0: torch.export.Dim.DYNAMIC}
+    if encoder is not None:
+        example = empty_columns(encoder, 2)
+        any_size = dict.fromkeys(example, any_size)
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(
-                Deployed(model),
+                Deployed(model, encoder),
                 (example,),
-                dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+                dynamic_shapes=(any_size,),
             )
     except Exception as error:  # a user's network may do anything
         raise LLPError(

@@ -17,6 +17,7 @@ from llpkit.runs import Run, is_saved_model, open_run
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.tables import FeatureEncoder
 from llpkit.tables.columns import NumberColumn, VectorColumn
+from llpkit.tables.parsing import MISSING
 from llpkit.training import Fitted
 
 
@@ -55,8 +56,12 @@ class Source:
         """The model's own probabilities, ``(n, K)``."""
         return np.asarray(self.model.predict_proba(inputs))
 
-    def about(self) -> dict[str, Any]:
-        """What a file says about its model: names of classes and columns, and the version."""
+    def about(self, levels: bool = False) -> dict[str, Any]:
+        """What a file says about its model: names of classes and columns, and the version.
+
+        With ``levels``, also what a program that takes no text needs: the levels of categories, and
+        the words for missing values.
+        """
         found: dict[str, Any] = {
             "llpkit_version": llpkit.__version__,
             "class_names": self.class_names,
@@ -64,10 +69,12 @@ class Source:
         if self.encoder is not None:
             found["columns"] = [
                 {"input": name, "column": column.name, "kind": _kind(column)}
+                | ({"levels": column.levels} if levels and hasattr(column, "levels") else {})
                 for name, column in zip(
                     input_names(self.encoder), self.encoder.columns, strict=True
                 )
             ]
+            found |= {"missing": MISSING} if levels else {}
         return found
 
 

@@ -153,22 +153,46 @@ def test_a_variant_of_an_estimator(model, tmp_path):
     export.onnx(model, tmp_path / "model.onnx", rows=data.X)
 
 
+def splits(model):
+    """Features and thresholds of all trees, whatever the package."""
+    if hasattr(model, "_predictors"):
+        nodes = [tree.nodes for (tree,) in model._predictors]
+        inner = [n[n["is_leaf"] == 0] for n in nodes]
+        return [
+            pair for n in inner for pair in zip(n["feature_idx"], n["num_threshold"], strict=False)
+        ]
+    if hasattr(model, "estimators_"):
+        trees = [tree.tree_ for tree in model.estimators_]
+        return [
+            (f, t)
+            for tree in trees
+            for f, t in zip(tree.feature, tree.threshold, strict=False)
+            if f >= 0
+        ]
+    if hasattr(model, "booster_"):
+        frame = model.booster_.trees_to_dataframe().dropna(subset="threshold")
+        return [
+            (int(f.split("_")[1]), t)
+            for f, t in zip(frame.split_feature, frame.threshold, strict=False)
+        ]
+    frame = model.get_booster().trees_to_dataframe().dropna(subset="Split")
+    return [(int(f[1:]), t) for f, t in zip(frame.Feature, frame.Split, strict=False)]
+
+
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["hist-gradient-boosting", "random-forest", "lightgbm", "xgboost"])
 @pytest.mark.filterwarnings("ignore")
-def test_rows_next_to_a_threshold_fall_on_the_right_side(tmp_path):
-    model = fitted("hist-gradient-boosting", 2)
-    splits = [
-        (node["feature_idx"], node["num_threshold"])
-        for (predictor,) in model.estimator_._predictors
-        for node in predictor.nodes
-        if not node["is_leaf"]
-    ]
-    X = np.zeros((3 * len(splits), 3))
-    for i, (feature, threshold) in enumerate(splits):
-        near = np.nextafter(threshold, [-np.inf, threshold, np.inf])
-        X[3 * i : 3 * i + 3, feature] = near
-    gone = X[:10].copy()
-    gone[:, 1] = np.nan  # boosting takes missing values
-    X = np.concatenate([X, gone])
+def test_rows_next_to_a_threshold_fall_on_the_right_side(name, precision, tmp_path):
+    model = fitted(name, 2)
+    found = splits(model.estimator_)
+    X = np.zeros((3 * len(found), 3))
+    for i, (feature, threshold) in enumerate(found):
+        at = precision(threshold)
+        X[3 * i : 3 * i + 3, feature] = np.nextafter(at, np.array([-np.inf, at, np.inf], precision))
+    if name != "random-forest":  # boosting takes missing values
+        gone = X[:10].copy()
+        gone[:, 1] = np.nan
+        X = np.concatenate([X, gone])
     done = export.onnx(model, tmp_path / "model.onnx", rows=X)
     assert done.compared.own_rows == len(X)
     assert_same(done.path, X, model.predict_proba(X))

@@ -1,6 +1,6 @@
 """Checks of bags, inputs, labels and network against each other before the first step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
 
 
 _SUSPECTS = ("values between 0 and 1", "no negative values", "no positive values")
-_DRAWS, _ENOUGH = 60, 20
+_DRAWS, _ENOUGH = 40, 20
 
 
 def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
@@ -119,24 +119,22 @@ def _always(network: nn.Module, inputs: Tensor) -> str | None:
     if not suspects:  # the usual case: the weights need no copy
         return None
     own = [(weight, weight.detach().clone()) for weight in network.parameters()]
-    draw, agreed = torch.Generator().manual_seed(0), 0
+    agreed = 0
     try:
-        for i in range(_DRAWS):
-            for weight, values in own:
-                weight.copy_(_changed(values, draw, reach=2 if i % 2 else 30))
+        for _ in _changes(own, 100 * (1 + float(first.abs().max()))):
             try:
                 output = network(inputs)
             except Exception:  # other weights than its own may be impossible
                 continue
             suspects = _left(suspects, output)
+            if not suspects:
+                return None
             # Outputs that do not depend on the weights prove nothing.
             agreed += bool(output.isfinite().all() and (output != first).any())
-            if not suspects or agreed == _ENOUGH:
-                break
     finally:
         for weight, values in own:
             weight.copy_(values)
-    return suspects[0] if suspects and agreed == _ENOUGH else None
+    return suspects[0] if agreed >= _ENOUGH else None
 
 
 def _left(suspects: Sequence[str], output: Any) -> list[str]:
@@ -153,13 +151,27 @@ def _left(suspects: Sequence[str], output: Any) -> list[str]:
     return [what for what in suspects if fits[what]]
 
 
-def _changed(values: Tensor, draw: torch.Generator, reach: float) -> Tensor:
-    """A weight tensor with another sign and scale; one of zeros is filled."""
-    if not bool(values.any()):
-        values = 0.2 * torch.randn(values.shape, generator=draw).to(values)
-    sign, size = torch.rand(2, generator=draw).tolist()
-    scale: float = reach ** (2 * size - 1)
-    return values * (scale if sign < 0.5 else -scale)
+def _changes(own: Sequence[tuple[Tensor, Tensor]], shift: float) -> Iterator[None]:
+    """Change the weights in many ways: each time the caller may run the network."""
+    draw = torch.Generator().manual_seed(0)
+    for i in range(_DRAWS):  # signs and scales, and values for what is zero
+        reach = 2 if i % 2 else 30
+        for weight, values in own:
+            start = values if bool(values.any()) else 0.2 * _normal(values, draw)
+            sign, size = torch.rand(2, generator=draw).tolist()
+            weight.copy_(start * reach ** (2 * size - 1) * (1 if sign < 0.5 else -1))
+        yield
+    for weight, values in own:
+        weight.copy_(values)
+    for weight, values in reversed(own):  # one large shift at a time, of a bias for example
+        for far in (-shift, shift):
+            weight.copy_(values + far)
+            yield
+        weight.copy_(values)
+
+
+def _normal(like: Tensor, draw: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=draw).to(like)
 
 
 def check_finite(inputs: Inputs, *rows: Tensor) -> None:

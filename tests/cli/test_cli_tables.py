@@ -149,8 +149,7 @@ def test_a_column_that_tells_of_the_bag_is_noted(fit):
     assert done.code == 0, done.err
     assert "column 'n_no' is the same in all rows of every bag: it describes the bag" in done.err
     assert "to leave it out, give --drop n_no" in done.err
-    assert "'age'" not in done.err
-    assert "'sex'" not in done.err
+    assert done.err.count("is the same in all rows of every bag") == 1
     assert "n_no" not in fit(text, "--features", "age", "--features", "n_no").err
     few = fit("\n".join(text.splitlines()[:7]))  # two bags: it may be chance
     assert "n_no" not in few.err

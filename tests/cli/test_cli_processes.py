@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,27 @@ def test_two_processes_and_torchrun_write_the_run_of_one(table, tmp_path):
     assert_same(tmp_path / "one", tmp_path / "elastic")
     # Repeating the command is not an error, and nobody waits for a process that has nothing to do.
     run([*elastic, *arguments(table, tmp_path / "elastic", 3, "--resume")])
+
+
+SCRIPT = """
+import os, sys, torch, llpkit
+rank, what = int(os.environ["RANK"]), sys.argv[1]
+x = torch.randn(60, 2, generator=torch.Generator().manual_seed(rank * (what == "inputs")))
+bags = llpkit.random_bags((x[:, 0] > 0).long(), 3, generator=rank * (what == "bags"))
+torch.manual_seed(rank)
+network = torch.nn.Linear(2, 1) if what == "initial weights" else "linear"
+strategy = "fsdp" if what == "initial weights" else "ddp"
+llpkit.fit(network, bags, x, "mle", epochs=1, strategy=strategy, seed=rank * (what == "seed"))
+"""
+
+
+@pytest.mark.parametrize("what", ["inputs", "bags", "seed", "initial weights"])
+def test_processes_that_torchrun_starts_must_agree(tmp_path, what):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [*TORCHRUN, "--nproc-per-node", "2", str(tmp_path / "script.py"), what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert re.search(f"process 1 has other .*{what}.* than process 0", done.stderr)
 
 
 @pytest.mark.parametrize("torchrun", [True, False])

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 from xgboost import XGBClassifier
 
 from large import frames, write
@@ -238,3 +239,22 @@ def test_another_fit_in_the_same_process_does_not_change_the_model(tmp_path):
     assert len(between) == 2
     assert trees(first) == trees(second) == trees(between[1])
     assert first.log_likelihoods_.tolist() == second.log_likelihoods_.tolist()
+
+
+def test_a_sample_is_calibrated_in_one_thread(tmp_path, monkeypatch):
+    from llpkit.distributed import boosting
+
+    seen, calibrate = [], boosting.calibrate
+
+    def note(*arguments):
+        seen.append(max(pool["num_threads"] for pool in threadpool_info()))
+        return calibrate(*arguments)
+
+    write(tmp_path, 2)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(boosting, "calibrate", note)
+    inner = XGBClassifier(n_estimators=2, max_depth=2, n_jobs=1)
+    with threadpool_limits(4):
+        distributed.fit(LLPClassifier(inner, max_iter=2, tol=1e-9), tmp_path, bag="bag", count="n")
+    assert seen
+    assert set(seen) == {1}

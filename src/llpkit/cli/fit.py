@@ -85,9 +85,9 @@ def fit(
     out = None if out is None else place_of("--out", out)
     file, given, names = from_source(source, given)
     # Repeating the command after the run has finished is not an error.
-    writes = training.writes()  # one of several processes does
-    if resume and out is not None and not force and writes and runs.nothing_to_resume(out):
-        echo(f"{out} is finished; there is nothing to resume")
+    if resume and out is not None and not force and runs.nothing_to_resume(out):
+        if training.writes():  # one of several processes; the others do not wait for it
+            echo(f"{out} is finished; there is nothing to resume")
         return
     # The settings of the stopped run, so that --resume needs no others.
     if resume and out is not None and not file and "data.table" not in given:

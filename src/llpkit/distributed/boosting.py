@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from llpkit._threads import threads_for
 from llpkit.bags import Bags
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
@@ -168,7 +169,8 @@ def fit_parts(
             )
             booster = trained[0].booster
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
-            scale = calibrate(score, judge)
+            with threads_for(len(score)):  # beside the workers, threads would wait for each other
+                scale = calibrate(score, judge)
             task = task._replace(model=Model(iteration + 1, booster, scale, bound))
     finally:
         ranks.each(forget, task.label)

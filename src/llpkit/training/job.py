@@ -83,6 +83,8 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     processes, given = Processes(fabric, job.place.divided), job.network
     if job.execution.threads is not None:
         torch.set_num_threads(job.execution.threads)
+    if job.place.external or job.place.nodes > 1:  # else all have copies of the same arguments
+        _check_alike(job, processes)
     where = job.place.device if processes.alone else fabric.device
     if not processes.alone:  # tensors of arguments are shared between the processes
         job = replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
@@ -190,6 +192,23 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         {"settings": described, **judged, "warnings": []},
     )
     return fitted, plain.state_dict() if isinstance(job.network, nn.Module) else None
+
+
+def _check_alike(job: Job, processes: Processes) -> None:
+    """Refuse processes that were started with different arguments, each by its own script."""
+    own = {option(key): str(name_of(value)) for key, value in job.recipe.to_dict().items()}
+    own |= {"method": f"{job.method.key} {options_of(job.method)}"} | _checksums(job)
+    if job.place.divided and isinstance(job.network, nn.Module):  # DDP sends those of the first
+        own["initial weights"] = of_tensors(*job.network.state_dict().values())
+    first = processes.tell(own)
+    other = [key for key, value in own.items() if value != first.get(key)]
+    if not processes.most(len(other)):
+        return
+    remedy = "start all with the same data and settings, and seed what is random"
+    if other:
+        names = ", ".join(other)
+        raise LLPError(f"process {processes.rank} has other {names} than process 0; {remedy}")
+    raise LLPError(f"another process has other data or settings than this one; {remedy}")
 
 
 def _prepare(method: Method, task: Task, network: nn.Module, processes: Processes) -> None:

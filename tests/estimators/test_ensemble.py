@@ -82,3 +82,26 @@ def test_several_classes():
     model = LLPEnsembleClassifier(members, random_state=0).fit(X, data.y, data.groups)
     assert model.decision_function(X).shape == (240, 3)
     assert (model.predict(X) == labels).mean() > 0.85
+
+
+class Loud(LLPLogisticRegression):
+    """A member that is too sure of itself."""
+
+    def _logits(self, X):
+        return 20 * super()._logits(X)
+
+
+def test_a_member_that_is_too_sure_has_no_more_say():
+    data = gaussians(40, 3, distance=0.6)
+    members = ([member(C=1), DLLPClassifier()] for member in (LLPLogisticRegression, Loud))
+    quiet, loud = (LLPEnsembleClassifier(both, random_state=0) for both in members)
+    p, q = (model.fit(data.X, data.y, data.groups).predict_proba(data.X) for model in (quiet, loud))
+    np.testing.assert_allclose(p, q, atol=1e-3)
+
+
+def test_members_that_differ_only_by_their_seed_are_one_voice():
+    data = gaussians(40, 3, distance=0.6)
+    two = [LLPLogisticRegression(), DLLPClassifier()]
+    models = (LLPEnsembleClassifier(m, random_state=0) for m in (two, [*two, DLLPClassifier()]))
+    p, q = (model.fit(data.X, data.y, data.groups).predict_proba(data.X) for model in models)
+    np.testing.assert_allclose(p, q, atol=1e-3)

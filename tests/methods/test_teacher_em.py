@@ -303,3 +303,16 @@ def test_a_step_never_looks_at_a_value():
 def test_options_out_of_range(option, value):
     with pytest.raises(llpkit.LLPError, match=f"{option} = {value}"):
         methods.make("teacher", {option: value})
+
+
+@pytest.mark.parametrize(
+    ("weak", "flips"), [(None, False), ("weak", True), ("weak-no-flip", False), (torch.sqrt, False)]
+)
+def test_the_strong_view_is_mirrored_only_if_the_weak_one_is(weak, flips):
+    data = llpkit.datasets.load("digits", bag_size=16)
+    few = data.bags[:4]
+    how = {"epochs": 1, "device": "cpu", "progress": False, "augment": weak}
+    model = llpkit.fit("linear", few, data.inputs, "teacher", **how)
+    assert f"flip={flips}" in model.details["settings"]["strong_augment"]
+    chosen = llpkit.fit("linear", few, data.inputs, "teacher", strong_augment="strong", **how)
+    assert "flip=True" in chosen.details["settings"]["strong_augment"]

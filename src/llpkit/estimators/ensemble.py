@@ -21,17 +21,22 @@ from llpkit.statistics.rows import take_rows
 
 _JUDGED = 20_000
 """Rows whose bags decide the weights: a few numbers need no more."""
+_SHRINKAGE = 3.0
+"""Of the weights, towards equal ones: with few bags, the most likely weights are mostly noise."""
 
 
 class LLPEnsembleClassifier(BaseLLP):
     r"""A weighted sum of the logits of several estimators, weighted by held-out bags.
 
-    .. math:: z(x) = \sum_m w_m z_m(x) + b, \qquad
-              w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z) - \tfrac12 \|w - 1/M\|^2
+    .. math:: z(x) = \sum_v w_v z_v(x) + b, \qquad
+              w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z)
+                     - \tfrac32 \|w - 1/V\|^2
 
-    The weights are found with logits of bags that an estimator was not fitted to, in ``n_folds``
-    folds of whole bags. So counts alone decide whether a linear model, trees or a network suits the
-    table. With fewer than two bags per fold all weights are equal.
+    A voice :math:`z_v` is an estimator, or the mean of estimators that differ only by their seed,
+    on the scale at which it alone makes the counts most likely. Scales and weights are found with
+    logits of bags that an estimator was not fitted to, in ``n_folds`` folds of whole bags. So
+    counts alone decide whether a linear model, trees or a network suits the table; where they
+    decide little, all have a say. With fewer than two bags per fold all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
@@ -43,7 +48,7 @@ class LLPEnsembleClassifier(BaseLLP):
 
     Attributes:
         estimators_: The estimators, fitted to all bags.
-        weights_: Their weights, ``(M,)``.
+        weights_: Their weights, with the scales of the voices, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
         approximation_: The approximation in use, ``None`` if exact.
 
@@ -87,7 +92,8 @@ class LLPEnsembleClassifier(BaseLLP):
                     few = _few(bags, random)
                     folds = fold_of_rows(few, self.n_folds, random)
                     unseen = _unseen(members, X, few, folds, steps)
-                    self.weights_, self.shift_ = _weights(unseen, few, self.approximation_)
+                    voices = _voices(members)
+                    self.weights_, self.shift_ = _weights(unseen, voices, few, self.approximation_)
                 self.estimators_ = [_fitted(member, X, bags, steps) for member in members]
 
     def _logits(self, X: Any) -> Array:
@@ -168,13 +174,43 @@ def _few(bags: Bags, random: np.random.RandomState) -> Bags:
     return bags[np.sort(order[inside])]
 
 
-def _weights(unseen: list[Array], bags: Bags, approximation: Any) -> tuple[Array, Array]:
-    """The weights and the shift that make the counts most likely."""
-    number = len(unseen)
-    judge = Bags(bags.offsets, bags.evidence)
+def _voices(members: list[BaseLLP]) -> Array:
+    """Members that differ only by their seed make up a voice: their shares of it, ``(V, M)``."""
+    kinds = []
+    for member in members:
+        same = clone(member)
+        if "random_state" in same.get_params(deep=False):
+            same.set_params(random_state=None)
+        kinds.append(repr(same))
+    table = np.array([[kind == voice for kind in kinds] for voice in dict.fromkeys(kinds)])
+    return np.asarray(table / table.sum(1, keepdims=True))
+
+
+def _weights(
+    unseen: list[Array], voices: Array, bags: Bags, approximation: Any
+) -> tuple[Array, Array]:
+    """The weights of the members and the shift that make the counts most likely."""
     parts = np.stack([z[bags.rows.numpy()] for z in unseen])  # (M, N) or (M, N, K)
-    # One member may be far too sure in bags that it has not seen: the scale is found, too.
-    start = np.concatenate([np.full(number, 1 / number), np.zeros(bags.num_classes or 1)])
+
+    def scale(z: Array) -> Array:
+        """The factor of a member or voice alone: it may be far too sure in bags it has not seen."""
+        return _most_likely(z[None], np.ones(1), 1e-6, bags, approximation)[0]
+
+    voices = voices * np.concatenate([scale(z) for z in parts])
+    voices *= np.stack([scale(np.tensordot(voice, parts, 1)) for voice in voices])
+    equal = np.full(len(voices), 1 / len(voices))
+    spoken = np.tensordot(voices, parts, 1)  # (V, N) or (V, N, K)
+    shares, shift = _most_likely(spoken, equal, _SHRINKAGE, bags, approximation)
+    return shares @ voices, shift
+
+
+def _most_likely(
+    parts: Array, centre: Array, shrinkage: float, bags: Bags, approximation: Any
+) -> tuple[Array, Array]:
+    """Weights of at least zero and a shift, with a penalty on the distance from the centre."""
+    number = len(parts)
+    judge = Bags(bags.offsets, bags.evidence)
+    start = np.concatenate([centre, np.zeros(bags.num_classes or 1)])
 
     def objective(flat: Array) -> tuple[float, Array]:
         w, shift = flat[:number], flat[number:]
@@ -182,9 +218,10 @@ def _weights(unseen: list[Array], bags: Bags, approximation: Any) -> tuple[Array
         log_p, phi = solve(z, judge, approximation)
         p = probabilities(z)
         slope = (p[:, 1] if z.ndim == 1 else p) - phi  # of the negative likelihood
-        gradient = (parts * slope).reshape(number, -1).sum(1) + (w - 1 / number)
+        away = w - centre
+        gradient = (parts * slope).reshape(number, -1).sum(1) + shrinkage * away
         of_shift = np.atleast_1d(slope.sum(0)) + 1e-6 * shift
-        value = -float(log_p.sum()) + 0.5 * float(((w - 1 / number) ** 2).sum())
+        value = -float(log_p.sum()) + shrinkage / 2 * float(away @ away)
         scale = len(bags)
         return (value + 5e-7 * float(shift @ shift)) / scale, np.append(gradient, of_shift) / scale
 

@@ -6,6 +6,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -267,10 +268,15 @@ def make_scheduler(recipe: Recipe, optimizer: torch.optim.Optimizer) -> Any:
 def augmentations(
     recipe: Recipe, method: Method, of_images: bool = True
 ) -> tuple[Augmentation | None, Augmentation | None]:
-    """The weak and the strong augmentation; the method's own is for images."""
+    """The weak and the strong augmentation; the method's own is for images.
+
+    The method's own has mirror images only if the weak one has: of letters they are something else.
+    """
     own = method.strong_augment if of_images else None
     given = (recipe.augment, recipe.strong_augment or own)
     weak, strong = (augment.make(a) if isinstance(a, str) else a for a in given)
+    if recipe.strong_augment is None and isinstance(strong, Augment):
+        strong = replace(strong, flip=isinstance(weak, Augment) and weak.flip)
     if weak == Augment.none():  # which features may be given too
         weak = None
     if method.views == 1:

@@ -261,3 +261,20 @@ def test_junk_ends_in_a_number_or_an_llp_error(one, two, three):
         if isinstance(answer, float) and call is not evaluation.log_loss:
             bounded = call not in (evaluation.mean_log_likelihood,)
             assert not bounded or math.isnan(answer) or 0 <= answer <= 2
+
+
+def test_bags_without_a_count_judge_nothing():
+    """Any model explains them, so they would only pull every mean towards zero."""
+    some = Bags([0, 2, 4, 6], [1, 2, 0])
+    anything = Evidence.interval([0, 0], [2, 0])  # and an empty bag
+    more = Bags([0, 2, 4, 6, 8, 8], Evidence.concat([some.evidence, anything]))
+    assert more.informative.tolist() == [True] * 3 + [False] * 2
+    z = torch.tensor([0.3, -1.0, 2.0, 1.5, -0.7, 0.1, 4.0, 4.0])
+    assert evaluation.mean_log_likelihood(z, more) == pytest.approx(
+        evaluation.mean_log_likelihood(z[:6], some)
+    )
+    p = z.sigmoid()
+    assert evaluation.proportion_error(p, more) == evaluation.proportion_error(p[:6], some)
+    log_p = evaluation.bag_log_likelihood(z, more)
+    rate = evaluation.constant_rate(some)
+    assert evaluation.gain(log_p, more, rate) == evaluation.gain(log_p[:3], some, rate)

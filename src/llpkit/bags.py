@@ -376,6 +376,19 @@ class Bags:
         notes = [f"… and {more:,} more"] if more else []
         return html_table("Bags", facts, ["bag", "size", *heads], rows, notes)
 
+    @property
+    def informative(self) -> Tensor:
+        """Which bags have a count that rules something out, ``(B,)`` bool; empty bags have none.
+
+        >>> Bags([0, 2, 4], Evidence.interval([0, 1], [2, 2])).informative
+        tensor([False,  True])
+        """
+        evidence, n = self.evidence, self.sizes
+        noisy = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
+        if self.num_classes is None:
+            return (evidence.low > 0) | (evidence.high < n) | noisy
+        return ((evidence.low > 0) | (evidence.high < n[:, None]) | noisy).any(1)
+
     def describe_counts(self) -> str:
         """How many counts are exact, in a range, seen through noise, or not known.
 
@@ -386,12 +399,11 @@ class Bags:
         evidence = self.evidence
         if evidence.is_exact:
             return "exact counts"
-        n = self.sizes if self.num_classes is None else self.sizes[:, None]
         exact = evidence.low == evidence.high
         noisy = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
-        unknown = (evidence.low == 0) & (evidence.high >= n) & ~noisy & ~exact
         if self.num_classes is not None:
-            exact, noisy, unknown = exact.all(1), noisy.any(1), unknown.all(1)
+            exact, noisy = exact.all(1), noisy.any(1)
+        unknown = ~(self.informative | exact)
         kinds = {"exact count": exact, "range": ~(exact | noisy | unknown)}
         kinds |= {"noisy count": noisy & ~exact, "unknown count": unknown}
         found = {noun: int(which.sum()) for noun, which in kinds.items()}

@@ -145,17 +145,19 @@ def bag_log_likelihood(logits: Any, bags: Bags) -> Tensor:
 
 
 def mean_log_likelihood(logits: Any, bags: Bags) -> float:
-    """Mean of :func:`bag_log_likelihood` over the bags that have one, without a warning."""
+    """Mean of :func:`bag_log_likelihood` over :func:`measurable` bags, without a warning."""
     log_p = best_log_prob(_logits(logits, bags).detach(), bags.evidence, bags.offsets)
-    if bags.num_classes in (None, 2):
-        return float(log_p.mean())
     return float(log_p[measurable(bags)].mean())
 
 
 def measurable(bags: Bags) -> Tensor:
-    """Which bags have a log-likelihood, exact or approximate, ``(B,)`` bool."""
+    """Which bags can judge a model, ``(B,)`` bool.
+
+    They have a log-likelihood, exact or approximate, and a count that rules something out: where
+    nothing is known, every model has a likelihood of one.
+    """
     exact, approximate = _tractability(bags)
-    return exact | approximate
+    return (exact | approximate) & bags.informative
 
 
 def number_approximated(bags: Bags) -> int:
@@ -300,8 +302,8 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     """Compare a model's log-likelihoods ``(B,)`` of some bags with a constant rate's.
 
     Only unseen bags can show whether the model learned something: a flexible model explains its
-    training bags better than a constant rate even if their counts were scrambled. Bags whose
-    log-likelihood is approximate are left out if there are others.
+    training bags better than a constant rate even if their counts were scrambled. Bags without a
+    count are left out; so are those whose log-likelihood is approximate, if there are others.
 
     Args:
         log_p: The model's log-likelihood of every bag.
@@ -312,11 +314,12 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     >>> round(gain(torch.tensor([-0.1, -0.2]), bags).mean, 3)
     1.236
     """
-    exact = tractability(bags.evidence, bags.sizes).exact.cpu()
+    able = measurable(bags).cpu()
+    exact = able & tractability(bags.evidence, bags.sizes).exact.cpu()
     base = baseline_log_likelihood(bags, rate)
     log_p = log_p.detach().double().cpu()
     # An approximate value might favour the model.
-    used = exact if bool(exact.any()) else ~(log_p.isnan() | base.isnan())
+    used = exact if bool(exact.any()) else able & ~(log_p.isnan() | base.isnan())
     log_p, base = log_p[used], base[used]
     number = len(base)
     error = float((log_p - base).std()) / math.sqrt(number) if number > 1 else math.inf
@@ -358,7 +361,7 @@ def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held
             text = f"the model is no better than a constant rate on {bags}: its gain is {how}"
             return Verdict(False, f"{text}; {remedy}")
         text = f"{bags} cannot show that the model beats a constant rate: its gain is {how}"
-        return Verdict(False, f"{text}; hold out more bags to be sure")
+        return Verdict(False, f"{text}; count more bags, or hold out more of them")
     if training is not None and training.mean <= 0:
         return Verdict(
             False,
@@ -387,7 +390,8 @@ def compared(
 def proportion_error(probability: Any, bags: Bags) -> float:
     """Mean absolute difference between predicted and known proportions, in engine order.
 
-    If a count is a range, the distance to the range counts. Empty bags are left out.
+    If a count is a range, the distance to the range counts. Bags without a count are left out, and
+    so are empty ones.
     """
     p = _fitting(_probabilities(probability), "probabilities", bags)
     n = bags.sizes.clamp(min=1).to(p.dtype)
@@ -396,7 +400,7 @@ def proportion_error(probability: Any, bags: Bags) -> float:
         n = n[:, None]
     total = segment_sum(p, bags.offsets)  # (B,) or (B, K)
     gap = (low - total).clamp(min=0) + (total - high).clamp(min=0)
-    kept = bags.sizes > 0
+    kept = bags.informative
     return float((gap / n)[kept].mean()) if bool(kept.any()) else 0.0
 
 

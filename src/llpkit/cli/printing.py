@@ -203,7 +203,7 @@ def search_table(tried: Sequence[Mapping[str, Any]], most: int = 10) -> Any:
 def _figure(key: str, value: Any) -> str:
     if value is None:
         return "–"
-    if key in ("number", "approximated"):
+    if key in ("number", "without_counts", "approximated"):
         return f"{value:,}"
     return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
 

@@ -44,6 +44,8 @@ def judge(
     """Judge a model by its measures and the spread of the counts; adds it to its details."""
     part = part_of(parts)
     bags = parts[part]
+    if bool(bags.informative.any()):  # where nothing is known, any model fits
+        bags = bags[bags.informative]
     sd = getattr(getattr(model, "estimator", None), "effect_sd_", 0.0)
     fit = goodness_of_fit(model.logits(take(inputs, bags.rows)), bags, seed=seed, effect_sd=sd)
     unseen = None if part == "training" else measured[part].gain
@@ -75,5 +77,5 @@ def _problem(fit: Goodness, part: str) -> str | None:
         return None
     return (
         f"the counts of {part} bags are closer to the expected ones than the model allows: it is "
-        "not sure enough (train longer), or it has seen these bags"
+        "not sure enough; train longer"
     )

@@ -30,7 +30,8 @@ def measure(
 ) -> Measured:
     """Measures of bags, and of their instances (all instances without bags) if labels are known.
 
-    ``approximated`` is the number of bags whose exact likelihood is intractable, if there are any.
+    ``without_counts`` is the number of bags whose count can be anything, which no measure includes,
+    and ``approximated`` that of bags whose exact likelihood is intractable, if there are any.
     ``baseline_log_likelihood`` is the log-likelihood if every instance had the same probability:
     the constant rate of the model's training bags or, if it has none, of these bags.
     """
@@ -50,6 +51,9 @@ def measure(
             "baseline_log_likelihood": mean_baseline(bags, rate) if known else None,
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
+        unknown = int((~bags.informative & (bags.sizes > 0)).sum())
+        if unknown:
+            found["bags"]["without_counts"] = unknown
         far = evaluation.number_approximated(bags)
         if far:
             found["bags"]["approximated"] = far

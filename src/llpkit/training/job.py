@@ -363,6 +363,8 @@ def _approximation(job: Job) -> Approximation:
 
 def check_measures(job: Job, stacklevel: int) -> None:
     """Warn where likelihoods are approximate; refuse held-out bags that cannot be measured."""
+    if job.held_out is not None and not bool(job.held_out.informative.any()):
+        raise LLPError("no held_out bag has a count, so none can judge the model; choose others")
     if job.held_out is not None and not bool(measurable(job.held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is intractable: they are too large for this "

@@ -75,7 +75,7 @@ class Measures:
         some, positions = self._sample
         row, number = self._of(logits[positions], some, "", None)
         row["proportion_error"] = proportion_error(probabilities(logits), self.bags)
-        number["proportion_error"] = int((self._host.sizes > 0).sum())
+        number["proportion_error"] = int(self._host.informative.sum())
         measured = int(self.processes.sum(torch.tensor(len(some), device=self.bags.device)))
         return self.processes.means(row, number) | {"measured_bags": measured}
 
@@ -89,11 +89,11 @@ class Measures:
         """The measures of this process's bags, and how many bags each is the mean of."""
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
-        able = measurable(bags).cpu()
+        able = measurable(bags)
         if prefix not in self._baselines:  # the same in every epoch
             base = baseline_log_likelihood(bags, self.rate)
-            self._baselines[prefix] = float(base[able].mean())
-        mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p.mean())
+            self._baselines[prefix] = float(base[able.cpu()].mean())
+        mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p[able].mean())
         values = mean, self._baselines[prefix], proportion_error(probabilities(logits), bags)
-        numbers = int(able.sum()), int(able.sum()), int((bags.sizes > 0).sum())
+        numbers = int(able.sum()), int(able.sum()), int(bags.informative.sum())
         return dict(zip(names, values, strict=True)), dict(zip(names, numbers, strict=True))

@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from llpkit._threads import threads_for
+from llpkit._threads import threads
 from llpkit.bags import Bags
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
@@ -169,7 +169,7 @@ def fit_parts(
             )
             booster = trained[0].booster
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
-            with threads_for(len(score)):  # beside the workers, threads would wait for each other
+            with threads(1):  # beside the workers, more would wait for each other
                 scale = calibrate(score, judge)
             task = task._replace(model=Model(iteration + 1, booster, scale, bound))
     finally:

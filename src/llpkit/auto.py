@@ -59,7 +59,7 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
     if of_images and bags.num_instances >= LARGE_BAGS * len(bags) and look_random(bags):
         reason = "bags are large and their counts look like those of random bags, so that the "
         return Pick("dsq", f"{reason}square loss can be estimated without bias")
-    what = "short training" if of_images else "rows of features"
+    what = f"short training ({several(steps, 'step')})" if of_images else "rows of features"
     reason = f"for {what}, the gradient of the exact likelihood learns fastest"
     return Pick("direct", reason)
 
@@ -80,8 +80,8 @@ def pick_estimator(bags: Bags) -> Pick:
         )
     return Pick(
         "ensemble",
-        f"for a table of {rows} in {number}, held-out bags decide whether a linear model, boosting "
-        "or a network suits it",
+        f"for a table of {rows} in {number}, cross-validation within the training bags decides "
+        "whether a linear model, boosting or a network suits it",
     )
 
 

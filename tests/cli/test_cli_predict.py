@@ -79,7 +79,7 @@ def test_without_counts_there_is_no_posterior(llpkit, run, survey):
     Path("new.csv").write_text("\n".join(lines) + "\n")
     done = llpkit("predict", run, "new.csv", "--out", "p.csv")
     assert done.code == 0
-    assert "no posterior: new.csv has no column 'district', 'n_yes'" in done.err
+    assert "new.csv has no column 'district', 'n_yes'" in done.err
     assert list(rows_of("p.csv")[0]) == ["age", "region", "probability", "label"]
 
 
@@ -137,7 +137,7 @@ def test_a_second_table_of_counts(llpkit, survey):
     columns = ("--bag", "district", "--count", "n_yes", "--counts-table", "counts.csv")
     assert llpkit("fit", "people.csv", *columns, "--epochs", 1, "--out", "run").code == 0
     told = llpkit("predict", "run", "people.csv", "--out", "p.csv")
-    assert "no posterior: people.csv has no column 'n_yes'; name the table that has" in told.err
+    assert "people.csv has no column 'n_yes'; name the table that has" in told.err
     assert "with --counts-table" in told.err
     done = llpkit("predict", "run", "people.csv", "--out", "p.csv", "--counts-table", "counts.csv")
     assert done.code == 0, done.err

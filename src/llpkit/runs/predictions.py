@@ -145,12 +145,16 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         logits[good] = part
         try:
             bags, missing = table_bags(run, data, table)
+            if bags is None:
+                missing = [f"no posterior column, as there are no counts: {missing[0]}"]
         except LLPError as error:
             # Without counts there are still probabilities; but a table that was named must work.
             if data.counts_table is not None:
                 raise
             bags = None
-            missing = [f"no posterior: {error}; a posterior needs whole bags and their counts"]
+            missing = [
+                f"no posterior column: {error}; a posterior needs whole bags and their counts"
+            ]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)
@@ -236,7 +240,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         data.ignore_empty,
     )
     if not counts.names:  # the run learned from known labels alone, and here there are none
-        return None, [f"no posterior: {table.path} has no column {data.known_label!r}"]
+        return None, [f"{table.path} has no column {data.known_label!r}"]
     assert data.bag is not None  # checked with the configuration
     wanted = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in wanted if name not in table.names]
@@ -245,7 +249,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         remedy = "; name the table that has it with --counts-table"
         if run.config.data.counts_table is None or missing[0] == data.bag:
             remedy = ""
-        return None, [f"no posterior: {table.path} has no column {names}{remedy}"]
+        return None, [f"{table.path} has no column {names}{remedy}"]
     return counts.read(table, data.bag)
 
 
@@ -331,7 +335,9 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
             bags = _bags_of_labels(run, table, data.bag, truth)
             notes.append(f"the counts of bags are those of the labels in column {data.label!r}")
     if bags is None and truth is None:
-        raise LLPError(f"{missing[0]}; give the counts, or a column of labels with --label")
+        raise LLPError(
+            f"nothing to evaluate by: {missing[0]}; give the counts, or labels with --label"
+        )
     if by_part and bags is not None:
         parts: Mapping[str, Bags | None] = divide(bags, run.config)
     else:

@@ -90,7 +90,7 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
     )
     layout = Layout(data.bag, counts, ())
     reason = _no_posterior(files, schema.names, layout, data)
-    notes = {} if reason is None else {"": f"no posterior: {reason}"}
+    notes = {} if reason is None else {"": f"no posterior column: {reason}"}
     total, names, writer = 0, [], None
     try:
         with atomic(out) as temporary:

@@ -382,6 +382,8 @@ def _write_model(work: Path, config: Config, data: DataSet, model: Fitted, recor
     write_text(work / CONFIG, to_yaml(config))
     add_checksums(work, [CONFIG])
     write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
+    if not model.history:
+        return
     # Epochs may differ in their measures, so the columns are the union of all rows.
     names = list(dict.fromkeys(key for row in model.history for key in row))
     table = io.StringIO(newline="")

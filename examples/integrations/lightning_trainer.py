@@ -1,6 +1,6 @@
 """Lightning: EM on the counts of bags under a Trainer, selected by held-out bags.
 
-Needs ``pip install 'llpkit[lightning]'``. Tested with pytorch-lightning 2.6.6 and lightning 2.6.6.
+Needs ``pip install 'llpkit[lightning]'``. Tested with pytorch-lightning 2.6.6.
 """
 
 import tempfile

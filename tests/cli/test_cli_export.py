@@ -38,6 +38,11 @@ def town_run(tmp_path, llpkit):
     return tmp_path / "run"
 
 
+def test_the_file_has_the_name_of_the_run(town_run, llpkit):
+    assert llpkit("export", town_run).code == 0
+    assert (town_run.parent / "run.onnx").is_file()
+
+
 def feeds_of(session, frame):
     """As in docs/export.md."""
     feeds = {}

@@ -211,7 +211,7 @@ def test_evaluate_needs_labels_or_counts(llpkit, survey):
     Path("new.csv").write_text("\n".join(lines) + "\n")
     done = llpkit("evaluate", "run", "new.csv")
     assert done.code == 2
-    assert "give the counts, or a column of labels with --label" in done.err
+    assert "give the counts, or labels with --label" in done.err
     labelled = llpkit("evaluate", "run", "new.csv", "--label", "answer", "--json")
     assert set(json.loads(labelled.out)["parts"]["all"]) == {"instances"}
 

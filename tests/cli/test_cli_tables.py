@@ -198,9 +198,7 @@ def test_a_bag_that_was_cut(fit, llpkit, survey, fitted):
     Path("part.csv").write_text(text)
     done = llpkit("predict", fitted, "part.csv", "--out", "p.csv")
     assert done.code == 0, done.err
-    assert (
-        "no posterior column: part.csv: row 1 (header not counted), column 'n_yes' = " in done.err
-    )
+    assert "part.csv: row 1 (header not counted), column 'n_yes' = " in done.err
     assert "needs whole bags and their counts" in done.err
     assert "probability" in rows_of("p.csv")[0]
     assert "posterior" not in rows_of("p.csv")[0]

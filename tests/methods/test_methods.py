@@ -158,6 +158,19 @@ def test_unknown_methods_and_options_are_refused_with_the_nearest():
         methods.make(methods.make("mle"), {"step": 1})
 
 
+@pytest.mark.parametrize("value", ["heavy", True, None, [1.0]])
+def test_an_option_has_the_type_of_its_annotation(value):
+    class Mine(methods.DLLP):
+        key = "mine"
+
+        def __init__(self, weight: float = 1.0) -> None:
+            self.weight = weight
+
+    assert methods.make(Mine, {"weight": 2}).weight == 2
+    with pytest.raises(LLPError, match=r'option weight of method "mine" = .*; give a float'):
+        methods.make(Mine, {"weight": value})
+
+
 @pytest.mark.usefixtures("registries")
 def test_a_method_of_ones_own_joins_the_registry_once():
     class Mine(Method):

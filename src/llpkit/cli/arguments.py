@@ -14,7 +14,7 @@ TrustModel = Annotated[
     bool,
     typer.Option(
         "--trust-model",
-        help="Also read LightGBM models, which could crash the process if tampered with.",
+        help="Also read LightGBM and XGBoost models, which can crash the process if altered.",
     ),
 ]
 RunDir = Annotated[

@@ -20,12 +20,19 @@ class Format(StrEnum):
 def export(
     *,
     run_dir: RunDir,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Output file: .onnx or .pt2.", metavar="FILE")
-    ],
     format: Annotated[
         Format, typer.Option(help="onnx, or torch for a program of torch.export.")
     ] = Format.ONNX,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Output file, .onnx or .pt2 (the run's name, in the current folder).",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     trust_model: TrustModel = False,
     quiet: Quiet = False,
@@ -42,7 +49,7 @@ def export(
 
     [bold]Examples[/bold]
 
-      llpkit export runs/people --out people.onnx
+      llpkit export runs/people                     # writes people.onnx
       llpkit export runs/digits --format torch --out digits.pt2
     """
     import llpkit
@@ -54,7 +61,10 @@ def export(
         model = llpkit.load(run_dir, trust_model=trust_model)
     else:
         model = runs.open_run(run_dir, "cpu", trust_model=trust_model)
-    write = exporting.onnx if format is Format.ONNX else exporting.torch
+    write, ending = exporting.onnx, ".onnx"
+    if format is Format.TORCH:
+        write, ending = exporting.torch, ".pt2"
+    out = Path(f"{run_dir.resolve().name}{ending}") if out is None else out
     done = write(model, out, force=force)
     if quiet:
         return

@@ -91,9 +91,23 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
                 hint = did_you_mean(option, known) if known else "it takes none"
                 raise LLPError(f'method "{method.key}" has no option {option!r}; {hint}')
     try:
-        return method(**options)
+        made = method(**options)
     except TypeError as error:
         raise LLPError(f'method "{method.key}" does not take these options: {error}') from error
+    for option, value in options.items():  # a method may leave the checks to its annotations
+        if option in known and not _fits(value, known[option].annotation):
+            wanted = getattr(known[option].annotation, "__name__", known[option].annotation)
+            raise LLPError(f'option {option} of method "{method.key}" = {value!r}; give a {wanted}')
+    return made
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a value has the type of a parameter, as far as that is a plain one."""
+    kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
+    wanted = kinds.get(getattr(annotation, "__name__", annotation))
+    if wanted is None:
+        return True
+    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
 
 
 __all__ = [

@@ -88,7 +88,8 @@ def draw_into(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}%"))
     for line in lines:
         _draw(axes, line)
-    axes.set_ylim(*_limits(lines, whole=x == SIZES, percent=percent))
+    short = all(len(line.y) <= 10 for line in lines)  # there is no settled half to fit
+    axes.set_ylim(*_limits(lines, whole=short or x == SIZES, percent=percent))
     if kept is not None:
         _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
     axes.margins(x=0.02)

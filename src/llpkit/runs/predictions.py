@@ -152,9 +152,7 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
             if data.counts_table is not None:
                 raise
             bags = None
-            missing = [
-                f"no posterior column: {error}; a posterior needs whole bags and their counts"
-            ]
+            missing = [f"no posterior column: {error}; it needs whole bags and their counts"]
         notes += missing
     probability = probability_of(logits)
     known = np.zeros(len(table), bool)

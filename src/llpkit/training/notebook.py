@@ -64,10 +64,12 @@ def measured(model: "Fitted") -> dict[str, list[float | None]]:
         keys = ("log_likelihood", "baseline_log_likelihood", "proportion_error")
         if f"{prefix}log_likelihood" in kept:
             found[part] = [kept.get(prefix + key) for key in keys]
-    # Its history is that of a network. What EM measures on its way is not the fitted model.
+    # The history was measured on the way, by a network that was still learning or by EM's folds;
+    # this is the fitted model.
     for part, values in model.details.get("baseline", {}).items():
         if part != "rate":
-            found.setdefault(part, [values["log_likelihood"], values["baseline"], None])
+            error = found[part][2] if part == "held-out" and part in found else None
+            found[part] = [values["log_likelihood"], values["baseline"], error]
     return found
 
 

@@ -241,6 +241,7 @@ def test_another_fit_in_the_same_process_does_not_change_the_model(tmp_path):
     assert first.log_likelihoods_.tolist() == second.log_likelihoods_.tolist()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # too few rows and iterations
 def test_a_sample_is_calibrated_in_one_thread(tmp_path, monkeypatch):
     from llpkit.distributed import boosting
 

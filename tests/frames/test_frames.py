@@ -223,6 +223,30 @@ def test_counts_of_a_frame_with_missing_ones_are_floats():
     assert [(bag.low, bag.high) for bag in Bags.from_frame(frame, **columns)] == [(1, 1), (1, 2)]
 
 
+@pytest.mark.parametrize(
+    "dates",
+    [
+        lambda days: days,
+        lambda days: days.tz_localize("UTC"),
+        lambda days: days.date,
+        lambda days: days.time,
+        lambda days: [None, *days.strftime("%Y-%m-%d")[1:]],
+        lambda days: days.strftime("%Y-%m-%dT%H:%M"),
+    ],
+)
+def test_dates_are_left_out_with_a_remedy(dates):
+    frame = survey()
+    frame["day"] = dates(pd.date_range("2024-01-01", periods=40).repeat(4))
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    with pytest.warns(UserWarning, match="'day' is left out: it holds dates or times; turn them"):
+        model = llpkit.fit("linear", bags, frame, epochs=1, progress=False)
+    assert not any(name.startswith("day") for name in model.encoder.feature_names)
+    # They are categories if somebody asks for it.
+    options = {"bag": "district", "count": "n_yes", "categorical": ["day"]}
+    asked = llpkit.datasets.load("feature-table", table=frame, **options)
+    assert any(name.startswith("day = ") for name in asked.encoder.feature_names)
+
+
 def test_columns_of_odd_types_and_names():
     frame = survey()
     frame["cut"] = pd.cut(frame["age"], [0, 40, 100])

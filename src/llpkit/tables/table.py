@@ -44,6 +44,7 @@ Array = NDArray[Any]
 
 _FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
 """Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
+_DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:.*)?$"
 
 
 class NotText(LLPError):
@@ -277,6 +278,17 @@ class Table:
 
         kind = self._chunks(name).type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+    def is_date(self, name: str) -> bool:
+        """Whether a column holds dates or times by its type, or texts such as 2026-01-31."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind, types = self._chunks(name).type, pa.types
+        if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+            return True
+        texts = types.is_string(kind) or types.is_large_string(kind)
+        return texts and bool(pc.all(pc.match_substring_regex(self.words(name), _DATE)).as_py())
 
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.

@@ -392,6 +392,15 @@ class Table:
             bad = pc.and_(bad, text.is_valid())
         if pc.any(bad).as_py():
             row = pc.index(bad, True).as_py()
+            gone = pc.and_(bad, self.words(name).is_null())
+            if gone[row].as_py():
+                # Single rows cannot be left out: the counts are those of whole bags.
+                raise LLPError(
+                    f"{self.cell(row, name)} has no label "
+                    f"({several(pc.sum(gone).as_py(), 'such row')} in all), but evaluation needs "
+                    "the label of every row; fill them in, leave out the whole bags of such rows, "
+                    f"or give no {option('label')}"
+                )
             names = ["NAME"] * len(
                 class_names
             )  # their order is that of the counts: the user knows it

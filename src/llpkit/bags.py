@@ -82,6 +82,8 @@ class Bags:
     num_rows: int
     columns: tuple[str, ...] = ()
     """The columns of a data frame that bags and counts came from; they are never features."""
+    bag_column: str | None = None
+    """The one of them that holds the ids, by which a frame in another order is noticed."""
 
     def __init__(
         self,
@@ -114,11 +116,13 @@ class Bags:
         ids: Iterable[Hashable],
         num_rows: int,
         columns: Iterable[str] = (),
+        bag_column: str | None = None,
     ) -> "Bags":
         """Bags from parts that are already checked, on the device of the evidence."""
         bags, device = cls.__new__(cls), evidence.device
         vars(bags).update(offsets=offsets.to(device), rows=rows.to(device), evidence=evidence)
-        vars(bags).update(ids=tuple(ids), num_rows=num_rows, columns=tuple(columns))
+        vars(bags).update(ids=tuple(ids), num_rows=num_rows)
+        vars(bags).update(columns=tuple(columns), bag_column=bag_column)
         return bags
 
     @classmethod
@@ -183,7 +187,7 @@ class Bags:
         )
         bags, _ = columns.read(Table.of(frame), bag)
         parts = bags.offsets, bags.rows, bags.evidence, bags.ids, bags.num_rows
-        return cls._make(*parts, columns=(bag, *columns.names))
+        return cls._make(*parts, (bag, *columns.names), bag)
 
     @classmethod
     def from_groups(
@@ -325,6 +329,7 @@ class Bags:
             names,
             self.num_rows,
             self.columns,
+            self.bag_column,
         )
 
     @classmethod
@@ -340,6 +345,7 @@ class Bags:
             raise LLPError("Bags.concat needs Bags, at least one; pass them as a list")
         parts = [part.to(parts[0].device) for part in parts]
         before = np.cumsum([0, *(part.num_rows for part in parts)]).tolist()
+        bag_columns = {part.bag_column for part in parts}
         return cls._make(
             to_offsets(torch.cat([part.sizes for part in parts])),
             torch.cat([part.rows + shift for part, shift in zip(parts, before, strict=False)]),
@@ -347,6 +353,7 @@ class Bags:
             (name for part in parts for name in part.ids),
             before[-1],
             dict.fromkeys(name for part in parts for name in part.columns),
+            bag_columns.pop() if len(bag_columns) == 1 else None,
         )
 
     def __repr__(self) -> str:
@@ -438,7 +445,8 @@ class Bags:
         sizes = self.offsets[where + 1] - starts
         rows = self.rows[ranges(starts, sizes)]
         evidence = self.evidence[where]
-        return Bags._make(to_offsets(sizes), rows, evidence, ids, self.num_rows, self.columns)
+        names = self.columns, self.bag_column
+        return Bags._make(to_offsets(sizes), rows, evidence, ids, self.num_rows, *names)
 
     @property
     def sizes(self) -> Tensor:
@@ -480,7 +488,7 @@ class Bags:
         """The same bags on another device."""
         evidence = self.evidence.to(device)
         parts = self.offsets, self.rows, evidence, self.ids, self.num_rows
-        return Bags._make(*parts, columns=self.columns)
+        return Bags._make(*parts, self.columns, self.bag_column)
 
     def in_row_order(self) -> "Bags":
         """The same bags in the order of their first rows; none may be empty.

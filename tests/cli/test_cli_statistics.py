@@ -136,7 +136,7 @@ def test_summary_names_the_option_for_maximum_likelihood(llpkit, votes):
     assert "Penalised" not in plain
     assert "do not determine" not in plain  # contrasts of levels are determined
     first = repr(load("run")).splitlines()[0]
-    assert first == "Fitted logistic (binary, inputs of 4)"
+    assert first == "Fitted logistic (binary, 4 inputs)"
 
 
 def test_what_is_undetermined_has_the_names_of_the_table(llpkit, votes):

@@ -60,7 +60,10 @@ def test_rare_levels_share_a_feature_that_new_ones_have_too(write):
     new = Table.read(write("new.csv", ["job", "pilot"]))
     assert encoder.feature_names[-1] == "job is other"
     assert encoder.apply(new)[0].nonzero().tolist() == [[64]]
-    assert encoder.notes(new) == []
+    encoder = FeatureEncoder.from_json(encoder.to_json())
+    assert encoder.notes(Table.read(write("t.csv", rows))) == []
+    (note,) = encoder.notes(new)
+    assert "'pilot', which training never had; it counts as one of the column's rare" in note
 
 
 @pytest.mark.parametrize(

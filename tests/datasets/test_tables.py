@@ -328,6 +328,13 @@ def test_bad_options(write, options, message):
 # Counts
 
 
+@pytest.mark.parametrize("missing", ["", "NA"])
+def test_a_missing_label_is_called_so(write, missing):
+    rows = ["bag,n,y,x", "a,1,yes,1", f"a,1,{missing},0", "b,0,no,1", f"b,0,{missing},3"]
+    with pytest.raises(LLPError, match=r"row 2 .*'y' has no label \(2 such rows in all\)"):
+        features(write("t.csv", rows), label="y", class_names=["no", "yes"])
+
+
 def test_labels_serve_as_truth_alone(write):
     rows = ["bag,n,x,y", "a,1,0,yes", "a,1,0,no", "b,0,0,0", "c,1,1,1"]
     data = features(write("t.csv", rows), label="y", class_names=["no", "yes"])

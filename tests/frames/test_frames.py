@@ -1,5 +1,7 @@
 """Data frames, series and data sets of other packages as inputs."""
 
+import pickle
+
 import datasets
 import numpy as np
 import pandas as pd
@@ -221,6 +223,30 @@ def test_counts_of_a_frame_with_missing_ones_are_floats():
     assert [(bag.low, bag.high) for bag in Bags.from_frame(frame, **columns)] == [(1, 1), (1, 2)]
 
 
+@pytest.mark.parametrize(
+    "dates",
+    [
+        lambda days: days,
+        lambda days: days.tz_localize("UTC"),
+        lambda days: days.date,
+        lambda days: days.time,
+        lambda days: [None, *days.strftime("%Y-%m-%d")[1:]],
+        lambda days: days.strftime("%Y-%m-%dT%H:%M"),
+    ],
+)
+def test_dates_are_left_out_with_a_remedy(dates):
+    frame = survey()
+    frame["day"] = dates(pd.date_range("2024-01-01", periods=40).repeat(4))
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    with pytest.warns(UserWarning, match="'day' is left out: it holds dates or times; turn them"):
+        model = llpkit.fit("linear", bags, frame, epochs=1, progress=False)
+    assert not any(name.startswith("day") for name in model.encoder.feature_names)
+    # They are categories if somebody asks for it.
+    options = {"bag": "district", "count": "n_yes", "categorical": ["day"]}
+    asked = llpkit.datasets.load("feature-table", table=frame, **options)
+    assert any(name.startswith("day = ") for name in asked.encoder.feature_names)
+
+
 def test_columns_of_odd_types_and_names():
     frame = survey()
     frame["cut"] = pd.cut(frame["age"], [0, 40, 100])
@@ -243,6 +269,49 @@ def test_parts_of_bags_remember_their_columns():
     parts = [*bags.split(0.5, 0), bags.to("cpu"), Bags.concat([bags, bags])]
     parts.append(bags.with_labels([0] + [-1] * 159) if bags[0].low == 0 else bags)
     assert all(part.columns == ("district", "n_yes") for part in parts)
+    assert all(part.bag_column == "district" for part in [*parts, pickle.loads(pickle.dumps(bags))])
+    assert Bags.concat([bags, Bags([0, 2], [1])]).bag_column is None
+
+
+def test_a_frame_in_another_order_than_the_bags_is_refused():
+    frame = survey()
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    mixed = frame.sample(frac=1, random_state=7)
+    options = {"epochs": 1, "progress": False}
+    with pytest.raises(LLPError, match="pass the frame that the bags were made from"):
+        llpkit.fit("linear", bags, mixed, **options)
+    other = Bags.from_frame(mixed, "district", "n_yes")[:1]
+    with pytest.raises(LLPError, match="but in held_out this row is in"):
+        llpkit.fit("linear", bags[:5], frame, held_out=other, **options)
+    model = llpkit.fit("linear", bags, frame, **options)
+    with pytest.raises(LLPError, match="pass the frame that the bags were made from"):
+        model.posterior(mixed, bags)
+    whole = model.posterior(frame, bags)
+    # Without the column there is nothing to compare.
+    assert torch.equal(model.posterior(frame.drop(columns="district"), bags), whole)
+    assert torch.equal(model.posterior(frame, bags[::2])[bags[2].rows], whole[bags[2].rows])
+
+
+def test_bag_ids_agree_however_their_numbers_are_written(tmp_path):
+    file = tmp_path / "people.csv"
+    file.write_text("bag,n,x,label\n007,1,1,\n007,1,2,\n08,1,3,yes\n08,1,5,\n,,4,no\n")
+    bags = Bags.from_frame(file, "bag", "n", known_label="label", class_names=["no", "yes"])
+    frame = pd.read_csv(file).drop(columns=["label"])  # 7.0 and 8.0
+    two = Bags.concat([bags, bags])
+    for given, inputs in ((bags, frame), (two, pd.concat([frame, frame]))):
+        model = llpkit.fit("linear", given, inputs, epochs=1, progress=False)
+        assert model.posterior(inputs, given).shape == (len(inputs), 2)
+    with pytest.raises(LLPError, match=r"= '8', but in bags this row is in '007'"):
+        model.posterior(frame[::-1].iloc[[1, 2, 3, 4, 0]], bags)
+
+
+def test_a_lazy_frame_is_refused_without_a_warning():
+    frame = pl.from_pandas(survey())
+    bags = Bags.from_frame(frame, "district", "n_yes")
+    with pytest.raises(LLPError, match=r"pass frame\.collect\(\)"):
+        Bags.from_frame(frame.lazy(), "district", "n_yes")
+    with pytest.raises(LLPError, match=r"pass frame\.collect\(\)"):
+        llpkit.fit("linear", bags, frame.lazy(), epochs=1, progress=False)
 
 
 # Series

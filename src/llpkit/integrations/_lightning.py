@@ -124,7 +124,7 @@ class LLPHooks:
             raise LLPError(f'method "{self.method.key}" learns from counts; pass no labels')
         self.encoder: FeatureEncoder | None = None
         if is_frame(inputs):
-            inputs, self.encoder = encode(inputs, bags, stacklevel=3)
+            inputs, self.encoder = encode(inputs, bags, stacklevel=3, held_out=held_out)
         self.inputs = as_inputs(inputs)
         check_table(bags, len(self.inputs))
         if bags.num_instances == 0:

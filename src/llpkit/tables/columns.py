@@ -20,6 +20,7 @@ Array = NDArray[Any]
 MAX_LEVELS = 64
 """Most levels of a category with their own feature; rarer ones share one."""
 _UNUSED = "the column is ignored in such a row"
+_RARE = "it counts as one of the column's rare values"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,13 @@ class CategoryColumn:
     name: str
     levels: tuple[str, ...]
     missing: bool
-    other: bool
+    rare: tuple[str, ...]
+    """Levels that share a feature; they are kept to tell them from values that are new."""
+
+    @property
+    def other(self) -> bool:
+        """Whether there is a feature for rare levels, which new values have too."""
+        return bool(self.rare)
 
     @property
     def feature_names(self) -> list[str]:
@@ -101,12 +108,12 @@ class CategoryColumn:
         """Fit the most frequent levels."""
         text = table.words(name)
         levels = {level: count for level, count in _counts(text).items() if level is not None}
-        kept = sorted(levels, key=lambda level: (-levels[level], level))[:MAX_LEVELS]
-        return cls(name, tuple(kept), text.null_count > 0, len(kept) < len(levels))
+        ranked = tuple(sorted(levels, key=lambda level: (-levels[level], level)))
+        return cls(name, ranked[:MAX_LEVELS], text.null_count > 0, ranked[MAX_LEVELS:])
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, levels + 0, 1 or 2)`` of a table."""
-        codes, new, gone = self._codes(table)
+        codes, new, gone = self._codes(table, self.levels)
         known = np.flatnonzero(codes >= 0)
         out[known, codes[known]] = 1.0
         if self.other:
@@ -114,21 +121,21 @@ class CategoryColumn:
         if self.missing:
             out[gone, -1] = 1.0
 
-    def _codes(self, table: Table) -> tuple[Array, Array, Array]:
-        """For every row: its level (else -1), whether its value is new, whether it is missing."""
+    def _codes(self, table: Table, levels: tuple[str, ...]) -> tuple[Array, Array, Array]:
+        """For every row: its level (-1 if none of these), whether it has another, or no value."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         text = table.words(self.name)
-        codes = pc.index_in(text, value_set=pa.array(self.levels, pa.large_string()))
+        codes = pc.index_in(text, value_set=pa.array(levels, pa.large_string()))
         codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
         gone = text.is_null().to_numpy(zero_copy_only=False)
         return codes, (codes < 0) & ~gone, gone
 
     def notes(self, table: Table) -> list[str]:
         """Values that are new, or missing for the first time."""
-        _, new, gone = self._codes(table)
-        notes = [] if self.other else _never_met(table, self.name, new, _UNUSED)
+        _, new, gone = self._codes(table, self.levels + self.rare)
+        notes = _never_met(table, self.name, new, _RARE if self.other else _UNUSED)
         return notes if self.missing else notes + _never_met(table, self.name, gone, _UNUSED)
 
 

@@ -116,8 +116,8 @@ def _column(entry: dict[str, Any]) -> Column:
         mean, scale = float(entry["mean"]), float(entry["scale"])
         return NumberColumn(name, mean, scale, missing, bool(entry["decimal_commas"]))
     if entry["kind"] == "category":
-        levels = tuple(map(str, entry["levels"]))
-        return CategoryColumn(name, levels, missing, bool(entry["other"]))
+        levels, rare = (tuple(map(str, entry[key])) for key in ("levels", "rare"))
+        return CategoryColumn(name, levels, missing, rare)
     if entry["kind"] == "vector":
         means, scales = (tuple(map(float, entry[key])) for key in ("mean", "scale"))
         if len(means) != len(scales):

@@ -15,6 +15,8 @@ def is_frame(value: Any) -> bool:
     """
     if _is(value, "pandas", "DataFrame") or _is(value, "datasets", "Dataset"):
         return True
+    if _is(value, "polars", "LazyFrame"):  # asking for its columns would already warn
+        raise LLPError("a polars LazyFrame has no rows yet; pass frame.collect()")
     named = hasattr(value, "columns") or hasattr(value, "column_names")
     return named and hasattr(value, "__arrow_c_stream__")
 

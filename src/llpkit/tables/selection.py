@@ -117,6 +117,12 @@ def _useless(table: Table, name: str) -> str | None:
     numbers = bad is None or (~np.isnan(values)).sum() > bad.total or _for_people(table, name)
     if (numbers or table.is_typed(name)) and not table.is_category(name):
         return None
+    if table.is_date(name):
+        # As categories, all later dates would be alike.
+        return (
+            "it holds dates or times; turn them into numbers, such as the year, the month or the "
+            "days since a start"
+        )
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(MAX_LEVELS, len(table) // 2):
         rows = several(len(table), "row")

@@ -44,6 +44,7 @@ Array = NDArray[Any]
 
 _FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
 """Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
+_DATE = r"^\d{4}-\d\d-\d\d([ T]\d\d:.*)?$"
 
 
 class NotText(LLPError):
@@ -278,6 +279,17 @@ class Table:
         kind = self._chunks(name).type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
+    def is_date(self, name: str) -> bool:
+        """Whether a column holds dates or times by its type, or texts such as 2026-01-31."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind, types = self._chunks(name).type, pa.types
+        if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+            return True
+        texts = types.is_string(kind) or types.is_large_string(kind)
+        return texts and bool(pc.all(pc.match_substring_regex(self.words(name), _DATE)).as_py())
+
     def vectors(self, name: str, width: int | None = None) -> NDArray[np.float32]:
         """A column of lists of numbers as float32 ``(R, D)``, NaN in rows without a list.
 
@@ -380,6 +392,15 @@ class Table:
             bad = pc.and_(bad, text.is_valid())
         if pc.any(bad).as_py():
             row = pc.index(bad, True).as_py()
+            gone = pc.and_(bad, self.words(name).is_null())
+            if gone[row].as_py():
+                # Single rows cannot be left out: the counts are those of whole bags.
+                raise LLPError(
+                    f"{self.cell(row, name)} has no label "
+                    f"({several(pc.sum(gone).as_py(), 'such row')} in all), but evaluation needs "
+                    "the label of every row; fill them in, leave out the whole bags of such rows, "
+                    f"or give no {option('label')}"
+                )
             names = ["NAME"] * len(
                 class_names
             )  # their order is that of the counts: the user knows it

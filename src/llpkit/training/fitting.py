@@ -150,7 +150,7 @@ def fit(
     watchers = _callbacks(callbacks)
     encoder = None
     if is_frame(inputs):
-        inputs, encoder = encode(inputs, bags, stacklevel=4)
+        inputs, encoder = encode(inputs, bags, stacklevel=4, held_out=held_out)
     data = as_inputs(inputs)
     check_table(bags, len(data))
     if bags.num_instances == 0:

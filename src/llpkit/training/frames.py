@@ -1,10 +1,13 @@
 """Data frames as inputs of a network."""
 
+import re
 import warnings
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
+from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
@@ -12,14 +15,62 @@ from llpkit.tables.selection import same_in_bags, usable
 from llpkit.training.check import check_table
 
 
-def encode(frame: Any, bags: Bags, stacklevel: int) -> tuple[Tensor, FeatureEncoder]:
+def check_ids(table: Table, bags: Bags, name: str = "bags") -> None:
+    """Check that the rows of a frame are those of the bags, by its bag column if it has that.
+
+    Numbers agree however they are written: 007 in a file is 7 in the frame that is read from it.
+    """
+    check_table(bags, len(table), name)
+    column = bags.bag_column
+    if column is None or column not in table.names:
+        return
+    text = table.text(column).dictionary_encode()
+    codes: dict[Any, int] = {}
+    values = [codes.setdefault(_key(v), len(codes)) for v in text.dictionary.to_pylist()]
+    expected = np.array([codes.get(_key(one), -2) for one in bags.ids])
+    rows, sizes = bags.rows.cpu().numpy(), bags.sizes.cpu().numpy()
+    found = np.array([*values, -1])[text.indices.fill_null(-1).to_numpy()[rows]]
+    wrong = np.flatnonzero(found != np.repeat(expected, sizes))
+    if len(wrong):
+        of = bags.bag_index.cpu().numpy()
+        # An instance of known label is a bag of its own, called by its row.
+        own = [
+            sizes[b] == 1 and bool(re.fullmatch(r"row \d+", str(bags.ids[b]))) for b in of[wrong]
+        ]
+        wrong = wrong[~np.array(own)]
+    if len(wrong):
+        first = wrong[rows[wrong].argmin()]
+        value = table.text(column)[int(rows[first])].as_py()
+        raise LLPError(
+            f"{table.cell(int(rows[first]), column)} = {value!r}, but in {name} this row is in "
+            f"{bags.ids[of[first]]!r} ({several(len(wrong), 'such row')} in all); pass the frame "
+            "that the bags were made from, with its rows in the same order"
+        )
+
+
+def _key(value: Any) -> Any:
+    """A bag id for comparison: a number if it is one."""
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        return number if number == number else value  # NaN is not equal to itself
+    return value
+
+
+def encode(
+    frame: Any, bags: Bags, stacklevel: int, held_out: Any = None
+) -> tuple[Tensor, FeatureEncoder]:
     """The features of a data frame ``(R, D)``, and the encoder fitted to it.
 
     All columns are features, except those that bags and counts came from and those that cannot be
     used, of which a warning gives the reason.
     """
     table = Table.of(frame)
-    check_table(bags, len(table))
+    check_ids(table, bags)
+    if isinstance(held_out, Bags):
+        check_ids(table, held_out, "held_out")
     rest = [name for name in table.names if name not in bags.columns]
     chosen, notes = usable(table, rest)
     for name in chosen:

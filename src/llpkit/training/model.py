@@ -20,6 +20,7 @@ from llpkit.tables.frames import is_frame
 from llpkit.training import notebook
 from llpkit.training.check import check_finite, check_table
 from llpkit.training.checkpoint import load_weights
+from llpkit.training.frames import check_ids
 from llpkit.training.inputs import Feed, Inputs, Preprocess, as_inputs, forward, probabilities
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Fitted:
         probability. A warning is given where exact posteriors of many classes are intractable and
         approximate ones are returned.
         """
-        inputs = self._inputs(inputs)
+        inputs = self._inputs(inputs, bags)
         check_table(bags, len(inputs))
         logits = self.logits(inputs)
         result = probabilities(logits)
@@ -102,22 +103,27 @@ class Fitted:
         )
         return _per_class(result)
 
-    def _inputs(self, inputs: Any) -> Inputs:
-        """Arrays as tensors, and data frames as the features that the model was trained on."""
+    def _inputs(self, inputs: Any, bags: Bags | None = None) -> Inputs:
+        """Arrays as tensors, and data frames as the features that the model was trained on.
+
+        The rows of a frame must be those of the bags, if there are any.
+        """
         if not is_frame(inputs):
             return as_inputs(inputs)
+        table = Table.of(inputs)
+        if bags is not None:
+            check_ids(table, bags)
         column = self.details.get("image_column")
         if self.encoder is None and column is not None:
             channels, height, width = self.input_shape
             size = (height, width)
-            return image_files(Table.of(inputs), column, size=size, channels=channels)
+            return image_files(table, column, size=size, channels=channels)
         if self.encoder is None:
             shape = " x ".join(map(str, self.input_shape))
             raise LLPError(
                 f"inputs is a {type(inputs).__name__}, but this model was trained on arrays; pass "
                 f"an array or a tensor, one row of {shape} per instance"
             )
-        table = Table.of(inputs)
         features = self.encoder.apply(table)
         for note in self.encoder.notes(table):
             warnings.warn(note, UnseenValueWarning, stacklevel=4)  # the caller of predict_proba
@@ -128,7 +134,8 @@ class Fitted:
         kind = "binary" if self.num_classes is None else f"{self.num_classes} classes"
         name = notebook.name_of(self)
         shape = " x ".join(map(str, self.input_shape))
-        lines = [f"Fitted {name} ({kind}, inputs of {shape})"]
+        noun = "input" if self.input_shape == (1,) else "inputs"
+        lines = [f"Fitted {name} ({kind}, {shape} {noun})"]
         if "method" in settings:
             epoch = f"epoch {self.chosen_epoch} of {len(self.history)}"
             lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")

@@ -129,6 +129,48 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
     assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
 
 
+def counted(project, truth, number=None):
+    """Count bags, all or some, without mistakes."""
+    for _ in itertools.count() if number is None else range(number):
+        bag = project.next_bag("Ada")
+        if bag is None:
+            break
+        project.answer(bag, "Ada", *[int(truth[project.store.bags()[bag]].sum())] * 2, 1.0)
+        project.wait()
+
+
+def test_corrected_counts_are_learned(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    counted(project, truth, 14)
+    before = project.beliefs
+    for bag in [answer.bag for answer in project.store.answers()][:4]:
+        project.answer(bag, "Ada", 0, 6, 1.0)
+    project.wait()
+    assert project.beliefs is not before
+    before = project.beliefs
+    for _ in range(4):
+        project.undo("Ada")
+    project.wait()
+    assert project.beliefs is not before
+
+
+@pytest.mark.parametrize("way", ["random", "score"])
+@pytest.mark.parametrize("number", [20, 60, 66])
+def test_the_last_counts_of_a_project_are_learned(pool, number, way):
+    items, truth = lamps(number)
+    project = Project(items, Store(":memory:"), way=way, pool=pool)
+    counted(project, truth)
+    assert project.beliefs.counted == len(project.store.bags()) >= 10
+
+
+def test_few_bags_are_enough_if_there_are_no_more(pool):
+    items, truth = lamps(48)
+    project = Project(items, Store(":memory:"), size=12, pool=pool)
+    counted(project, truth)
+    assert project.state()["least"] == project.beliefs.counted == 4
+
+
 def test_bags_on_another_page_are_not_offered():
     items, _ = lamps(24)
     project = Project(items, Store(":memory:"), size=6)

@@ -10,6 +10,16 @@ from llpkit.errors import LLPError
 WAYS = ("folder", "time", "alike", "random", "score")
 COMFORTABLE = 12
 """Items that most people can count at a glance or two."""
+_ENOUGH = 12  # bags; from fewer, models learn next to nothing
+
+
+def usual_size(number: int) -> int:
+    """The largest size of a bag by default: comfortable, but smaller for few items.
+
+    >>> [usual_size(number) for number in (1, 20, 60, 1000)]
+    [1, 2, 5, 12]
+    """
+    return min(COMFORTABLE, max(2, number // _ENOUGH), number)
 
 
 def by_group(groups: Sequence[str], size: int) -> dict[str, list[int]]:

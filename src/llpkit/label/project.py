@@ -41,7 +41,7 @@ class Project:
         store: Where answers are kept.
         way: How bags are made, one of :data:`llpkit.label.bagging.WAYS`; ignored if the store has
             bags already.
-        size: The largest size of a bag.
+        size: The largest size of a bag; by default :func:`llpkit.label.bagging.usual_size`.
         order: ``"information"`` asks for the bag whose count is expected to teach the models most;
             ``"random"`` does not look at the models.
         positive: What is counted, such as ``"cats"``.
@@ -56,7 +56,7 @@ class Project:
         store: Store,
         *,
         way: str = "random",
-        size: int = bagging.COMFORTABLE,
+        size: int | None = None,
         order: str = "information",
         positive: str = "positive",
         pool: Executor | None = None,
@@ -64,7 +64,9 @@ class Project:
         folder: Path | None = None,
     ) -> None:
         self.items, self.store, self.pool, self.folder = items, store, pool, folder
-        self.size = whole("--size", size, 1, len(items.names))
+        number = len(items.names)
+        size = bagging.usual_size(number) if size is None else size
+        self.size = whole("--size", size, 1, number)
         self.order = one_of("--order", order, ORDERS)
         self.seed, self.positive = seed, positive
         way = one_of("--bags", way, bagging.WAYS)
@@ -80,7 +82,6 @@ class Project:
             self._features = self._to_features(inputs)
         if new:
             known = None if self._features is None else self._features.numpy()
-            number = len(items.names)
             store.add_bags(
                 bagging.make(self.way, number, self.size, seed, items.groups, items.times, known)
             )
@@ -90,7 +91,7 @@ class Project:
         self.extra: dict[str, Any] = {}
         """Further entries of the state, such as those of a demonstration."""
         self.is_training = False
-        self._tried = 0  # answers and labels at the last training
+        self._tried: set[tuple[object, ...]] = set()  # the facts of the last training
         self._offered: dict[int, tuple[str, float]] = {}
         self._lock = threading.RLock()
         with self._lock:
@@ -157,12 +158,10 @@ class Project:
 
     def _new_by_score(self) -> int | None:
         """A new bag of items that are in no bag yet: neighbours in score, once there is a model."""
-        bags = self.store.bags()
-        taken = {item for own in bags.values() for item in own}
-        free = [item for item in range(len(self.items.names)) if item not in taken]
+        free = self._in_no_bag()
         if not free:
             return None
-        first = len(bags) + 1
+        first = len(self.store.bags()) + 1
         if self.beliefs is None:
             order = np.random.default_rng([self.seed, first]).permutation(free)
             made = {f"bag {first:04d}": [int(i) for i in order[: self.size]]}
@@ -246,6 +245,7 @@ class Project:
             undone = self.store.undo(person)
             if undone is None:
                 return {"undone": None}
+            self._learn_if_due()
             found: dict[str, Any] = {"undone": undone.kind, "low": undone.low, "high": undone.high}
             if undone.kind == "count":
                 self._offered[undone.which] = (person, time.monotonic())  # it is on their page now
@@ -269,16 +269,39 @@ class Project:
         parts = self._parts(combine(self.store.answers()), self.store.labels())
         return bags_of(parts, len(self.items.names)) if parts else None
 
+    def _facts(self) -> set[tuple[object, ...]]:
+        """What is known now; compared with an earlier time, it tells how much has changed."""
+        counts = {("count", a.bag, a.person, a.low, a.high) for a in self.store.answers()}
+        return counts | {("label", *each) for each in self.store.labels().items()}
+
+    def _least(self) -> int:
+        """Counts and labels before the first training: few, if there are few bags."""
+        return min(learning.LEAST, max(learning.FOLDS, self._number()))
+
+    def _number(self) -> int:
+        """How many bags there are, or will be."""
+        return -(-len(self.items) // self.size) if self.way == "score" else len(self.store.bags())
+
+    def _all_counted(self) -> bool:
+        return self.uncounted() == 0 and (self.way != "score" or not self._in_no_bag())
+
+    def _in_no_bag(self) -> list[int]:
+        taken = {item for own in self.store.bags().values() for item in own}
+        return [item for item in range(len(self.items)) if item not in taken]
+
     def _learn_if_due(self) -> None:
         if self.pool is None or self._features is None or self.is_training:
             return
-        answered = len(self.store.answers()) + len(self.store.labels())
-        if answered < learning.LEAST or answered - self._tried < _EVERY:
+        facts = self._facts()
+        # A corrected count is one old fact less and one new fact more.
+        changed = max(len(facts - self._tried), len(self._tried - facts))
+        # With nothing left to count, no later answer would bring the last ones in.
+        if changed < (1 if self._all_counted() else _EVERY):
             return
         bags = self.bags()
-        if bags is None or len(bags) < learning.LEAST:
+        if bags is None or len(bags) < self._least():
             return
-        self._tried, self.is_training = answered, True
+        self._tried, self.is_training = facts, True
         future = self.pool.submit(learning.train, self._features, bags, self.seed, self._test)
         future.add_done_callback(self._trained)
 
@@ -328,7 +351,7 @@ class Project:
                 ],
                 "compared": len(several),
                 "agreed": sum(each.agreed for each in several),
-                "least": learning.LEAST,
+                "least": self._least(),
                 "training": self.is_training,
                 "error": self.error,
                 "history": self.history,

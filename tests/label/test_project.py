@@ -41,7 +41,7 @@ def lamps(number=240, seed=0):
 @pytest.mark.parametrize("way", ["random", "time", "folder"])
 def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
     groups = [f"f{i % 3}" for i in range(50)]
-    made = bagging.make(way, 50, 12, 0, groups, [float(-i) for i in range(50)])
+    made = bagging.make(way, range(50), 12, 0, groups, [float(-i) for i in range(50)])
     assert sorted(itertools.chain(*made.values())) == list(range(50))
     assert max(map(len, made.values())) <= 12
     if way == "folder":
@@ -51,7 +51,7 @@ def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
 def test_bags_that_cannot_be_made_are_refused():
     for way in ("folder", "time"):
         with pytest.raises(LLPError, match="--bags random"):
-            bagging.make(way, 5, 2, 0)
+            bagging.make(way, range(5), 2, 0)
 
 
 def test_people_who_disagree_give_a_range():
@@ -251,6 +251,37 @@ def test_a_folder_of_photos(photos, tmp_path):
     assert shown.content.startswith(b"\x89PNG")
     (folder / "broken.jpg").unlink()
     (folder / "outside.png").unlink()
+
+
+@pytest.mark.parametrize("way", ["folder", "time", "alike", "random", "score"])
+def test_photos_added_later_are_counted_too(tmp_path, way):
+    def add(*names):
+        for name in names:
+            image = Image.new("RGB", (20, 20), (int(name[1:]), 0, 0))
+            image.save(tmp_path / f"{name}.png")
+
+    def shown(project):
+        return {
+            project.items.names[i]: (project.items.inputs()[i, 0, 0, 0].item(), i)
+            for bag in project.store.bags().values()
+            for i in bag
+        }
+
+    add(*(f"m{i:03}" for i in range(0, 200, 10)))
+    store = Store(":memory:")
+    project = Project(ImageItems(tmp_path), store, way=way, size=4)
+    bag = project.next_bag("Ada")
+    project.answer(bag, "Ada", 1, 1, 1.0)
+    before, bags = shown(project), store.bags()
+    add("a005", "n015", "z025")
+    project = Project(ImageItems(tmp_path), store, way=way, size=4)
+    while (bag := project.next_bag("Ada")) is not None:
+        project.answer(bag, "Ada", 1, 1, 1.0)
+    after = shown(project)
+    assert after.items() >= before.items()
+    assert store.bags().items() >= bags.items()
+    assert len(after) == 23
+    assert all(red == int(name[1:4]) for name, (red, _) in after.items())
 
 
 def test_a_folder_without_images_is_refused(tmp_path):

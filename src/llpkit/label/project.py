@@ -72,18 +72,26 @@ class Project:
         way = one_of("--bags", way, bagging.WAYS)
         # A project that goes on keeps its bags, whatever is asked for now.
         self.way = store.setting("bags", way) or way
-        store.set_items(list(items.names))
-        new = not store.bags() and self.way != "score"
+        store.set_items(items.names)
+        numbered = store.items()
+        if numbered != items.names:  # some were added in between
+            place = {name: i for i, name in enumerate(items.names)}
+            items.arrange([place[name] for name in numbered])
+        # All items of a new project, else those that were added since; by score, bags come later.
+        free = [] if self.way == "score" else self._in_no_bag()
         self._features: Tensor | None = None
         self._test: Tensor | None = None
-        if pool is not None or (new and self.way == "alike"):
+        if pool is not None or (free and self.way == "alike"):
             inputs = items.inputs()
             self._to_features = Features(inputs, seed)
             self._features = self._to_features(inputs)
-        if new:
+        if free:
             known = None if self._features is None else self._features.numpy()
+            taken = store.bag_names().values()
             store.add_bags(
-                bagging.make(self.way, number, self.size, seed, items.groups, items.times, known)
+                bagging.make(
+                    self.way, free, self.size, seed, items.groups, items.times, known, taken
+                )
             )
         self.beliefs: Beliefs | None = None
         self.history: list[dict[str, float]] = []

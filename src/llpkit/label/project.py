@@ -1,5 +1,6 @@
 """A counting project: which bag comes next, what was answered, what has been learned."""
 
+import functools
 import shlex
 import threading
 import time
@@ -31,6 +32,18 @@ _SHARED = 5  # with several people, one bag in so many is one that somebody else
 _HELD = 300.0  # seconds for which a bag that is on somebody's page is offered to nobody else
 _UNLIKELY = 0.05
 _SHOWN = 12
+
+
+class Contradiction(LLPError):
+    """A label that the count of its bag rules out."""
+
+    def __init__(self, message: str, bag: int) -> None:
+        super().__init__(message)
+        self.bag = bag
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
 class Project:
@@ -95,6 +108,9 @@ class Project:
             )
         self.beliefs: Beliefs | None = None
         self.history: list[dict[str, float]] = []
+        self.learned: str | None = None
+        """Whether the models have learned anything, in words."""
+        self.trainings = 0
         self.error: str | None = None
         self.extra: dict[str, Any] = {}
         """Further entries of the state, such as those of a demonstration."""
@@ -241,9 +257,13 @@ class Project:
     # Answers
 
     def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
-        """Keep an answer, on disk before this returns, and train when enough have come."""
-        self.store.answer(bag, person, low, high, seconds)
+        """Keep an answer, on disk before this returns, and train when enough have come.
+
+        The count includes the labelled items of the bag; one that their labels rule out is refused.
+        """
         with self._lock:
+            self._check_labels(bag, low, high)
+            self.store.answer(bag, person, low, high, seconds)
             self._offered.pop(bag, None)
             self._learn_if_due()
 
@@ -261,10 +281,47 @@ class Project:
             return found | {"item": self._item(undone.which, self.store.labels())}
 
     def label(self, item: int, person: str, value: int | None) -> None:
-        """Keep the label of a single item."""
-        self.store.set_label(item, person, value)
+        """Keep the label of a single item, unless the count of its bag rules it out."""
+        person = checked_person(person)
         with self._lock:
+            self._check_count(item, person, value)
+            self.store.set_label(item, person, value)
             self._learn_if_due()
+
+    def _room(self, bag: int, labels: dict[int, int]) -> tuple[int, int]:
+        """The lowest and the highest count of a bag that the labels of its items allow."""
+        items = self.store.bags().get(bag, [])
+        given = [labels[item] for item in items if item in labels]
+        return sum(given), len(items) - given.count(0)
+
+    def _check_labels(self, bag: int, low: int, high: int) -> None:
+        least, most = self._room(bag, self.store.labels())
+        size = len(self.store.bags().get(bag, []))
+        if not 0 <= low <= high <= size or (low <= most and high >= least):
+            return  # the store refuses counts that no bag of this size can have
+        raise LLPError(
+            f"not saved: by the labels of its items, this bag has {_span(least, most)} of {size}; "
+            "the count includes labelled items. Change the count or the labels"
+        )
+
+    def _check_count(self, item: int, person: str, value: int | None) -> None:
+        bags = self.store.bags()
+        bag = next((bag for bag, items in bags.items() if item in items), None)
+        answers = [a for a in self.store.answers() if a.bag == bag]
+        if value not in (0, 1) or bag is None or not answers:
+            return
+        known = combine(answers)[bag]
+        least, most = self._room(bag, self.store.labels() | {item: value})
+        if known.low <= most and known.high >= least:
+            return
+        # What others counted is not shown, see describe().
+        own = next((a for a in answers if a.person == person), None)
+        count = "" if own is None else f", {_span(own.low, own.high)} of {len(bags[bag])},"
+        raise Contradiction(
+            f"label not saved: the count of {self.store.bag_names()[bag]}{count} leaves no room "
+            "for it. Count the bag again, then label the item",
+            bag,
+        )
 
     # Learning
 
@@ -306,14 +363,16 @@ class Project:
         # With nothing left to count, no later answer would bring the last ones in.
         if changed < (1 if self._all_counted() else _EVERY):
             return
-        bags = self.bags()
-        if bags is None or len(bags) < self._least():
+        parts = self._parts(combine(self.store.answers()), self.store.labels())
+        if len(parts) < self._least():
             return
+        bags = bags_of(parts, len(self.items.names))
         self._tried, self.is_training = facts, True
         future = self.pool.submit(learning.train, self._features, bags, self.seed, self._test)
-        future.add_done_callback(self._trained)
+        labels = sum(part.source is None for part in parts)
+        future.add_done_callback(functools.partial(self._trained, labels))
 
-    def _trained(self, future: Future[Beliefs]) -> None:
+    def _trained(self, labels: int, future: Future[Beliefs]) -> None:
         with self._lock:
             self.is_training = False
             if future.cancelled():
@@ -324,13 +383,18 @@ class Project:
                 return
             found = future.result()
             self.beliefs, self.error = found, None
+            self.trainings += 1
+            # Counts that were corrected or undone replace what was learned from the wrong ones.
+            answers = found.gain.number
+            self.history = [each for each in self.history if each["answers"] < answers]
             self.history.append(
                 {
-                    "counted": found.counted,
-                    "log_likelihood": round(found.log_likelihood, 4),
-                    "baseline": round(found.baseline, 4),
+                    "answers": answers,
+                    "log_likelihood": round(found.gain.log_likelihood, 4),
+                    "baseline": round(found.gain.baseline, 4),
                 }
             )
+            self.learned = learning.learned(found.gain, labels)
             self._learn_if_due()  # answers that came in the meantime
 
     def wait(self) -> None:
@@ -344,6 +408,7 @@ class Project:
             answers, labels = self.store.answers(), self.store.labels()
             known = combine(answers)
             several = [each for each in known.values() if each.people > 1]
+            opinions = [each for each in self.store.opinions().values() if len(each) > 1]
             people = Counter(a.person for a in answers)
             seconds: Counter[str] = Counter()
             for a in answers:
@@ -351,6 +416,7 @@ class Project:
             found: dict[str, Any] = {
                 "counted": len(known),
                 "bags": None if self.way == "score" else len(self.store.bags()),
+                "number": self._number(),
                 "items": len(self.items.names),
                 "labels": len(labels),
                 "people": [
@@ -359,10 +425,14 @@ class Project:
                 ],
                 "compared": len(several),
                 "agreed": sum(each.agreed for each in several),
+                "labels_compared": len(opinions),
+                "labels_agreed": sum(len(set(each)) == 1 for each in opinions),
                 "least": self._least(),
                 "training": self.is_training,
                 "error": self.error,
                 "history": self.history,
+                "learned": self.learned,
+                "trainings": self.trainings,
                 "commands": self.commands(),
             }
             if self.beliefs is not None:
@@ -377,8 +447,8 @@ class Project:
             bags = bags_of(parts, len(self.items.names))
             found["calibration"] = learning.calibration(self.beliefs, bags)
             chance = learning.surprise(self.beliefs, bags)
-            # As many bags as there are would be below the limit by chance; only those far below
-            # what chance allows are shown.
+            # About this share of all bags is below the limit by chance alone, miscounted or not;
+            # the most unlikely are shown.
             unlikely = [i for i in np.argsort(chance) if chance[i] < _UNLIKELY][: _SHOWN // 2]
             expected = np.add.reduceat(
                 expit(self.beliefs.logits[bags.rows.numpy()]), bags.offsets[:-1].numpy()

@@ -244,6 +244,18 @@ class Store:
         )
         return dict(self._rows(query))
 
+    def opinions(self) -> dict[int, list[int]]:
+        """The labels that count for every item: each person's latest, whoever was the last."""
+        query = (
+            "select item, value from label where id in "
+            "(select max(id) from label where not undone group by item, person) "
+            "and value is not null order by id"
+        )
+        found: dict[int, list[int]] = {}
+        for item, value in self._rows(query):
+            found.setdefault(item, []).append(value)
+        return found
+
 
 def checked_person(name: object) -> str:
     """A person's name, trimmed; it must be printable and not too long."""

@@ -16,11 +16,14 @@ import llpkit
 from llpkit.cli import main
 from llpkit.errors import LLPError
 from llpkit.estimators import LLPLogisticRegression
+from llpkit.evaluation import Gain
 from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
 from llpkit.label.counts import Known, bags_of, combine, without_labels
 from llpkit.label.features import Features
 from llpkit.label.simulation import counting, digits, fresh, labelling
 from llpkit.label.store import Answer
+
+NO_GAIN = Gain(0.0, 0.0, math.inf, 1)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def lamps(number=240, seed=0):
 @pytest.mark.parametrize("way", ["random", "time", "folder"])
 def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
     groups = [f"f{i % 3}" for i in range(50)]
-    made = bagging.make(way, 50, 12, 0, groups, [float(-i) for i in range(50)])
+    made = bagging.make(way, range(50), 12, 0, groups, [float(-i) for i in range(50)])
     assert sorted(itertools.chain(*made.values())) == list(range(50))
     assert max(map(len, made.values())) <= 12
     if way == "folder":
@@ -51,7 +54,7 @@ def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
 def test_bags_that_cannot_be_made_are_refused():
     for way in ("folder", "time"):
         with pytest.raises(LLPError, match="--bags random"):
-            bagging.make(way, 5, 2, 0)
+            bagging.make(way, range(5), 2, 0)
 
 
 def test_people_who_disagree_give_a_range():
@@ -100,7 +103,7 @@ def test_information_is_the_mutual_information_of_count_and_model():
 
 def test_a_surprising_count_has_a_small_chance():
     logits = np.array([[4.0, 4.0, 4.0, -4.0, -4.0]])
-    beliefs = learning.Beliefs(2, logits, np.zeros(5, np.int64), 0.0, 0.0, logits)
+    beliefs = learning.Beliefs(logits, np.zeros(5, np.int64), NO_GAIN, logits)
     bags = llpkit.Bags([0, 3, 5], [3, 2])
     chance = learning.surprise(beliefs, bags)
     assert chance[0] == pytest.approx(1)
@@ -127,6 +130,105 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
     shown = project.describe(1, "Ada")
     known = shown["low"]
     assert sum(item["after"] for item in shown["items"]) == pytest.approx(known, abs=1e-2)
+
+
+def counted(project, truth, number=None):
+    """Count bags, all or some, without mistakes."""
+    for _ in itertools.count() if number is None else range(number):
+        bag = project.next_bag("Ada")
+        if bag is None:
+            break
+        project.answer(bag, "Ada", *[int(truth[project.store.bags()[bag]].sum())] * 2, 1.0)
+        project.wait()
+
+
+def test_corrected_counts_are_learned(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    counted(project, truth, 14)
+    before = project.beliefs
+    for bag in [answer.bag for answer in project.store.answers()][:4]:
+        project.answer(bag, "Ada", 0, 6, 1.0)
+    project.wait()
+    assert project.beliefs is not before
+    before = project.beliefs
+    for _ in range(4):
+        project.undo("Ada")
+    project.wait()
+    assert project.beliefs is not before
+
+
+@pytest.mark.parametrize("way", ["random", "score"])
+@pytest.mark.parametrize("number", [20, 60, 66])
+def test_the_last_counts_of_a_project_are_learned(pool, number, way):
+    items, truth = lamps(number)
+    project = Project(items, Store(":memory:"), way=way, pool=pool)
+    counted(project, truth)
+    assert project.beliefs.gain.number == len(project.store.bags()) >= 10
+
+
+def test_few_bags_are_enough_if_there_are_no_more(pool):
+    items, truth = lamps(48)
+    project = Project(items, Store(":memory:"), size=12, pool=pool)
+    counted(project, truth)
+    assert project.state()["least"] == project.beliefs.gain.number == 4
+
+
+def test_a_label_that_contradicts_a_count_is_refused_and_the_reverse():
+    items, _ = lamps(24)
+    project = Project(items, Store(":memory:"), size=6)
+    item, other, *_ = project.store.bags()[1]
+    project.answer(1, "Ada", 0, 0, 1.0)
+    project.label(other, "Ada", 0)
+    with pytest.raises(LLPError, match="0 of 6, leaves no room") as refused:
+        project.label(item, "Ada", 1)
+    assert refused.value.bag == 1
+    with pytest.raises(LLPError, match="not saved") as refused:
+        project.label(item, "Bob", 1)
+    assert "0" not in str(refused.value).replace("bag 0001", "")  # Bob is not told Ada's count
+    assert project.store.labels() == {other: 0}
+    project.answer(1, "Bob", 1, 1, 1.0)
+    project.label(item, "Bob", 1)
+    for count in (0, 6):
+        with pytest.raises(LLPError, match="1 to 5 of 6"):
+            project.answer(1, "Ada", count, count, 1.0)
+    project.answer(1, "Ada", 0, 1, 1.0)
+
+
+def test_people_who_label_an_item_differently_are_counted():
+    items, _ = lamps(24)
+    project = Project(items, Store(":memory:"), size=6)
+    for item, person, value in ((0, "Ada", 1), (0, "Bob", 0), (1, "Ada", 1), (1, "Bob", 1)):
+        project.label(item, person, value)
+    project.label(2, "Ada", 1)
+    project.label(2, "Bob", None)
+    state = project.state()
+    assert (state["labels_compared"], state["labels_agreed"]) == (2, 1)
+
+
+def test_few_counts_prove_little():
+    said = [learning.learned(Gain(mean, 0.0, 0.5, 9)) for mean in (-3.0, 0.5, 3.0)]
+    assert "no better" in said[0]
+    assert "Too few" in said[1]
+    assert "better" in said[2]
+    assert "no better" not in said[2]
+
+
+def test_labels_are_not_called_counts(pool):
+    items, truth = lamps()
+    project = Project(items, Store(":memory:"), size=6, pool=pool)
+    project.label(0, "Ada", int(truth[0]))
+    counted(project, truth, 5)
+    assert "5 counts and 1 label" in project.state()["learned"]
+    counted(project, truth)
+    answers = [each["answers"] for each in project.state()["history"]]
+    assert answers == sorted(set(answers))
+
+
+@pytest.mark.parametrize("way", ["random", "score"])
+def test_the_state_says_how_many_bags_there_will_be(way):
+    items, _ = lamps(50)
+    assert Project(items, Store(":memory:"), way=way, size=5).state()["number"] == 10
 
 
 def test_bags_on_another_page_are_not_offered():
@@ -209,6 +311,37 @@ def test_a_folder_of_photos(photos, tmp_path):
     assert shown.content.startswith(b"\x89PNG")
     (folder / "broken.jpg").unlink()
     (folder / "outside.png").unlink()
+
+
+@pytest.mark.parametrize("way", ["folder", "time", "alike", "random", "score"])
+def test_photos_added_later_are_counted_too(tmp_path, way):
+    def add(*names):
+        for name in names:
+            image = Image.new("RGB", (20, 20), (int(name[1:]), 0, 0))
+            image.save(tmp_path / f"{name}.png")
+
+    def shown(project):
+        return {
+            project.items.names[i]: (project.items.inputs()[i, 0, 0, 0].item(), i)
+            for bag in project.store.bags().values()
+            for i in bag
+        }
+
+    add(*(f"m{i:03}" for i in range(0, 200, 10)))
+    store = Store(":memory:")
+    project = Project(ImageItems(tmp_path), store, way=way, size=4)
+    bag = project.next_bag("Ada")
+    project.answer(bag, "Ada", 1, 1, 1.0)
+    before, bags = shown(project), store.bags()
+    add("a005", "n015", "z025")
+    project = Project(ImageItems(tmp_path), store, way=way, size=4)
+    while (bag := project.next_bag("Ada")) is not None:
+        project.answer(bag, "Ada", 1, 1, 1.0)
+    after = shown(project)
+    assert after.items() >= before.items()
+    assert store.bags().items() >= bags.items()
+    assert len(after) == 23
+    assert all(red == int(name[1:4]) for name, (red, _) in after.items())
 
 
 def test_a_folder_without_images_is_refused(tmp_path):
@@ -355,8 +488,7 @@ def test_items_that_are_misjudged_together_are_less_of_a_surprise():
     bags = llpkit.Bags([0, 10], [10])
     none = np.zeros(10, np.int64)
     chances = [
-        learning.surprise(learning.Beliefs(1, d, none, 0.0, 0.0, d), bags)[0]
-        for d in (certain, either)
+        learning.surprise(learning.Beliefs(d, none, NO_GAIN, d), bags)[0] for d in (certain, either)
     ]
     assert chances[0] < 0.01
     assert chances[1] > 0.5

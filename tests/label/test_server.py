@@ -54,6 +54,19 @@ def test_the_page_carries_the_token_into_a_cookie(running):
     assert "default-src 'self'" in headers["content-security-policy"]
 
 
+def test_a_label_against_the_count_is_answered_with_the_bag(running):
+    server, _ = running
+    me = {"person": "contrary"}
+    bag = json.loads(ask(server, path="/api/next", body=me)[1])
+    ask(server, path="/api/answer", body=me | {"bag": bag["bag"], "low": 0, "high": 0})
+    label = me | {"item": bag["items"][0]["id"], "value": 1}
+    status, text, _ = ask(server, path="/api/label", body=label)
+    assert (status, json.loads(text)["bag"]) == (409, bag["bag"])
+    ask(server, path="/api/undo", body=me)
+    assert ask(server, path="/api/label", body=label)[0] == 200
+    ask(server, path="/api/undo", body=me)
+
+
 @pytest.mark.parametrize(
     ("status", "changes"),
     [

@@ -95,11 +95,15 @@ def test_names_are_checked(store, name):
         store.answer(1, name, 1, 1, 1.0)
 
 
-def test_other_items_are_refused_and_new_ones_added(store):
-    store.set_items(["a", "b", "c", "d", "e", "f"])
-    assert store.items()[-1] == "f"
-    with pytest.raises(LLPError, match="other items"):
-        store.set_items(["b", "c"])
+def test_items_may_be_added_anywhere_and_keep_their_numbers(store):
+    store.set_items(["0", "a", "b", "bb", "e", "d", "c"])
+    assert store.items() == ["a", "b", "c", "d", "e", "0", "bb"]
+
+
+def test_missing_items_are_named(store):
+    with pytest.raises(LLPError, match=r"missing now: a, d;"):
+        store.set_items(["b", "c", "e", "f"])
+    assert store.items() == ["a", "b", "c", "d", "e"]
 
 
 def test_a_file_that_is_no_project_is_refused(tmp_path):

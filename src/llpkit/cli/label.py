@@ -22,7 +22,7 @@ def label(
         Path | None,
         typer.Argument(
             help="A folder of images, or a table whose rows are counted.",
-            metavar="[PHOTOS|TABLE]",
+            metavar="PHOTOS|TABLE",
             show_default=False,
         ),
     ] = None,
@@ -47,7 +47,14 @@ def label(
             show_default=False,
         ),
     ] = None,
-    size: Annotated[int, typer.Option(help="Largest number of items per bag.", metavar="N")] = 12,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of items per bag. Default: 12, fewer for under 144 items.",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
     order: Annotated[
         str,
         typer.Option(

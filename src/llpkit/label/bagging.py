@@ -1,6 +1,6 @@
 """Bags for people who have none: by folder, time, likeness or score, or at random."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,16 @@ from llpkit.errors import LLPError
 WAYS = ("folder", "time", "alike", "random", "score")
 COMFORTABLE = 12
 """Items that most people can count at a glance or two."""
+_ENOUGH = 12  # bags; from fewer, models learn next to nothing
+
+
+def usual_size(number: int) -> int:
+    """The largest size of a bag by default: comfortable, but smaller for few items.
+
+    >>> [usual_size(number) for number in (1, 20, 60, 1000)]
+    [1, 2, 5, 12]
+    """
+    return min(COMFORTABLE, max(2, number // _ENOUGH), number)
 
 
 def by_group(groups: Sequence[str], size: int) -> dict[str, list[int]]:
@@ -31,13 +41,13 @@ def by_group(groups: Sequence[str], size: int) -> dict[str, list[int]]:
     return found
 
 
-def by_order(keys: Sequence[float], size: int) -> dict[str, list[int]]:
+def by_order(keys: Sequence[float], size: int, first: int = 1) -> dict[str, list[int]]:
     """Neighbours in the order of ``keys``, such as times, share a bag."""
     order = np.argsort(np.asarray(keys), kind="stable").tolist()
-    return _numbered(even(order, size))
+    return _numbered(even(order, size), first)
 
 
-def by_likeness(features: NDArray[np.floating], size: int) -> dict[str, list[int]]:
+def by_likeness(features: NDArray[np.floating], size: int, first: int = 1) -> dict[str, list[int]]:
     """Items with similar features share a bag: all items are halved again and again.
 
     The count of equal items is worth as much as the label of each, that of very different items no
@@ -63,13 +73,13 @@ def by_likeness(features: NDArray[np.floating], size: int) -> dict[str, list[int
         divide(order[cut:])
 
     divide(np.arange(len(features)))
-    return _numbered(pieces)
+    return _numbered(pieces, first)
 
 
-def at_random(number: int, size: int, seed: int) -> dict[str, list[int]]:
+def at_random(number: int, size: int, seed: int, first: int = 1) -> dict[str, list[int]]:
     """Items in random bags."""
     order = np.random.default_rng(seed).permutation(number).tolist()
-    return _numbered(even(order, size))
+    return _numbered(even(order, size), first)
 
 
 def by_score(
@@ -108,24 +118,44 @@ def _numbered(pieces: Sequence[list[int]], first: int = 1) -> dict[str, list[int
 
 def make(
     way: str,
-    number: int,
+    free: Sequence[int],
     size: int,
     seed: int,
     groups: Sequence[str] | None = None,
     times: Sequence[float] | None = None,
     features: NDArray[np.floating] | None = None,
-) -> Mapping[str, list[int]]:
-    """All bags, made in one of the ways; by score they are random until there is a model."""
+    taken: Collection[str] = (),
+) -> dict[str, list[int]]:
+    """Bags of the free items, made in one of the ways.
+
+    Args:
+        way: ``"folder"``, ``"time"``, ``"alike"`` or ``"random"``.
+        free: The items to distribute.
+        size: The largest size of a bag.
+        seed: Of random bags.
+        groups: The folder of every item, free or not.
+        times: When every item was made.
+        features: Those of every item.
+        taken: The names of the bags that there are already.
+    """
+    first = len(taken) + 1
     if way == "folder":
         if groups is None:
             raise LLPError("these items have no folders; make bags with --bags random")
-        return by_group(groups, size)
-    if way == "time":
+        made = by_group([groups[i] for i in free], size)
+    elif way == "time":
         if times is None:
             raise LLPError("these items have no times; make bags with --bags random")
-        return by_order(times, size)
-    if way == "alike":
+        made = by_order([times[i] for i in free], size, first)
+    elif way == "alike":
         if features is None:
             raise LLPError("these items have no features; make bags with --bags random")
-        return by_likeness(features, size)
-    return at_random(number, size, seed)
+        made = by_likeness(features[list(free)], size, first)
+    else:
+        made = at_random(len(free), size, seed, first)
+    found: dict[str, list[int]] = {}
+    for name, places in made.items():
+        while name in taken or name in found:
+            name += ", added"  # to a folder some of whose items are in bags already
+        found[name] = [free[i] for i in places]
+    return found

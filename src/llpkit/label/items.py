@@ -65,6 +65,14 @@ class Items(ABC):
     def __len__(self) -> int:
         return len(self.names)
 
+    def arrange(self, order: Sequence[int]) -> None:
+        """Number the items anew: the first is the one that was ``order[0]``."""
+        self.names = [self.names[i] for i in order]
+        if self.groups is not None:
+            self.groups = [self.groups[i] for i in order]
+        if self.times is not None:
+            self.times = [self.times[i] for i in order]
+
     @abstractmethod
     def picture(self, item: int) -> Encoded | None:
         """The item as an image; ``None`` for rows of a table."""
@@ -112,6 +120,12 @@ class ImageItems(Items):
         # A cache of this object alone, so that it ends with it.
         self._read = functools.lru_cache(_CACHED)(self._encoded)
 
+    def arrange(self, order: Sequence[int]) -> None:
+        """Also the images."""
+        super().arrange(order)
+        self._small = self._small[list(order)]
+        self._read.cache_clear()
+
     def _encoded(self, item: int) -> Encoded:
         return Encoded(read_image(self.folder / self.names[item], self.names[item]))
 
@@ -144,6 +158,11 @@ class ArrayItems(Items):
         self._images = images
         self.names = list(names or (f"image {i + 1}" for i in range(len(images))))
 
+    def arrange(self, order: Sequence[int]) -> None:
+        """Also the images."""
+        super().arrange(order)
+        self._images = self._images[list(order)]
+
     def picture(self, item: int) -> Encoded:
         """The image."""
         return Encoded(self._images[item].numpy())
@@ -168,6 +187,8 @@ class RowItems(Items):
     Args:
         path: The table.
         bag: A column whose values are the bags, if there is one; it is not a feature.
+
+    A row is known by its number, so rows may be added only at the end.
     """
 
     has_pictures = False

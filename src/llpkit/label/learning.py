@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._words import several
 from llpkit.bags import Bags
-from llpkit.evaluation import baseline_log_likelihood, constant_rate
+from llpkit.evaluation import Gain, baseline_log_likelihood, constant_rate
 from llpkit.likelihood import log_prob, pmf, posterior
 from llpkit.ragged import bag_index
 
@@ -40,16 +41,13 @@ Array = NDArray[np.float64]
 class Beliefs:
     """What the models believe after one round of training."""
 
-    counted: int
-    """Counted bags that they learned from."""
     members: Array
     """Logits ``(FOLDS, N)`` of all items by all models."""
     unseen_by: NDArray[np.int64]
     """``(N,)``: the model that has not seen the item's bag; -1 for items in no counted bag."""
-    log_likelihood: float
-    """Mean log-likelihood of counted bags, each under the model that has not seen it."""
-    baseline: float
-    """The same if every item had the same probability."""
+    gain: Gain
+    """How well the models explain counted bags and labels, each by the model that has not seen it,
+    compared with a constant rate."""
     draws: Array
     """Logits ``(S, N)`` of models that the counts leave possible, see :func:`draws_of`; of an item
     in a counted bag, by models that have not seen the bag."""
@@ -78,30 +76,52 @@ def train(features: Tensor, bags: Bags, seed: int = 0, test: Tensor | None = Non
     part = np.empty(len(bags), np.int64)
     part[order] = np.arange(len(bags)) % FOLDS
     x = features.numpy()
-    members, total, base = [], 0.0, 0.0
+    members = []
+    log_p, base = np.empty(len(bags)), np.empty(len(bags))
     unseen_by = np.full(len(x), -1)
     whole = _fitted(x, bags)
     draws = draws_of(whole, x, bags, seed)
     for fold in range(FOLDS):
         training = bags[np.flatnonzero(part != fold)]
-        unseen = bags[np.flatnonzero(part == fold)]
+        own = np.flatnonzero(part == fold)
+        unseen = bags[own]
         model = _fitted(x, training)
         members.append(model.decision_function(x))
         rows = unseen.rows.numpy()
         unseen_by[rows] = fold
         draws[:, rows] = draws_of(model, x, training, seed)[:, rows]
-        total += float(_log_prob(draws, unseen).sum())
-        rate = constant_rate(training)
-        base += float(baseline_log_likelihood(unseen, rate=rate).sum())
+        log_p[own] = _log_prob(draws, unseen)
+        base[own] = baseline_log_likelihood(unseen, rate=constant_rate(training)).numpy()
+    error = float((log_p - base).std(ddof=1)) / math.sqrt(len(bags))
     return Beliefs(
-        len(bags),
         np.stack(members),
         unseen_by,
-        total / len(bags),
-        base / len(bags),
+        Gain(float(log_p.mean()), float(base.mean()), error, len(bags)),
         draws,
         None if test is None else whole.decision_function(test.numpy()),
     )
+
+
+def learned(gain: Gain, labels: int = 0) -> str:
+    """Whether models have learned anything, in words.
+
+    Args:
+        gain: On what they have not seen.
+        labels: How many of the bags are single labelled items.
+
+    >>> learned(Gain(-1.0, -1.5, 0.5, 9))  # doctest: +ELLIPSIS
+    'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95 % interval -0.65 to ...'
+    """
+    low, high = gain.interval
+    after = several(gain.number - labels, "count")
+    after += f" and {several(labels, 'label')}" if labels else ""
+    unseen = "a constant rate on counts it has not seen"
+    how = f"{gain.mean:+.2f} in log-likelihood per bag (95 % interval {low:.2f} to {high:.2f})"
+    if low > 0:
+        return f"After {after}: better than {unseen}, {how}."
+    if high < 0:
+        return f"After {after}: no better than {unseen}, {how}."
+    return f"Too few counts to be sure: after {after}, the gain over {unseen} is {how}."
 
 
 def _fitted(x: Array, bags: Bags) -> "LLPLogisticRegression":

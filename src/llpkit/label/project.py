@@ -1,5 +1,6 @@
 """A counting project: which bag comes next, what was answered, what has been learned."""
 
+import functools
 import shlex
 import threading
 import time
@@ -33,6 +34,18 @@ _UNLIKELY = 0.05
 _SHOWN = 12
 
 
+class Contradiction(LLPError):
+    """A label that the count of its bag rules out."""
+
+    def __init__(self, message: str, bag: int) -> None:
+        super().__init__(message)
+        self.bag = bag
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
 class Project:
     """Everything behind the counting page; safe to call from several threads.
 
@@ -41,7 +54,7 @@ class Project:
         store: Where answers are kept.
         way: How bags are made, one of :data:`llpkit.label.bagging.WAYS`; ignored if the store has
             bags already.
-        size: The largest size of a bag.
+        size: The largest size of a bag; by default :func:`llpkit.label.bagging.usual_size`.
         order: ``"information"`` asks for the bag whose count is expected to teach the models most;
             ``"random"`` does not look at the models.
         positive: What is counted, such as ``"cats"``.
@@ -56,7 +69,7 @@ class Project:
         store: Store,
         *,
         way: str = "random",
-        size: int = bagging.COMFORTABLE,
+        size: int | None = None,
         order: str = "information",
         positive: str = "positive",
         pool: Executor | None = None,
@@ -64,33 +77,45 @@ class Project:
         folder: Path | None = None,
     ) -> None:
         self.items, self.store, self.pool, self.folder = items, store, pool, folder
-        self.size = whole("--size", size, 1, len(items.names))
+        number = len(items.names)
+        size = bagging.usual_size(number) if size is None else size
+        self.size = whole("--size", size, 1, number)
         self.order = one_of("--order", order, ORDERS)
         self.seed, self.positive = seed, positive
         way = one_of("--bags", way, bagging.WAYS)
         # A project that goes on keeps its bags, whatever is asked for now.
         self.way = store.setting("bags", way) or way
-        store.set_items(list(items.names))
-        new = not store.bags() and self.way != "score"
+        store.set_items(items.names)
+        numbered = store.items()
+        if numbered != items.names:  # some were added in between
+            place = {name: i for i, name in enumerate(items.names)}
+            items.arrange([place[name] for name in numbered])
+        # All items of a new project, else those that were added since; by score, bags come later.
+        free = [] if self.way == "score" else self._in_no_bag()
         self._features: Tensor | None = None
         self._test: Tensor | None = None
-        if pool is not None or (new and self.way == "alike"):
+        if pool is not None or (free and self.way == "alike"):
             inputs = items.inputs()
             self._to_features = Features(inputs, seed)
             self._features = self._to_features(inputs)
-        if new:
+        if free:
             known = None if self._features is None else self._features.numpy()
-            number = len(items.names)
+            taken = store.bag_names().values()
             store.add_bags(
-                bagging.make(self.way, number, self.size, seed, items.groups, items.times, known)
+                bagging.make(
+                    self.way, free, self.size, seed, items.groups, items.times, known, taken
+                )
             )
         self.beliefs: Beliefs | None = None
         self.history: list[dict[str, float]] = []
+        self.learned: str | None = None
+        """Whether the models have learned anything, in words."""
+        self.trainings = 0
         self.error: str | None = None
         self.extra: dict[str, Any] = {}
         """Further entries of the state, such as those of a demonstration."""
         self.is_training = False
-        self._tried = 0  # answers and labels at the last training
+        self._tried: set[tuple[object, ...]] = set()  # the facts of the last training
         self._offered: dict[int, tuple[str, float]] = {}
         self._lock = threading.RLock()
         with self._lock:
@@ -157,12 +182,10 @@ class Project:
 
     def _new_by_score(self) -> int | None:
         """A new bag of items that are in no bag yet: neighbours in score, once there is a model."""
-        bags = self.store.bags()
-        taken = {item for own in bags.values() for item in own}
-        free = [item for item in range(len(self.items.names)) if item not in taken]
+        free = self._in_no_bag()
         if not free:
             return None
-        first = len(bags) + 1
+        first = len(self.store.bags()) + 1
         if self.beliefs is None:
             order = np.random.default_rng([self.seed, first]).permutation(free)
             made = {f"bag {first:04d}": [int(i) for i in order[: self.size]]}
@@ -234,9 +257,13 @@ class Project:
     # Answers
 
     def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
-        """Keep an answer, on disk before this returns, and train when enough have come."""
-        self.store.answer(bag, person, low, high, seconds)
+        """Keep an answer, on disk before this returns, and train when enough have come.
+
+        The count includes the labelled items of the bag; one that their labels rule out is refused.
+        """
         with self._lock:
+            self._check_labels(bag, low, high)
+            self.store.answer(bag, person, low, high, seconds)
             self._offered.pop(bag, None)
             self._learn_if_due()
 
@@ -246,6 +273,7 @@ class Project:
             undone = self.store.undo(person)
             if undone is None:
                 return {"undone": None}
+            self._learn_if_due()
             found: dict[str, Any] = {"undone": undone.kind, "low": undone.low, "high": undone.high}
             if undone.kind == "count":
                 self._offered[undone.which] = (person, time.monotonic())  # it is on their page now
@@ -253,10 +281,47 @@ class Project:
             return found | {"item": self._item(undone.which, self.store.labels())}
 
     def label(self, item: int, person: str, value: int | None) -> None:
-        """Keep the label of a single item."""
-        self.store.set_label(item, person, value)
+        """Keep the label of a single item, unless the count of its bag rules it out."""
+        person = checked_person(person)
         with self._lock:
+            self._check_count(item, person, value)
+            self.store.set_label(item, person, value)
             self._learn_if_due()
+
+    def _room(self, bag: int, labels: dict[int, int]) -> tuple[int, int]:
+        """The lowest and the highest count of a bag that the labels of its items allow."""
+        items = self.store.bags().get(bag, [])
+        given = [labels[item] for item in items if item in labels]
+        return sum(given), len(items) - given.count(0)
+
+    def _check_labels(self, bag: int, low: int, high: int) -> None:
+        least, most = self._room(bag, self.store.labels())
+        size = len(self.store.bags().get(bag, []))
+        if not 0 <= low <= high <= size or (low <= most and high >= least):
+            return  # the store refuses counts that no bag of this size can have
+        raise LLPError(
+            f"not saved: by the labels of its items, this bag has {_span(least, most)} of {size}; "
+            "the count includes labelled items. Change the count or the labels"
+        )
+
+    def _check_count(self, item: int, person: str, value: int | None) -> None:
+        bags = self.store.bags()
+        bag = next((bag for bag, items in bags.items() if item in items), None)
+        answers = [a for a in self.store.answers() if a.bag == bag]
+        if value not in (0, 1) or bag is None or not answers:
+            return
+        known = combine(answers)[bag]
+        least, most = self._room(bag, self.store.labels() | {item: value})
+        if known.low <= most and known.high >= least:
+            return
+        # What others counted is not shown, see describe().
+        own = next((a for a in answers if a.person == person), None)
+        count = "" if own is None else f", {_span(own.low, own.high)} of {len(bags[bag])},"
+        raise Contradiction(
+            f"label not saved: the count of {self.store.bag_names()[bag]}{count} leaves no room "
+            "for it. Count the bag again, then label the item",
+            bag,
+        )
 
     # Learning
 
@@ -269,20 +334,45 @@ class Project:
         parts = self._parts(combine(self.store.answers()), self.store.labels())
         return bags_of(parts, len(self.items.names)) if parts else None
 
+    def _facts(self) -> set[tuple[object, ...]]:
+        """What is known now; compared with an earlier time, it tells how much has changed."""
+        counts = {("count", a.bag, a.person, a.low, a.high) for a in self.store.answers()}
+        return counts | {("label", *each) for each in self.store.labels().items()}
+
+    def _least(self) -> int:
+        """Counts and labels before the first training: few, if there are few bags."""
+        return min(learning.LEAST, max(learning.FOLDS, self._number()))
+
+    def _number(self) -> int:
+        """How many bags there are, or will be."""
+        return -(-len(self.items) // self.size) if self.way == "score" else len(self.store.bags())
+
+    def _all_counted(self) -> bool:
+        return self.uncounted() == 0 and (self.way != "score" or not self._in_no_bag())
+
+    def _in_no_bag(self) -> list[int]:
+        taken = {item for own in self.store.bags().values() for item in own}
+        return [item for item in range(len(self.items)) if item not in taken]
+
     def _learn_if_due(self) -> None:
         if self.pool is None or self._features is None or self.is_training:
             return
-        answered = len(self.store.answers()) + len(self.store.labels())
-        if answered < learning.LEAST or answered - self._tried < _EVERY:
+        facts = self._facts()
+        # A corrected count is one old fact less and one new fact more.
+        changed = max(len(facts - self._tried), len(self._tried - facts))
+        # With nothing left to count, no later answer would bring the last ones in.
+        if changed < (1 if self._all_counted() else _EVERY):
             return
-        bags = self.bags()
-        if bags is None or len(bags) < learning.LEAST:
+        parts = self._parts(combine(self.store.answers()), self.store.labels())
+        if len(parts) < self._least():
             return
-        self._tried, self.is_training = answered, True
+        bags = bags_of(parts, len(self.items.names))
+        self._tried, self.is_training = facts, True
         future = self.pool.submit(learning.train, self._features, bags, self.seed, self._test)
-        future.add_done_callback(self._trained)
+        labels = sum(part.source is None for part in parts)
+        future.add_done_callback(functools.partial(self._trained, labels))
 
-    def _trained(self, future: Future[Beliefs]) -> None:
+    def _trained(self, labels: int, future: Future[Beliefs]) -> None:
         with self._lock:
             self.is_training = False
             if future.cancelled():
@@ -293,13 +383,18 @@ class Project:
                 return
             found = future.result()
             self.beliefs, self.error = found, None
+            self.trainings += 1
+            # Counts that were corrected or undone replace what was learned from the wrong ones.
+            answers = found.gain.number
+            self.history = [each for each in self.history if each["answers"] < answers]
             self.history.append(
                 {
-                    "counted": found.counted,
-                    "log_likelihood": round(found.log_likelihood, 4),
-                    "baseline": round(found.baseline, 4),
+                    "answers": answers,
+                    "log_likelihood": round(found.gain.log_likelihood, 4),
+                    "baseline": round(found.gain.baseline, 4),
                 }
             )
+            self.learned = learning.learned(found.gain, labels)
             self._learn_if_due()  # answers that came in the meantime
 
     def wait(self) -> None:
@@ -313,6 +408,7 @@ class Project:
             answers, labels = self.store.answers(), self.store.labels()
             known = combine(answers)
             several = [each for each in known.values() if each.people > 1]
+            opinions = [each for each in self.store.opinions().values() if len(each) > 1]
             people = Counter(a.person for a in answers)
             seconds: Counter[str] = Counter()
             for a in answers:
@@ -320,6 +416,7 @@ class Project:
             found: dict[str, Any] = {
                 "counted": len(known),
                 "bags": None if self.way == "score" else len(self.store.bags()),
+                "number": self._number(),
                 "items": len(self.items.names),
                 "labels": len(labels),
                 "people": [
@@ -328,10 +425,14 @@ class Project:
                 ],
                 "compared": len(several),
                 "agreed": sum(each.agreed for each in several),
-                "least": learning.LEAST,
+                "labels_compared": len(opinions),
+                "labels_agreed": sum(len(set(each)) == 1 for each in opinions),
+                "least": self._least(),
                 "training": self.is_training,
                 "error": self.error,
                 "history": self.history,
+                "learned": self.learned,
+                "trainings": self.trainings,
                 "commands": self.commands(),
             }
             if self.beliefs is not None:
@@ -346,8 +447,8 @@ class Project:
             bags = bags_of(parts, len(self.items.names))
             found["calibration"] = learning.calibration(self.beliefs, bags)
             chance = learning.surprise(self.beliefs, bags)
-            # As many bags as there are would be below the limit by chance; only those far below
-            # what chance allows are shown.
+            # About this share of all bags is below the limit by chance alone, miscounted or not;
+            # the most unlikely are shown.
             unlikely = [i for i in np.argsort(chance) if chance[i] < _UNLIKELY][: _SHOWN // 2]
             expected = np.add.reduceat(
                 expit(self.beliefs.logits[bags.rows.numpy()]), bags.offsets[:-1].numpy()

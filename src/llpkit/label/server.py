@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from llpkit.errors import LLPError
-from llpkit.label.project import Project
+from llpkit.label.project import Contradiction, Project
 from llpkit.label.store import checked_person
 
 LARGEST_BODY = 2**16
@@ -213,6 +213,8 @@ def _api(call: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Awaitable
 
 
 async def _user_error(_: Request, error: Exception) -> Response:
+    if isinstance(error, Contradiction):
+        return JSONResponse({"error": str(error), "bag": error.bag}, 409, headers=_HEADERS)
     return _problem(str(error), 413 if isinstance(error, TooLarge) else 400)
 
 

@@ -125,20 +125,25 @@ class Store:
         return found[0][0] if found else None
 
     def set_items(self, names: Sequence[str]) -> None:
-        """Make the items of the project known; later calls may only add items at the end."""
+        """Make the items of the project known; later calls may only add items, in any place.
+
+        An item keeps its number for good, so new ones get the next numbers.
+        """
         known = self.items()
-        if list(names[: len(known)]) != known:
-            missing = next((name for name in known if name not in set(names)), "their order")
+        missing = sorted(set(known) - set(names))
+        if missing:
+            some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" * (len(missing) > 3))
             raise LLPError(
-                f"{self.path} was made for other items ({missing} has changed); count these in "
-                "another project with --project"
+                f"{self.path} has items that are missing now: {some}; put them back, or count the "
+                "others in another project with --project"
             )
+        old = set(known)
+        new = [name for name in names if name not in old]
         with self._change() as base:
-            rows = enumerate(names)
-            base.executemany("insert or ignore into item values (?, ?)", rows)
+            base.executemany("insert into item values (?, ?)", enumerate(new, len(known)))
 
     def items(self) -> list[str]:
-        """The names of all items, in order."""
+        """The names of all items, by number."""
         return [name for (name,) in self._rows("select name from item order by id")]
 
     # Bags
@@ -238,6 +243,18 @@ class Store:
             "and value is not null order by item"
         )
         return dict(self._rows(query))
+
+    def opinions(self) -> dict[int, list[int]]:
+        """The labels that count for every item: each person's latest, whoever was the last."""
+        query = (
+            "select item, value from label where id in "
+            "(select max(id) from label where not undone group by item, person) "
+            "and value is not null order by id"
+        )
+        found: dict[int, list[int]] = {}
+        for item, value in self._rows(query):
+            found.setdefault(item, []).append(value)
+        return found
 
 
 def checked_person(name: object) -> str:

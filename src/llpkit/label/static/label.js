@@ -18,7 +18,7 @@ async function call(name, body = {}) {
     throw new Error(GONE);
   });
   const found = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(found.error || `The server answers ${response.status}. Try again.`);
+  if (!response.ok) throw Object.assign(new Error(found.error || `The server answers ${response.status}. Try again.`), { bag: found.bag });
   return found;
 }
 
@@ -87,8 +87,16 @@ function tile(item, number, total, beliefs) {
   button.onmousedown = (event) => event.preventDefault();
   // A label of one item: none, then yes, then no.
   button.onclick = () => attempt(async () => {
-    const value = item.label === 1 ? 0 : item.label === 0 ? null : 1;
-    await call("label", { item: item.id, value });
+    const now = item.tried === undefined ? item.label ?? null : item.tried;
+    const value = now === 1 ? 0 : now === 0 ? null : 1;
+    item.tried = value; // if it is refused, the next click goes on from it
+    try {
+      await call("label", { item: item.id, value });
+    } catch (error) {
+      // The count of the item's bag rules the label out: show the bag, to be counted again.
+      if (error.bag !== undefined && error.bag !== page.bag?.bag) show(await call("bag", { bag: error.bag }));
+      throw error;
+    }
     mark(item.id, value);
     say(value === null ? "Label taken back." : `Labelled ${labelled(value)}.`);
     refresh();
@@ -108,8 +116,10 @@ function paint(button) {
 function mark(id, value) {
   for (const button of document.querySelectorAll(`.tile[data-item="${id}"]`)) {
     button.item.label = value;
+    delete button.item.tried;
     paint(button);
   }
+  size();
 }
 
 function fill(place, items, beliefs) {
@@ -134,11 +144,18 @@ function show(bag) {
   put("low", bag.low ?? "");
   put("high", page.range ? bag.high : "");
   for (const id of ["low", "high"]) $(id).setAttribute("aria-valuemax", bag.items.length);
-  $("of").textContent = `of ${bag.items.length}`;
+  size();
   $("bag-name").textContent = `${bag.name}, ${several(bag.items.length, "item")}`;
   fill($("wall"), bag.items, page.first);
   // On a phone the focus would cover the images with its keyboard.
   if (!matchMedia("(pointer: coarse)").matches) $("low").focus({ preventScroll: true });
+}
+
+function size() {
+  if (page.bag === null) return;
+  const { items } = page.bag;
+  const included = items.some((item) => (item.label ?? null) !== null) ? ", labelled ones included" : "";
+  $("of").textContent = `of ${items.length}${included}`;
 }
 
 function setRange(on) {
@@ -303,10 +320,9 @@ function redraw(place, key, work) {
 }
 
 function draw(state) {
-  const total = state.bags ?? Math.ceil(state.items / 12);
-  $("done").max = Math.max(1, total);
+  $("done").max = Math.max(1, state.number);
   $("done").value = state.counted;
-  const labels = state.labels ? `, ${state.labels} labelled alone` : "";
+  const labels = state.labels ? `, ${several(state.labels, "item")} labelled` : "";
   const of = state.bags === null ? several(state.counted, "bag") : `${state.counted} of ${several(state.bags, "bag")}`;
   $("done-text").textContent = `${of} counted${labels}`;
 
@@ -315,15 +331,13 @@ function draw(state) {
   if (state.error) {
     $("learned").textContent = `Training failed: ${state.error}`;
   } else if (!newest) {
-    $("learned").textContent = state.training ? "Training for the first time…" : `The first model is trained after ${state.least} counts.`;
+    $("learned").textContent = state.training ? "Training for the first time…" : `The first model is trained after ${state.least} counts or labels.`;
   } else {
-    const gain = newest.log_likelihood - newest.baseline;
-    const word = gain > 0 ? "better" : "no better";
-    $("learned").textContent = `After ${newest.counted} counts: ${word} than a constant rate on counts it has not seen (${gain >= 0 ? "+" : ""}${gain.toFixed(2)} nats per bag).${busy}`;
+    $("learned").textContent = state.learned + busy;
     chart($("curve"), [
-      { name: "model", style: "a", points: state.history.map((h) => [h.counted, h.log_likelihood]) },
-      { name: "constant rate", style: "b", points: state.history.map((h) => [h.counted, h.baseline]) },
-    ], { x: { name: "counts", show: (v) => String(v) }, y: { show: (v) => v.toFixed(1) } });
+      { name: "model", style: "a", points: state.history.map((h) => [h.answers, h.log_likelihood]) },
+      { name: "constant rate", style: "b", points: state.history.map((h) => [h.answers, h.baseline]) },
+    ], { x: { name: state.labels ? "counts and labels" : "counts", show: (v) => String(v) }, y: { show: (v) => v.toFixed(1) } });
   }
   $("calibration").hidden = !state.calibration;
   if (state.calibration) {
@@ -344,11 +358,12 @@ function draw(state) {
   })));
   const unsure = state.unsure ?? [];
   $("unsure-items").hidden = !unsure.length;
-  redraw($("unsure-wall"), String(state.history.length), () => fill($("unsure-wall"), unsure, true));
+  redraw($("unsure-wall"), String(state.trainings), () => fill($("unsure-wall"), unsure, true));
   if (state.people.length) {
     const each = state.people.map((p) => `${p.name}: ${several(p.bags, "bag")}, ${(p.seconds / Math.max(1, p.bags)).toFixed(1)} s per bag`);
     const agreed = state.compared ? ` Of ${several(state.compared, "bag")} counted by several people, they agree on ${state.agreed}.` : "";
-    $("people").textContent = `${each.join("; ")}.${agreed}`;
+    const same = state.labels_compared ? ` Of ${several(state.labels_compared, "item")} labelled by several people, they agree on ${state.labels_agreed}.` : "";
+    $("people").textContent = `${each.join("; ")}.${agreed}${same}`;
   }
   $("beliefs").hidden = !newest;
   $("use").hidden = !state.commands.length || !(state.counted || state.labels);

@@ -208,7 +208,7 @@ def test_people_who_label_an_item_differently_are_counted():
 
 
 def test_few_counts_prove_little():
-    said = [learning.learned(Gain(mean, 0.0, 0.5, 9)) for mean in (-3.0, 0.5, 3.0)]
+    said = [learning.learned(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
     assert "no better" in said[0]
     assert "Too few" in said[1]
     assert "better" in said[2]

@@ -20,6 +20,7 @@ from llpkit.evaluation import Gain
 from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
 from llpkit.label.counts import Known, bags_of, combine, without_labels
 from llpkit.label.features import Features
+from llpkit.label.opening import opened
 from llpkit.label.simulation import counting, digits, fresh, labelling
 from llpkit.label.store import Answer
 
@@ -207,7 +208,7 @@ def test_people_who_label_an_item_differently_are_counted():
 
 
 def test_few_counts_prove_little():
-    said = [learning.learned(Gain(mean, 0.0, 0.5, 9)) for mean in (-3.0, 0.5, 3.0)]
+    said = [learning.learned(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
     assert "no better" in said[0]
     assert "Too few" in said[1]
     assert "better" in said[2]
@@ -342,6 +343,29 @@ def test_photos_added_later_are_counted_too(tmp_path, way):
     assert store.bags().items() >= bags.items()
     assert len(after) == 23
     assert all(red == int(name[1:4]) for name, (red, _) in after.items())
+
+
+def test_counts_are_exported_after_a_photo_was_added(tmp_path, capfd):
+    for name in "bcdefg":
+        Image.new("RGB", (9, 9)).save(tmp_path / f"{name}.png")
+    folder = tmp_path / ".project"
+    with opened(folder, ImageItems(tmp_path), way="random", learn=False) as project:
+        project.answer(1, "Ada", 1, 1, 1.0)
+        names = {project.items.names[item] for item in project.store.bags()[1]}
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    command = ["label", str(tmp_path), "--project", str(folder), "--export"]
+    assert main(command) == 0, capfd.readouterr().err
+    with (folder / "counts.csv").open() as file:
+        assert {row["image"] for row in csv.DictReader(file)} == names
+    (tmp_path / "b.png").unlink()
+    assert main(command) == 2
+    assert "missing now: b.png" in capfd.readouterr().err
+
+
+def test_the_usage_has_single_brackets(capfd):
+    assert main(["label", "--help"]) == 0
+    assert "[PHOTOS|TABLE]" in (text := capfd.readouterr().out)
+    assert "[[" not in text
 
 
 def test_a_folder_without_images_is_refused(tmp_path):

@@ -91,7 +91,7 @@ def label(
     The page shows one bag of images (or rows of a table) at a time. Type how many
     are positive and press Enter; if you are not sure, press ? and give a range.
     Each answer is saved at once: stop with Ctrl-C whenever you like, and continue
-    with the same command. After six counts, models are trained in the background,
+    with the same command. From six counts on, models are trained in the background,
     and the page shows what they have learned, which items they are unsure of, and
     which counts look wrong. Undo takes back your last count or label.
 

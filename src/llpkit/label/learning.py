@@ -102,18 +102,19 @@ def train(features: Tensor, bags: Bags, seed: int = 0, test: Tensor | None = Non
     )
 
 
-def learned(gain: Gain, labels: int = 0) -> str:
+def learned(gain: Gain, counts: int, labels: int = 0) -> str:
     """Whether models have learned anything, in words.
 
     Args:
         gain: On what they have not seen.
-        labels: How many of the bags are single labelled items.
+        counts: How many bags were counted.
+        labels: How many items were labelled.
 
-    >>> learned(Gain(-1.0, -1.5, 0.5, 9))  # doctest: +ELLIPSIS
+    >>> learned(Gain(-1.0, -1.5, 0.5, 9), counts=9)  # doctest: +ELLIPSIS
     'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95 % interval -0.65 to ...'
     """
     low, high = gain.interval
-    after = several(gain.number - labels, "count")
+    after = several(counts, "count")
     after += f" and {several(labels, 'label')}" if labels else ""
     unseen = "a constant rate on counts it has not seen"
     how = f"{gain.mean:+.2f} in log-likelihood per bag (95 % interval {low:.2f} to {high:.2f})"

@@ -45,10 +45,10 @@ def opened(
     items: Items,
     *,
     way: str,
-    size: int | None,
-    order: str,
-    positive: str,
-    seed: int,
+    size: int | None = None,
+    order: str = "information",
+    positive: str = "positive",
+    seed: int = 0,
     learn: bool = True,
 ) -> Iterator[Project]:
     """The project in a folder, new or continued, locked against other processes."""

@@ -363,16 +363,16 @@ class Project:
         # With nothing left to count, no later answer would bring the last ones in.
         if changed < (1 if self._all_counted() else _EVERY):
             return
-        parts = self._parts(combine(self.store.answers()), self.store.labels())
+        known, labels = combine(self.store.answers()), self.store.labels()
+        parts = self._parts(known, labels)
         if len(parts) < self._least():
             return
         bags = bags_of(parts, len(self.items.names))
         self._tried, self.is_training = facts, True
         future = self.pool.submit(learning.train, self._features, bags, self.seed, self._test)
-        labels = sum(part.source is None for part in parts)
-        future.add_done_callback(functools.partial(self._trained, labels))
+        future.add_done_callback(functools.partial(self._trained, len(known), len(labels)))
 
-    def _trained(self, labels: int, future: Future[Beliefs]) -> None:
+    def _trained(self, counts: int, labels: int, future: Future[Beliefs]) -> None:
         with self._lock:
             self.is_training = False
             if future.cancelled():
@@ -385,7 +385,7 @@ class Project:
             self.beliefs, self.error = found, None
             self.trainings += 1
             # Counts that were corrected or undone replace what was learned from the wrong ones.
-            answers = found.gain.number
+            answers = counts + labels
             self.history = [each for each in self.history if each["answers"] < answers]
             self.history.append(
                 {
@@ -394,7 +394,7 @@ class Project:
                     "baseline": round(found.gain.baseline, 4),
                 }
             )
-            self.learned = learning.learned(found.gain, labels)
+            self.learned = learning.learned(found.gain, counts, labels)
             self._learn_if_due()  # answers that came in the meantime
 
     def wait(self) -> None:

@@ -94,7 +94,10 @@ function tile(item, number, total, beliefs) {
       await call("label", { item: item.id, value });
     } catch (error) {
       // The count of the item's bag rules the label out: show the bag, to be counted again.
-      if (error.bag !== undefined && error.bag !== page.bag?.bag) show(await call("bag", { bag: error.bag }));
+      if (error.bag !== undefined && error.bag !== page.bag?.bag) {
+        show(await call("bag", { bag: error.bag }));
+        $("counting").scrollIntoView();
+      }
       throw error;
     }
     mark(item.id, value);

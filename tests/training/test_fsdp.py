@@ -95,7 +95,7 @@ def test_with_one_process_there_is_nothing_to_divide():
     [
         ({"precision": "16-mixed"}, "16-mixed.*not possible with strategy='fsdp'"),
         ({"method": Shadow()}, r'"shadow" keeps a copy of the network.*use ddp'),
-        ({"network": nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())}, "returns probabilities"),
+        ({"network": nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())}, "between 0 and 1"),
         (
             {"callbacks": TestMetrics(torch.randn(4, 3), [0, 1, 0, 1])},
             "callbacks run in one process.*they cannot predict; use ddp",

@@ -112,7 +112,7 @@ def test_a_page_speaks_only_of_what_was_run(tmp_path):
 def test_the_first_method_of_the_protocol_is_compared_with_the_others(tmp_path):
     plan = protocol(methods={"supervised": {}, "dllp": {}, "mle": {}})
     path = write_report([fill(tmp_path / "digits", plan)])
-    assert "dllp minus it" in text_of(path)
+    assert "lead of dllp" in text_of(path)
     rivals = {row["method"] for row in table(path.parent / "differences-dllp.csv")}
     assert rivals == {"supervised", "mle"}
 

@@ -73,7 +73,7 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     apart = {row.rival: row.last for row in differences(runs, reference)}
     columns = [
         Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
-        Column("difference", f"{reference} minus it", with_interval("points", runs), "+.1f"),
+        Column("difference", f"lead of {reference}", with_interval("points", runs), "+.1f"),
     ]
     about = f"Mean ± one standard deviation over {folds(list(runs.values()))}."
     if most_folds(runs) == 1:
@@ -190,7 +190,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
                 [(rival, last) for rival, last in rows if last is not None],
                 look,
                 f"{label}-differences-{reference}",
-                f"{reference} minus the other, points",
+                f"lead of {reference}, points",
             )
         )
         columns = [

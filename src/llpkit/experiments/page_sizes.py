@@ -131,7 +131,7 @@ def _tables(
     rivals = list(dict.fromkeys(name for name, _ in apart))
     if rivals:
         cells = [(name, [apart.get((name, n)) for n in sizes]) for name in rivals]
-        about = f"{reference} minus the other in points, {kind}."
+        about = f"Lead of {reference} in points, {kind}."
         tables.append(
             Table(_columns(sizes, "+.1f"), cells, about, name=f"bag-size-differences-{short}")
         )

@@ -78,10 +78,14 @@ def draw(data: datasets.DataSet, targets: Tensor, title: str, path: Path) -> Non
         axes.grid(False)
         axes.imshow(phi.T.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
         for i, label in enumerate(truth.tolist()):
-            axes.add_patch(mpl.patches.Rectangle((i - 0.5, label - 0.5), 1, 1, fill=False, ec=INK))
+            frame = mpl.patches.Rectangle(
+                (i - 0.5, label - 0.5), 1, 1, fill=False, ec=INK, lw=1.4, clip_on=False
+            )
+            axes.add_patch(frame)
             for k in range(10):
                 if phi[i, k] >= 0.005:
-                    shade = "white" if phi[i, k] > 0.5 else MUTED
+                    # Grey only where nearly nothing is behind it.
+                    shade = "white" if phi[i, k] > 0.55 else INK if phi[i, k] >= 0.15 else MUTED
                     text = f"{100 * phi[i, k]:.0f}"
                     axes.text(i, k, text, ha="center", va="center", size=7, color=shade)
         counts = data.bags.counts[0].tolist()

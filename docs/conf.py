@@ -51,7 +51,11 @@ nb_ipywidgets_js = {}  # no script from elsewhere
 nb_code_prompt_show = "Show the code of this figure"
 nb_code_prompt_hide = "Hide the code"
 logging.getLogger("traitlets").setLevel(logging.WARNING)
-os.environ |= {"MATPLOTLIBRC": str(HERE / "_static" / "matplotlibrc"), "OMP_NUM_THREADS": "1"}
+os.environ |= {
+    "MATPLOTLIBRC": str(HERE / "_static" / "matplotlibrc"),
+    "OMP_NUM_THREADS": "1",
+    "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm, where Hugging Face's packages are there
+}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

@@ -8,6 +8,7 @@ from llpkit import Evidence, LLPError, methods
 from llpkit.auto import (
     FEW_BAGS,
     LONG,
+    MANY_COUNTS,
     MANY_ROWS,
     look_random,
     pick_estimator,
@@ -47,20 +48,22 @@ def test_methods_by_the_length_of_training_and_the_room_in_a_step():
     assert pick_method(some, long, of_images=True).name == "mle"
     assert pick_method(some, long, of_images=False).name == "direct"
     large = pick_method(bags(10, 100), short, of_images=True)
-    assert large.name == "mle"
+    assert large.name == "teacher"
     assert "two bags of 100" in large.reason
 
 
-def test_the_square_loss_is_for_large_bags_that_look_random():
+def test_large_bags_by_their_number_and_whether_they_look_random():
     labels = torch.arange(3000) % 3
     how = Recipe(epochs=2, batch_size=512)
-    random = llpkit.random_bags(labels, 50, generator=0, num_classes=3)
+    classes = llpkit.random_bags(labels, 50, generator=0, num_classes=3)
     by_class = llpkit.Bags.from_labels((labels.sort().values > 0).long(), torch.arange(3000) // 50)
     binary = llpkit.random_bags((labels > 0).long(), 50, generator=0)
-    assert look_random(random)
+    assert look_random(classes)
     assert look_random(binary)
     assert not look_random(by_class)
-    for some, expected in ((random, "dsq"), (binary, "dsq"), (by_class, "direct")):
+    half = MANY_COUNTS // 2
+    few = ((classes[:half], "teacher"), (binary[:half], "dsq"), (by_class[10:30], "direct"))
+    for some, expected in (*few, (classes[: half - 1], "dsq"), (binary, "teacher")):
         assert pick_method(some, how, of_images=True).name == expected
     small = llpkit.random_bags((labels > 0).long(), 8, generator=0)
     assert pick_method(small, how, of_images=True).name == "direct"
@@ -69,6 +72,16 @@ def test_the_square_loss_is_for_large_bags_that_look_random():
         look_random(llpkit.random_bags(labels, 20, generator=s, num_classes=3)) for s in range(50)
     ]
     assert sum(draws) >= 48
+
+
+@pytest.mark.parametrize("size", [4, 50, 100])
+@pytest.mark.parametrize("num_classes", [None, 3])
+@pytest.mark.parametrize("of_images", [True, False])
+def test_several_processes_get_a_method_that_they_can_share(size, num_classes, of_images):
+    labels = torch.arange(600) % (num_classes or 2)
+    some = llpkit.random_bags(labels, size, generator=0, num_classes=num_classes)
+    pick = pick_method(some, Recipe(epochs=2), of_images, many_processes=True)
+    assert methods.METHODS[pick.name].shardable
 
 
 def test_a_fit_without_a_method_follows_the_pick(capfd):

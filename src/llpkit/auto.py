@@ -23,6 +23,8 @@ LONG = 2000
 """Steps of training after which EM is ahead of the gradient on images."""
 LARGE_BAGS = 32
 """Mean size of bags from which the likelihood of counts says little about single instances."""
+MANY_COUNTS = 32
+"""Counts, K - 1 per bag, from which the linear start of the teacher is rarely wrong."""
 SURPRISING = 3.0
 """Standard deviations beyond which counts vary more than those of random bags."""
 
@@ -42,8 +44,8 @@ class Pick:
         return {PICKED: str(self)}
 
 
-def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
-    """The method that trains a network on these bags.
+def pick_method(bags: Bags, recipe: Recipe, of_images: bool, many_processes: bool = False) -> Pick:
+    """The method that trains a network on these bags, in one process or several.
 
     >>> pick_method(Bags([0, 2, 4], [1, 2]), Recipe(), of_images=True).name
     'direct'
@@ -55,11 +57,19 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool) -> Pick:
         return Pick("mle", reason)
     if of_images and 2 * largest > recipe.batch_size:
         reason = f"EM takes single instances, and a step of {recipe.batch_size:,} cannot hold "
-        return Pick("mle", f"{reason}two bags of {largest:,}")
-    if of_images and bags.num_instances >= LARGE_BAGS * len(bags) and look_random(bags):
-        reason = "bags are large and their counts look like those of random bags, so that the "
-        return Pick("dsq", f"{reason}square loss can be estimated without bias")
-    what = f"short training ({several(steps, 'step')})" if of_images else "rows of features"
+        reason += f"two bags of {largest:,}"
+        if many_processes:
+            return Pick("mle", reason)
+        return Pick("teacher", f"{reason}; an averaged teacher starts from all counts at once")
+    if of_images and not many_processes and bags.num_instances >= LARGE_BAGS * len(bags):
+        counts = len(bags) * ((bags.num_classes or 2) - 1)
+        if counts >= MANY_COUNTS:
+            reason = f"bags are large, and their {counts:,} counts are enough for the linear model "
+            return Pick("teacher", f"{reason}that an averaged teacher starts from")
+        if look_random(bags):
+            reason = "bags are large and their counts look like those of random bags, so that the "
+            return Pick("dsq", f"{reason}square loss can be estimated without bias")
+    what = f"short training ({steps:,} steps)" if of_images else "rows of features"
     reason = f"for {what}, the gradient of the exact likelihood learns fastest"
     return Pick("direct", reason)
 

@@ -22,5 +22,5 @@ def settled(config: Config, data: DataSet) -> tuple[Config, Pick]:
     if table and not several and not config.of_networks():
         pick = pick_estimator(bags)
         return replace(config, choice=config.choice.replace(estimator=pick.name)), pick
-    pick = pick_method(bags, config.recipe, of_images=not table)
+    pick = pick_method(bags, config.recipe, of_images=not table, many_processes=several)
     return replace(config, recipe=config.recipe.replace(method=pick.name)), pick

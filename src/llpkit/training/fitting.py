@@ -158,7 +158,7 @@ def fit(
     picked = None
     if recipe.method == AUTO and (method is None or isinstance(method, str)):
         of_images = len(getattr(data, "shape", (0,) * 4)) == 4  # files are images
-        picked = pick_method(bags, recipe, of_images)
+        picked = pick_method(bags, recipe, of_images, place.number > 1)
         method = picked.name
         recipe = recipe.replace(method=method)
         if progress and place.first:

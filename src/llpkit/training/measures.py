@@ -46,7 +46,7 @@ class Measures:
         self.processes = processes or Processes()
         self._host = bags.to("cpu")
         self.rate = constant_rate(self._host if whole is None else whole)  # () or (K,)
-        self._baselines: dict[str, float] = {}
+        self._known: dict[tuple[str, int], tuple[Tensor, float, int]] = {}
         self._sample = self._sampled()
 
     def _sampled(self) -> tuple[Bags, Tensor] | None:
@@ -89,11 +89,13 @@ class Measures:
         """The measures of this process's bags, and how many bags each is the mean of."""
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
-        able = measurable(bags)
-        if prefix not in self._baselines:  # the same in every epoch
-            base = baseline_log_likelihood(bags, self.rate)
-            self._baselines[prefix] = float(base[able.cpu()].mean())
+        key = prefix, len(bags)  # all training bags, or the sample of them
+        if key not in self._known:  # the same in every epoch
+            able = measurable(bags)
+            base = baseline_log_likelihood(bags, self.rate)[able.cpu()].mean()
+            self._known[key] = able, float(base), int(able.sum())
+        able, baseline, number = self._known[key]
         mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p[able].mean())
-        values = mean, self._baselines[prefix], proportion_error(probabilities(logits), bags)
-        numbers = int(able.sum()), int(able.sum()), int(bags.informative.sum())
+        values = mean, baseline, proportion_error(probabilities(logits), bags)
+        numbers = number, number, int(bags.informative.sum())
         return dict(zip(names, values, strict=True)), dict(zip(names, numbers, strict=True))

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install test slow lint types docs format tables package bench demo clean
+.PHONY: help venv install test pytest slow lint types docs format tables package bench demo clean
 
 help:  ## show this list
 	@grep -E '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -17,7 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: $(STAMP)  ## check everything: style, types, docs, tests
-	$(MAKE) -j 2 --output-sync docs types lint
+	$(MAKE) -j docs types lint pytest
+
+pytest: $(STAMP)  ## run the tests alone
 	$(BIN)/pytest -n 2
 
 slow: $(STAMP)  ## run the tests that `make test` leaves out because they take minutes

@@ -11,6 +11,7 @@
 import contextlib
 import doctest
 import io
+import os
 import re
 import subprocess
 import sys
@@ -84,6 +85,16 @@ def main(path: str) -> None:
             raise SystemExit(
                 f"{path}, line {block.line} prints\n{printed}\nbut the page has\n{block.output}"
             )
+
+
+def run_apart(path: str, folder: Path, errors: str) -> None:
+    """Run a page as a process of its own in a folder; what goes wrong is written to a file."""
+    os.chdir(folder)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for stream, file in ((sys.stdout, os.devnull), (sys.stderr, errors)):
+        os.dup2(os.open(file, os.O_WRONLY), stream.fileno())
+    main(str(path))
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ def test_the_epochs_are_drawn(estep, tmp_path):  # noqa: ARG001
     assert (tmp_path / "epochs.png").stat().st_size > 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("estep")
 def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
     import estep_gpu
@@ -172,6 +173,7 @@ def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::llpkit.errors.ApproximationWarning")
 @pytest.mark.filterwarnings("ignore::llpkit.errors.BaselineWarning")
 def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
@@ -185,6 +187,7 @@ def test_the_cost_of_views_in_its_small_version(monkeypatch, tmp_path):
     assert all(cost > 0 for cost in found["ms_per_1000_images"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::llpkit.errors.ApproximationWarning")
 def test_the_pictures_of_targets_in_their_small_version(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)

@@ -3,15 +3,16 @@
 Notebooks are run by the build of the pages, `make docs`.
 """
 
-import os
+import multiprocessing
 import re
-import subprocess
-import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from run_page import blocks
+from run_page import blocks, run_apart
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -32,19 +33,29 @@ SLOW = (
     "several-machines.md",
 )
 """Pages of several commands, each of which imports torch anew; the README has three."""
-RUNNER = ROOT / "tests" / "run_page.py"
+PRELOADED = ["llpkit.estimators", "llpkit.runs", "llpkit.statistics", "llpkit.training", "pandas"]
 
 
-def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, RUNNER, page],
-        cwd=folder,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Done(NamedTuple):
+    returncode: int | None
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def run_page() -> Iterator[Callable[[Path, Path], Done]]:
+    """Run a page in a folder, in a process of its own: a fork of one that only did the imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+
+    def run(page: Path, folder: Path) -> Done:
+        with tempfile.NamedTemporaryFile() as errors:
+            process = context.Process(target=run_apart, args=(page, folder, errors.name))
+            process.start()
+            process.join()
+            return Done(process.exitcode, Path(errors.name).read_text("utf-8"))
+
+    yield run
+    context.set_forkserver_preload([])
 
 
 def pages_with_code():
@@ -55,7 +66,7 @@ def pages_with_code():
 
 
 @pytest.mark.parametrize("page", [*pages_with_code()])
-def test_code_blocks_run(page: Path, tmp_path: Path):
+def test_code_blocks_run(run_page, page: Path, tmp_path: Path):
     done = run_page(page, tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -71,7 +82,7 @@ def test_code_blocks_run(page: Path, tmp_path: Path):
     ],
     ids=["python", "sh", "output", "language", "no reason"],
 )
-def test_a_wrong_block_is_found(text: str, found: str, tmp_path: Path):
+def test_a_wrong_block_is_found(run_page, text: str, found: str, tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(text, "utf-8")
     done = run_page(page, tmp_path)
@@ -79,7 +90,7 @@ def test_a_wrong_block_is_found(text: str, found: str, tmp_path: Path):
     assert found in done.stderr
 
 
-def test_blocks_of_a_page_share_names_and_a_folder(tmp_path: Path):
+def test_blocks_of_a_page_share_names_and_a_folder(run_page, tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text(
         "```python\n# mine.py\nx = 2\n```\n\n```python\nfrom mine import x\ny = x + 1\n```\n"

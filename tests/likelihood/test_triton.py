@@ -77,7 +77,7 @@ def test_every_count(style, most, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("sd", [0, 1, 8, 300])
+@pytest.mark.parametrize("sd", [1, 300])
 def test_every_size_to_forty(sd, dtype):
     rng = np.random.default_rng(2)
     sizes = np.array([*range(33), *range(33), 33, 36, 40])

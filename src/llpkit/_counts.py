@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from llpkit._arrays import Array, named_entry, read, refuse, whole_array
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.errors import LLPError
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from llpkit._tensors import shared_tensor
-from llpkit._words import a_few
+from llpkit._text import a_few
 from llpkit.errors import LLPError
 
 

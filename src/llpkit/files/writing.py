@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_regular, read_regular
 from llpkit.errors import LLPError
+from llpkit.files.limits import check_regular, read_regular
 
 try:
     import fcntl

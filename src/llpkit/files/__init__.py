@@ -1,20 +1,33 @@
-"""Files: atomic writes, locks, checksums of what llpkit wrote, and limits on what it reads."""
+"""Files: atomic writes, locks, checksums of what llpkit wrote, and limits on what it reads.
 
-from llpkit.files.limits import check_limit, check_regular, check_unpacked, limit, read_regular
-from llpkit.files.writing import (
+One rule holds throughout: llpkit removes only what it marked as its own. Temporary files and locks
+are recognised by the ending of their names; folders by a list of their files, each with its
+SHA-256, that no other program writes.
+"""
+
+from llpkit.files.checksums import (
     CHECKSUMS,
     Checksums,
     add_checksums,
+    claim,
+    files_in,
+    sha256,
+)
+from llpkit.files.limits import (
+    check_limit,
+    check_regular,
+    check_unpacked,
+    limit,
+    read_regular,
+)
+from llpkit.files.locks import locked
+from llpkit.files.writing import (
     atomic,
     beside,
     check_apart,
-    claim,
-    files_in,
     is_ours,
-    locked,
     place_of,
     rename,
-    sha256,
     write_bytes,
     write_text,
     writing,

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_labels, numbers
-from llpkit._counts import CountNaming
 from llpkit._groups import Groups, aligned, group, numbered
 from llpkit._indices import checked_offsets, checked_rows, positions
 from llpkit._known import checked_known, without_labelled
-from llpkit._support import checked_evidence, label_counts, proportion_evidence
 from llpkit._text import SHOWN, html_table, several
 from llpkit._validation import number, one_of, share, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming
+from llpkit.evidence.support import checked_evidence, label_counts, proportion_evidence
 from llpkit.ragged import bag_index, ranges, to_offsets
 
 Seed = torch.Generator | int

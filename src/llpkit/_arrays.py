@@ -131,6 +131,19 @@ def shared_tensor(array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
+def check_rising(ends: Array) -> None:
+    """Refuse offsets that do not start at 0 or that decrease."""
+    if ends[0] != 0:
+        raise LLPError(f"offsets[0] = {ends[0]}; offsets start at 0")
+    refuse(
+        np.append(False, ends[1:] < ends[:-1]),
+        lambda b: (
+            f"offsets[{b}] = {ends[b]} is below offsets[{b - 1}] = {ends[b - 1]}, so bag {b - 1} "
+            "would end before it starts; offsets must not decrease"
+        ),
+    )
+
+
 def checked_labels(
     labels: Any,
     num_classes: int | None,

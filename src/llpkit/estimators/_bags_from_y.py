@@ -11,8 +11,8 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from torch import Tensor
 
 from llpkit._arrays import read, refuse, whole_array
-from llpkit._groups import Groups, group
 from llpkit.bags import Bags
+from llpkit.bags.groups import Groups, group
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming

@@ -6,8 +6,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from llpkit._arrays import on_device_of
-from llpkit._indices import check_rising
+from llpkit._arrays import check_rising, on_device_of
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming, exact_counts, whole_tensor

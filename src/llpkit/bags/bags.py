@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._arrays import Array, checked_labels, numbers
-from llpkit._groups import Groups, aligned, group, numbered
-from llpkit._indices import checked_offsets, checked_rows, positions
-from llpkit._known import checked_known, without_labelled
 from llpkit._text import SHOWN, html_table, several
 from llpkit._validation import number, one_of, share, whole
+from llpkit.bags.groups import Groups, aligned, group, numbered
+from llpkit.bags.indices import checked_offsets, checked_rows, positions
+from llpkit.bags.known_labels import checked_known, without_labelled
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming

@@ -1,0 +1,5 @@
+"""Bags: instances on one flat axis, the extent of each bag, and what is known about its counts."""
+
+from llpkit.bags.bags import Bag, Bags, random_bags
+
+__all__ = ["Bag", "Bags", "random_bags"]

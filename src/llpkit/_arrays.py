@@ -1,8 +1,8 @@
-"""Arrays of numbers from users; errors name the entry, its value and the remedy."""
+"""Arrays and random generators from users; errors name the entry, its value and the remedy."""
 
 import warnings
 from collections.abc import Callable, Sized
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -168,3 +168,14 @@ def checked_labels(
         "rows",
     )
     return truth
+
+
+def checked_generator(generator: Any, device: torch.device | str = "cpu") -> torch.Generator:
+    """The generator, or a new one on this device if it is a seed."""
+    if isinstance(generator, torch.Generator):
+        return generator
+    if isinstance(generator, Integral) and 0 <= int(generator) < 2**63:
+        return torch.Generator(device).manual_seed(int(generator))
+    raise LLPError(
+        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
+    )

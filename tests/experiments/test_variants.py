@@ -57,7 +57,7 @@ def test_folds_that_are_asked_for_override_those_of_a_variant():
 def test_whole_bags_come_in_at_least_so_many_per_step():
     protocol = small(sizes={"sizes": [2, 64], "folds": 1, "epochs": 1, "bags_per_step": 8})
     results = Results.of(Path("r"), protocol)
-    found = {(r.method, r.bag_size): r.recipe.batch_size for r in plan(results, "bag-size")}
+    found = {(r.method, r.bag_size): r.recipe["batch_size"] for r in plan(results, "bag-size")}
     assert found == {("mle", 2): 256, ("mle", 64): 256, ("dllp", 2): 256, ("dllp", 64): 512}
     for name, size in found:
         recipe = protocol.recipe_of(name, "bag-size", size).to_dict()

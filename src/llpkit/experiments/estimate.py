@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 
 from llpkit.experiments.protocol import WARM_UP
-from llpkit.experiments.records import Record
+from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Run
 
 START = 5.0
 """Seconds of a run besides its epochs: reading data, building and recording the network."""
@@ -39,4 +38,5 @@ def estimate(runs: Iterable[Run], seconds: Mapping[str, float]) -> float | None:
     if not seconds:
         return None
     usual = median(seconds.values())
-    return sum(START + r.recipe.epochs * seconds.get(r.recipe.method, usual) for r in runs)
+    each = (START + r.recipe["epochs"] * seconds.get(r.recipe["method"], usual) for r in runs)
+    return float(sum(each))

@@ -14,9 +14,8 @@ from typing import Any
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.protocol_keys import RATES
-from llpkit.experiments.records import Record
+from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Run
 from llpkit.methods import METHODS
 
 _START = 3
@@ -135,7 +134,7 @@ def _longer(
 
 
 def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[Run]:
-    recipe = protocol.recipe_of(method, "grid", **settings(values))
+    recipe = protocol.recipe_of(method, "grid", **settings(values)).to_dict()
     folds = range(protocol.folds_of("grid"))
     return [Run("grid", recipe, fold, variant=protocol.variant(method)) for fold in folds]
 

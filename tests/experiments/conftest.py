@@ -23,8 +23,9 @@ def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LLPKIT_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
-    # Writing figures takes most of a page's time, and tests of the report look at them.
+    # Figures take most of a page's time, and tests of the report look at them.
     monkeypatch.setattr(Figure, "contents", lambda *_: b"a figure")
+    monkeypatch.setattr(Figure, "svg", lambda _: "")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,8 +1,7 @@
 """Parallel runs: processes on this machine with joblib, or the workers of a Ray or Dask cluster.
 
-A worker of a cluster that dies costs only its run, which the cluster performs again on another
-worker. A run whose workers die again and again, perhaps for lack of memory, is given up; the others
-go on.
+If a worker of a cluster dies, the cluster repeats its run on another worker. A run whose workers
+die again and again, perhaps for lack of memory, is abandoned; the others go on.
 """
 
 import contextlib
@@ -25,8 +24,7 @@ from llpkit.experiments.run import Worker, carry_out
 BACKENDS = ("loky", "ray", "dask")
 _POLL = 0.5
 RETRIES = 3
-"""How often a run is performed again after the death of its worker; the default of both engines,
-and that of a Dask cluster which is running already."""
+"""How often a run is repeated after the death of its worker: the default of Ray and Dask."""
 
 
 def perform(runs: Sequence[Run], worker: Worker, backend: str) -> Iterator[Record]:
@@ -65,7 +63,7 @@ class _Lost(Exception):
 
 
 class _Cluster(NamedTuple):
-    """What is asked of Ray or Dask."""
+    """The parts of Ray or Dask that are used here."""
 
     submit: Callable[..., Any]
     """Start a run with the arguments of :func:`_in_worker`; returns a handle."""

@@ -13,7 +13,7 @@ Runs = Mapping[str, Sequence[Record]]
 REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
 """The method of llpkit; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
-"""Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
+"""Level of intervals, and the fewest folds for one: two say little about a deviation."""
 
 
 def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
@@ -74,7 +74,7 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
 
     The variance of the mean of :math:`k` folds is :math:`(1/k + n_{test}/n_{train}) s^2` (Nadeau &
     Bengio, *Inference for the generalization error*, 2003), with the sizes from the records. Folds
-    of several partitions may be given together, as in repeated cross-validation.
+    of several partitions can be pooled, as in repeated cross-validation.
     """
     mean, k = fmean(values), len(values)
     if k < FEWEST:

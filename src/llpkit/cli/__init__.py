@@ -121,14 +121,13 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    ctx: typer.Context,
     version: Annotated[  # noqa: ARG001
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    load_plugins(ctx, plugin)
+    load_plugins(plugin)
 
 
 for _command in (

@@ -213,7 +213,7 @@ def test_resume_with_nothing_to_resume_starts(llpkit):
     assert llpkit(*SYNTHETIC, "--epochs", 1, "--out", "run", "--resume").code == 0
     nothing = llpkit("fit", "--resume", "--out", "other")
     assert nothing.code == 2
-    assert "name a dataset or a table" in nothing.err
+    assert "name a table or a data set" in nothing.err
 
 
 # What is asked for
@@ -344,7 +344,7 @@ def test_a_missing_image_is_named(llpkit, tmp_path):
         (["--held-out", "0.001"], "leaves a part without bags"),
         (["--image", "region"], "there is no file"),
         (["--table", "other.csv"], "two tables"),
-        (["--bag-size", "3"], "--bag-size goes with a dataset"),
+        (["--bag-size", "3"], "--bag-size goes with a data set"),
     ],
 )
 def test_errors_of_a_table(fit_survey, options, message):
@@ -369,7 +369,7 @@ def test_supervised_without_labels(llpkit, survey):
     [
         (["none.csv", "--bag", "b", "--count", "c"], "none.csv does not exist"),
         (["none.yaml"], "none.yaml does not exist"),
-        ([], "name a dataset or a table"),
+        ([], "name a table or a data set"),
         (["--dataset", "cifar"], "did you mean 'cifar10'?"),
         (["--dataset", "cifar10"], "cifar10 is not in "),
         (["--dataset", "group-photos"], "Put it there: "),

@@ -10,7 +10,7 @@ import typer
 Plugin = Annotated[
     list[str] | None,
     typer.Option(
-        help="A file or module that registers your own methods, networks, data sets, …; "
+        help="A Python file or module that registers your own methods, networks, data sets, …; "
         "repeatable.",
         metavar="FILE.py",
         show_default=False,
@@ -20,7 +20,7 @@ _LOADED = "plugins"
 
 
 def load_plugins(ctx: typer.Context, sources: Sequence[str] | None) -> None:
-    """Load plugins, and note them for :func:`loaded`."""
+    """Load plugins, and remember them for :func:`loaded`."""
     if sources:
         from llpkit import plugins
 
@@ -28,7 +28,7 @@ def load_plugins(ctx: typer.Context, sources: Sequence[str] | None) -> None:
 
 
 def loaded(ctx: typer.Context) -> tuple[str, ...]:
-    """The plugins of this call, which its workers have to load as well."""
+    """The plugins of this call, which its workers must load as well."""
     return tuple(ctx.meta.get(_LOADED, ()))
 
 

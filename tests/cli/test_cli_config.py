@@ -17,6 +17,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "epoch": 3}, "epoch is unknown; did you mean 'epochs'?"),
         ({**DIGITS, "zzz": 3}, "zzz is unknown; known are method, "),
         ({**DIGITS, "bag_size": 3}, "bag_size is unknown; did you mean 'data.bag_size'?"),
+        ({**DIGITS, "data.bag_size": 3}, "data.bag_size is unknown; write bag_size under data"),
         (
             {"data": {"dataset": "digits", "bagsize": 3}},
             "data.bagsize is unknown; did you mean 'data.bag_size'?",

@@ -48,12 +48,13 @@ def fit(
 ) -> None:
     """Train a model from the counts of bags: a network, or an estimator for tables.
 
-    Settings come from a YAML file, from options, or from both; options win.
-    The run directory holds config.yaml (with every setting), the model
-    (weights.safetensors or estimator.skops), metrics.csv, environment.json,
-    figures, report.html, and checksums.json to detect damage.
-    With --held-out, fit also checks whether the model learned anything.
-    --resume continues a stopped run of a network, to the same weights.
+    Settings come from a YAML file, from options, or from both; options win. Defaults are in
+    parentheses below.
+
+    The run directory contains config.yaml (with every setting), the model (weights.safetensors or
+    estimator.skops), metrics.csv, environment.json, figures, report.html, and checksums.json to
+    detect damage. With --held-out, fit also checks whether the model learned anything. --resume
+    continues a stopped run of a network and ends with the same weights.
 
     [bold]Examples[/bold]
 
@@ -68,7 +69,7 @@ def fit(
       llpkit fit --resume --out runs/digits
       llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
-    [bold]config.yaml[/bold]: the options by name, those on data under [bold]data[/bold]
+    [bold]config.yaml[/bold] contains options by name, those about the data under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle

@@ -146,6 +146,10 @@ def configuration(
     if source is not None and Path(source).suffix.lower() in (".yaml", ".yml"):
         base = read(Path(source))
     elif source is not None:
+        from llpkit.datasets import DATASETS
+
+        if source in DATASETS and not Path(source).exists():
+            raise LLPError(f"{source} is a data set, not a table; give --dataset {source}")
         if "data.table" in settings:
             raise LLPError(f"two tables, {source} and {settings['data.table']}; give one")
         settings = {**settings, "data.table": source}

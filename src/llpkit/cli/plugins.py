@@ -10,7 +10,7 @@ import typer
 Plugin = Annotated[
     list[str] | None,
     typer.Option(
-        help="A file or module that registers your own methods, networks, data sets, …; "
+        help="A Python file or module that registers your own methods, networks, data sets, …; "
         "repeatable.",
         metavar="FILE.py",
         show_default=False,

@@ -306,11 +306,7 @@ def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
         )
     last = last_step(model)
     if hasattr(last, "effect_sd_"):
-        sd = "estimated as zero" if last.effect_sd_ == 0 else f"{last.effect_sd_:.3g}"
-        notes.append(
-            f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
-            f"{last.effect_lr_:.2f}, p = {last.effect_p_value_:.2g}."
-        )
+        notes.append(effect_note(last))
     away = found.distance(found.scores.sum(0) - adapter.penalty @ adapter.estimate)
     if found.log_likelihood > -0.01 * len(found.scores) and math.isinf(C):
         notes.append(
@@ -323,6 +319,15 @@ def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
             "these bags: they are not those of the fit, or it did not converge (scale the columns)."
         )
     return notes
+
+
+def effect_note(model: Any) -> str:
+    """The random effect of a mixed logistic regression, in words."""
+    sd = "estimated as zero" if model.effect_sd_ == 0 else f"{model.effect_sd_:.3g}"
+    return (
+        f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
+        f"{model.effect_lr_:.2f}, p = {model.effect_p_value_:.2g}."
+    )
 
 
 def _undetermined(names: Sequence[str], flat: Array) -> list[str]:

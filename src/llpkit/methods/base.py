@@ -131,13 +131,20 @@ class Method:
     options: Mapping[str, Any] = MappingProxyType({})
     """The arguments of the constructor, defaults included."""
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # A subclass may break its parent's promises, so it has to make them itself.
+        for promise in ("replayable", "shardable"):
+            if promise not in vars(cls):
+                setattr(cls, promise, False)
+
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        made = super().__new__(cls)
+        method = super().__new__(cls)
         with suppress(TypeError):  # the constructor will raise it
-            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
+            bound = inspect.signature(cls.__init__).bind(method, *args, **options)
             bound.apply_defaults()
-            made.options = dict(list(bound.arguments.items())[1:])  # without self
-        return made
+            method.options = dict(list(bound.arguments.items())[1:])  # without self
+        return method
 
     def __init__(self) -> None:
         """A method without options; others define their own constructor."""

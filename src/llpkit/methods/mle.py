@@ -58,7 +58,7 @@ class MLE(Method):
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task)
+        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags = task.bags
         # With logits of zero, the posterior given an exact count is y / n.
         shape = task.bags.num_instances, task.num_classes or 1

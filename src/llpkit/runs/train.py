@@ -168,7 +168,7 @@ def follow(config: Config, out: Path) -> None:
     config = absolute(config)
     with train.together(config.execution) as processes:
         # On machines without torchrun, the first process cannot be asked before training.
-        if not processes.alone and not processes.tell(None):
+        if not processes.alone and not processes.broadcast(None):
             return
         data = load_data(config.data, config.recipe.seed)
         if config.is_open:
@@ -188,14 +188,14 @@ class _Start:
 
     def __call__(self) -> None:
         self.told = True
-        self.processes.tell(True)
+        self.processes.broadcast(True)
 
     def __enter__(self) -> "_Start":
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self.told:
-            self.processes.tell(False)
+            self.processes.broadcast(False)
 
 
 def _found(config: Config, place: RunFolder) -> Finished | None:

@@ -27,6 +27,8 @@ from llpkit.methods import BagMethod, Batch, Method
 from llpkit.ragged import ranges, to_offsets
 
 _CPU = torch.device("cpu")
+_SAMPLE = 16
+"""Blocks in a sample."""
 
 
 class Step(NamedTuple):
@@ -82,6 +84,12 @@ class Blocks(NamedTuple):
             own = torch.arange(lane, number, self.lanes)
             window[own] = torch.randperm(len(own), generator=generator)
         return window[self.of_bag]
+
+    def sample(self) -> Tensor:
+        """The bags of a few evenly spaced blocks: a sample of all bags would read all inputs."""
+        blocks = self.of_bag.unique()
+        some = blocks[torch.linspace(0, len(blocks) - 1, min(_SAMPLE, len(blocks))).long()]
+        return torch.where(torch.isin(self.of_bag, some))[0]
 
     def owners(self, processes: int) -> Tensor:
         """The process of every bag, int64 ``(B,)``."""
@@ -307,9 +315,3 @@ def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of the chosen bags' instances, and the offsets of these bags among them."""
     sizes = bags.sizes[chosen]
     return ranges(bags.offsets[chosen], sizes), to_offsets(sizes)
-
-
-def epoch_seed(seed: int, epoch: int, *stream: int) -> int:
-    """The seed of one epoch; it does not depend on the epochs before it."""
-    # torch takes signed 64-bit seeds, hence the shift.
-    return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> 1)

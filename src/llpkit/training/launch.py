@@ -23,7 +23,7 @@ from llpkit._validation import naming, option, options_named
 from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.progress import in_notebook
 from llpkit.recipe import Execution
-from llpkit.training.building import make_fabric, quiet
+from llpkit.training.fabric import make_fabric, quiet
 from llpkit.training.processes import Placement, Processes, placement
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """What is measured after every epoch: bag likelihoods, compared with those of a constant rate."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,10 +13,9 @@ from llpkit.evaluation import (
 )
 from llpkit.likelihood.budget import cost, even_sample
 from llpkit.training.batches import positions_of
+from llpkit.training.callbacks import Row
 from llpkit.training.inputs import probabilities
 from llpkit.training.processes import Processes
-
-Row = dict[str, Any]
 
 BUDGET = 2**22
 """Most states of the exact recursion to spend on measuring the training bags per epoch: with K

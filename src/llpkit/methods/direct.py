@@ -15,7 +15,7 @@ class Direct(BagMethod):
     Args:
         approximation: For many classes. ``"auto"`` is the exact likelihood where that is cheap,
             else ``"saddlepoint"``; ``None`` is always exact. See
-            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` is what was chosen.
+            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` has the choice.
     """
 
     key = "direct"

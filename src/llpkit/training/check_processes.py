@@ -77,3 +77,12 @@ def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:
             f"{option('sync_batchnorm')}: torch synchronises batch norm on CUDA devices only; use "
             "a network without batch norm, or leave the option out"
         )
+
+
+def check_gradients(network: nn.Module) -> None:
+    """Refuse parameters without a gradient: DDP would wait for it in the next step."""
+    if any(p.requires_grad and p.grad is None for p in network.parameters()):
+        raise LLPError(
+            "the network has parameters on which its output does not depend; with several "
+            "processes, remove them, or freeze them with requires_grad_(False)"
+        )

@@ -16,6 +16,7 @@ from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
+from llpkit.training.check_processes import check_gradients
 from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.inputs import Pipeline, probabilities
@@ -246,6 +247,7 @@ class Session:
         rows = self._rows([step.positions for step in usual])
         # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
+        ddp = not self.processes.alone and not self.processes.fsdp
         steps.begin_epoch()
         try:
             for step in plan:
@@ -253,6 +255,8 @@ class Session:
                     self._large_step(step)
                 else:
                     steps(step, self.task.bags.evidence, *next(views))
+                if ddp:
+                    check_gradients(self.network)
         except LLPError as error:
             # A NaN loss spoils the weights, and the next step would blame the network.
             loss = float(steps.loss)

@@ -81,8 +81,8 @@ def make_optimizer(
                 "optimizer is a function, which sets lr and weight_decay itself; leave them out, "
                 "or give them to it, as in lambda p: torch.optim.SGD(p, lr=0.1)"
             )
-        made: torch.optim.Optimizer = recipe.optimizer(parameters)
-        return made
+        optimizer: torch.optim.Optimizer = recipe.optimizer(parameters)
+        return optimizer
     on_card = device.type == "cuda"
     # A graph would freeze a plain number; a tensor on the device can still be scheduled.
     rate: Any = torch.tensor(lr, device=device) if on_card else lr

@@ -163,7 +163,7 @@ class Session:
         self.processes.average_buffers(self.network)
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
-        log_p = self._end_of_method(logits)
+        log_p = self._e_step(logits)
         # One exchange, so that all processes agree whether to go on; it waits for the device.
         sums = self.processes.sum(torch.stack([loss.double(), logits.isnan().any().double()]))
         row["loss"], any_nan = sums.tolist()
@@ -185,7 +185,7 @@ class Session:
             callback.on_epoch(self, row)
         self._record(row)
 
-    def _end_of_method(self, logits: Tensor) -> Tensor | None:
+    def _e_step(self, logits: Tensor) -> Tensor | None:
         log_p, number = self.method.end_epoch(logits), len(self.task.bags)
         if log_p is not None and log_p.shape != (number,):
             raise LLPError(

@@ -1,4 +1,4 @@
-"""Randomness of a run: a seed for every epoch, and the caller's random numbers kept apart."""
+"""A seed for every epoch, and a context that restores the caller's random numbers."""
 
 from contextlib import AbstractContextManager
 

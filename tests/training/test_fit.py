@@ -22,7 +22,7 @@ from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.files import add_checksums
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
-from llpkit.training.check import refuse_probabilities
+from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.checkpoint import Checkpoint
 
 

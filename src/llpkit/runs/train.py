@@ -145,7 +145,7 @@ def follow(config: Config, out: Path) -> None:
     config = absolute(config)
     with training.together(config.execution) as processes:
         # On machines without torchrun, the first process cannot be asked before training.
-        if not processes.alone and not processes.tell(None):
+        if not processes.alone and not processes.broadcast(None):
             return
         data = load_data(config.data, config.recipe.seed)
         if config.is_open:
@@ -165,14 +165,14 @@ class _Followers:
 
     def start(self) -> None:
         self.waiting = False
-        self.processes.tell(True)
+        self.processes.broadcast(True)
 
     def __enter__(self) -> "_Followers":
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.waiting:
-            self.processes.tell(False)
+            self.processes.broadcast(False)
 
 
 def _published(config: Config, place: RunFolder) -> Finished | None:

@@ -144,7 +144,7 @@ def label(
 
 def _finish(project: "Project") -> None:
     """Write the counts, and print how to go on from them to predictions."""
-    from llpkit.label.project import TABLE
+    from llpkit.label.export import TABLE
 
     known = project.bags()
     if known is None:

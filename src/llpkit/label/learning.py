@@ -102,7 +102,7 @@ def train(features: Tensor, bags: Bags, seed: int = 0, test: Tensor | None = Non
     )
 
 
-def learned(gain: Gain, counts: int, labels: int = 0) -> str:
+def verdict(gain: Gain, counts: int, labels: int = 0) -> str:
     """Whether models have learned anything, in words.
 
     Args:
@@ -110,7 +110,7 @@ def learned(gain: Gain, counts: int, labels: int = 0) -> str:
         counts: How many bags were counted.
         labels: How many items were labelled.
 
-    >>> learned(Gain(-1.0, -1.5, 0.5, 9), counts=9)  # doctest: +ELLIPSIS
+    >>> verdict(Gain(-1.0, -1.5, 0.5, 9), counts=9)  # doctest: +ELLIPSIS
     'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95 % interval -0.65 to ...'
     """
     low, high = gain.interval

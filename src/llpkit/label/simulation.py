@@ -73,12 +73,14 @@ def counting(
         seconds += seconds_to_count(len(items), count)
         pressed += keystrokes(count)
         project.answer(bag, PERSON, count, count, seconds_to_count(len(items), count))
-        project.wait()
+        project.learner.wait()
         if on_answer is not None:
             on_answer(bag)
-        if project.beliefs is not None and len(project.history) > trained:
-            trained = len(project.history)
-            yield Step(number, pressed, seconds / 60, accuracy_of(project.beliefs, test_truth))
+        if project.learner.beliefs is not None and len(project.learner.history) > trained:
+            trained = len(project.learner.history)
+            yield Step(
+                number, pressed, seconds / 60, accuracy_of(project.learner.beliefs, test_truth)
+            )
 
 
 def labelling(
@@ -178,7 +180,7 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
         }
 
     def answered(bag: int) -> None:
-        if project.beliefs is not None:
+        if project.learner.beliefs is not None:
             last["last"] = project.describe(bag, PERSON)
         show()
 

@@ -180,6 +180,11 @@ class Store:
             found.setdefault(bag, []).append(item)
         return found
 
+    def items_in_no_bag(self) -> list[int]:
+        """The items that no bag holds."""
+        query = "select id from item where id not in (select item from member) order by id"
+        return [item for (item,) in self._rows(query)]
+
     def bag_names(self) -> dict[int, str]:
         """The name of every bag."""
         return dict(self._rows("select id, name from bag"))

@@ -336,7 +336,7 @@ function draw(state) {
   } else if (!newest) {
     $("learned").textContent = state.training ? "Training for the first time…" : `The first model is trained after ${state.least} counts or labels.`;
   } else {
-    $("learned").textContent = state.learned + busy;
+    $("learned").textContent = state.verdict + busy;
     chart($("curve"), [
       { name: "model", style: "a", points: state.history.map((h) => [h.answers, h.log_likelihood]) },
       { name: "constant rate", style: "b", points: state.history.map((h) => [h.answers, h.baseline]) },

@@ -42,11 +42,11 @@ class Project:
         way: How bags are made, one of :data:`llpkit.label.bagging.WAYS`; ignored if the store has
             bags already.
         size: The largest size of a bag; by default :func:`llpkit.label.bagging.usual_size`.
-        order: ``"information"`` asks for the bag whose count is expected to teach the models most;
-            ``"random"`` does not look at the models.
+        order: ``"information"`` offers the bag whose count is expected to teach the models most;
+            ``"random"`` ignores the models.
         positive: What is counted, such as ``"cats"``.
         pool: Where models are trained; ``None`` trains none.
-        seed: Of random bags, the random order, and training.
+        seed: For random bags, the random order, and training.
         folder: Where counts are exported to; ``None`` for a demonstration.
     """
 
@@ -184,9 +184,10 @@ class Project:
     # Answers
 
     def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
-        """Keep an answer, on disk before this returns, and train when enough have come.
+        """Store an answer, on disk before this returns, and train when there are enough new ones.
 
-        The count includes the labelled items of the bag; one that their labels rule out is refused.
+        The count includes the labelled items of the bag; an answer that contradicts their labels is
+        refused.
         """
         with self._lock:
             self._check_labels(bag, low, high)
@@ -208,7 +209,7 @@ class Project:
             return {**action, "item": self._item(undone.which, self.store.labels())}
 
     def label(self, item: int, person: str, value: int | None) -> None:
-        """Keep the label of a single item, unless the count of its bag rules it out."""
+        """Store the label of a single item, unless the count of its bag rules it out."""
         person = checked_person(person)
         with self._lock:
             self._check_count(item, person, value)
@@ -227,8 +228,8 @@ class Project:
         if not 0 <= low <= high <= size or (low <= most and high >= least):
             return  # the store refuses counts that no bag of this size can have
         raise LLPError(
-            f"not saved: by the labels of its items, this bag has {_span(least, most)} of {size}; "
-            "the count includes labelled items. Change the count or the labels"
+            f"not saved: with these labels, the count of the bag is {_span(least, most)} of {size} "
+            "(it includes labelled items). Change the count or the labels"
         )
 
     def _check_count(self, item: int, person: str, value: int | None) -> None:

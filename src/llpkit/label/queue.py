@@ -82,7 +82,7 @@ class Queue:
         beliefs = self._learner.beliefs
         if beliefs is None or self._order == "random":
             # A permutation of all bags, not of the free ones: the same order in every session.
-            order = np.random.default_rng(self._seed).permutation(list(bags)).tolist()
+            order: list[int] = np.random.default_rng(self._seed).permutation(list(bags)).tolist()
             remaining = set(free)
             return next(bag for bag in order if bag in remaining)
         gains = learning.information(beliefs.draws, [bags[bag] for bag in free])

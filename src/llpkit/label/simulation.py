@@ -159,8 +159,9 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
             return ""
         i = len(labels) - 1
         return (
-            f" After {counts[i].minutes:.1f} minutes: {counts[i].accuracy:.1%} from "
-            f"{counts[i].answers} counts, {labels[i].accuracy:.1%} from {labels[i].answers} labels."
+            f" After {counts[i].minutes:.1f} minutes: {100 * counts[i].accuracy:.1f} % from "
+            f"{counts[i].answers} counts, {100 * labels[i].accuracy:.1f} % from "
+            f"{labels[i].answers} labels."
         )
 
     def show() -> None:

@@ -145,7 +145,7 @@ def label(
 
 def _finish(project: "Project") -> None:
     """Write the counts, and print the commands that turn them into predictions."""
-    from llpkit.label.project import TABLE
+    from llpkit.label.export import TABLE
 
     if project.bags() is None:
         echo("nothing was counted")

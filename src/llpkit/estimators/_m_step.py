@@ -35,8 +35,8 @@ def may_interpolate(estimator: Any) -> bool:
     return not (_is_linear(last) or _inherits_from("sklearn.naive_bayes", last))
 
 
-def climbs(estimator: Any) -> bool:
-    """Whether a fit maximises a penalised likelihood of labels, so that EM never descends."""
+def em_is_monotone(estimator: Any) -> bool:
+    """Whether a fit maximises the penalised likelihood of its labels: EM then never lowers it."""
     return _is_linear(last_step(estimator)) and hasattr(estimator, "predict_proba")
 
 

@@ -173,7 +173,7 @@ def test_labels_are_the_best_of_all(seed, C_p):
     rng = np.random.default_rng(seed)
     low = [rng.integers(0, 4), rng.integers(0, 7), rng.integers(0, 2)]
     high = np.minimum(np.add(low, rng.integers(0, 3, 3)), [3, 6, 1])
-    known = alter_svm._Known.of(Bags([0, 3, 9, 10], Evidence.interval(low, high)))
+    known = alter_svm._Counts.of(Bags([0, 3, 9, 10], Evidence.interval(low, high)))
     f = rng.normal(size=10) + rng.normal()
     s = known.labels(f, 0.7, C_p)
     error = known.error(s)
@@ -184,18 +184,18 @@ def test_labels_are_the_best_of_all(seed, C_p):
 
 
 def test_the_comparison_with_all_labels_can_fail():
-    known = alter_svm._Known.of(Bags([0, 3], [1]))
+    known = alter_svm._Counts.of(Bags([0, 3], [1]))
     f = np.array([2.0, 1.5, -1.0])
     wrong = hinge(1 + f[:1]).sum() + hinge(1 - f[1:2]).sum() + hinge(1 + f[2:]).sum()
     assert wrong > enumerated(f, known, 1.0, np.inf) + 0.1
 
 
 def test_every_second_start_has_the_opposite_labels():
-    known = alter_svm._Known.of(Bags([0, 5, 8], [4, 1]))
+    known = alter_svm._Counts.of(Bags([0, 5, 8], [4, 1]))
     a, b, c = alter_svm.random_labels(known, 3, np.random.RandomState(0))
     assert (b == -a).all()
     assert known.error(a) == known.error(c) == 0
-    pure = alter_svm._Known.of(Bags([0, 2, 3], [2, 0]))
+    pure = alter_svm._Counts.of(Bags([0, 2, 3], [2, 0]))
     assert len(list(alter_svm.random_labels(pure, 10, np.random.RandomState(0)))) == 1
 
 

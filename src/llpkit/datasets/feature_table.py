@@ -83,9 +83,9 @@ def feature_table(
         chosen, notes = listed(features), []
         _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
-    notes = (*notes, *encoder.notes(data), *count_notes)
+    notes += encoder.notes(data) + count_notes
     names = known.class_names_in(data)
-    return DataSet("feature-table", encoder.apply(data), bags, truth, names, notes, encoder)
+    return DataSet("feature-table", encoder.apply(data), bags, truth, names, tuple(notes), encoder)
 
 
 def _of_the_bag(name: str) -> str:

@@ -39,10 +39,10 @@ class LLPNetworkClassifier(BaseLLP):
 
     .. math:: \min_\theta\; \tfrac12 \|W\|^2 + C \sum_b \ell_b(z_\theta(X_b))
 
-    by L-BFGS in float64 on all bags; :math:`W` are all weights but no intercepts. It finds
-    interactions of columns that EM around boosting may miss where bags are large, because it needs
-    no start. Standardise the columns first. Rows by the thousand: a network of
-    :func:`llpkit.fit` takes more.
+    by L-BFGS in float64 on all bags; :math:`W` are all weights but no intercepts. In large bags it
+    finds interactions of columns that EM around boosting may miss, because it needs no initial
+    guess. Standardise the columns first. For more than some thousand rows, train a network with
+    :func:`llpkit.fit`.
 
     Args:
         C: Weight of the bags against the ridge.
@@ -51,7 +51,7 @@ class LLPNetworkClassifier(BaseLLP):
             ``"one-vs-rest"``, :func:`~llpkit.losses.one_vs_rest_loss`, ``"square"``,
             :func:`~llpkit.losses.debiased_square_loss`, and ``"proportion"``, as in
             :class:`DLLPClassifier`.
-        max_iter: Most iterations of L-BFGS.
+        max_iter: Maximum number of L-BFGS iterations.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
         approximation: For many classes in large bags; see :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``, for the initial weights.

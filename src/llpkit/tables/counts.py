@@ -164,12 +164,14 @@ class CountColumns:
         if self._has_bounds:  # a bag may then have bounds and no count
             counted = replace(counted, partly=True)
         if self.count is not None:
-            noise = self.noise and CountNoise.parse(self.noise, option("count_noise"))
-            columns, evidence = self.count, counted.counts(self.count, noise)
+            place = option("count_noise")
+            noise = None if self.noise is None else CountNoise.parse(self.noise, place)
+            evidence = counted.counts(self.count, noise)
         else:
-            columns, evidence = self.proportion, counted.proportions(self.proportion, self.decimals)
+            evidence = counted.proportions(self.proportion, self.decimals)
         if not self._has_bounds:
             return evidence
+        columns = self.proportion if self.count is None else self.count
         return counted.within(evidence, columns, self.low, self.high)
 
 

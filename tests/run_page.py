@@ -11,7 +11,6 @@
 import contextlib
 import doctest
 import io
-import os
 import re
 import subprocess
 import sys
@@ -73,7 +72,6 @@ def run(block: Block, names: dict[str, Any], title: str) -> str:
 def main(path: str) -> None:
     """Run all blocks of a page; an exception names the first that fails."""
     names: dict[str, Any] = {"__name__": "__main__"}
-    sys.path[0] = str(Path.cwd())  # as in a session that was started here
     for block in blocks(Path(path).read_text(encoding="utf-8")):
         try:
             printed = run(block, names, path)
@@ -87,15 +85,6 @@ def main(path: str) -> None:
             )
 
 
-def run_apart(path: str, folder: Path, errors: str) -> None:
-    """Run a page as a process of its own in a folder; what goes wrong is written to a file."""
-    os.chdir(folder)
-    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    os.environ["OMP_NUM_THREADS"] = "1"
-    for stream, file in ((sys.stdout, os.devnull), (sys.stderr, errors)):
-        os.dup2(os.open(file, os.O_WRONLY), stream.fileno())
-    main(str(path))
-
-
 if __name__ == "__main__":
+    sys.path[0] = str(Path.cwd())  # as in a session that was started here
     main(sys.argv[1])

@@ -15,7 +15,7 @@ def private_imports(source: str, package: list[str]) -> Iterator[str]:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("llpkit."):
             continue
         path = node.module.split(".")
-        for i, part in enumerate(path[2:], 2):  # llpkit._files and its like are for all
+        for i, part in enumerate(path[2:], 2):  # llpkit._registry and its like are for all
             if part.startswith("_") and path[:i] != package[:i]:
                 yield node.module
         if path[: len(package)] != package:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 from table_kit import Rows, code, table
 
-from llpkit._spread import Spread, true_minus
+from llpkit.report.spread import Spread, true_minus
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -8,7 +8,7 @@ from benchmark_tables import by_first, written
 from paper_tables import BIRDS, METHODS, PHOTOS, ROOT, SECOND, minus, results, runs
 from table_kit import Rows, code, table
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.experiments import Record, Results, load
 from llpkit.experiments.estimate import START, epoch_seconds, estimate
 from llpkit.experiments.plan import plan

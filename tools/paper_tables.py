@@ -7,13 +7,13 @@ from statistics import fmean
 
 from table_kit import Rows, code, signed, table
 
-from llpkit._spread import Spread, true_minus
 from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
 from llpkit.experiments.sizes import size_accuracies, slopes
 from llpkit.experiments.statistics import Runs, by_fold, interval, paired, spread
 from llpkit.experiments.summary import accuracies, curves, differences
 from llpkit.experiments.times import epoch_times, times_to_accuracy
+from llpkit.report.spread import Spread, true_minus
 
 ROOT = Path(__file__).parents[1]
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from llpkit._spread import true_minus
+from llpkit.report.spread import true_minus
 
 Rows = list[list[str]]
 TABLES: dict[str, Callable[[], Rows]] = {}

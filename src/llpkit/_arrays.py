@@ -1,10 +1,12 @@
-"""Arrays of numbers from users; errors name the entry, its value and the remedy."""
+"""Arrays and random generators from users; errors name the entry, its value and the remedy."""
 
+import warnings
 from collections.abc import Callable, Sized
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -100,6 +102,48 @@ def whole_array(
     return array.astype(np.int64)
 
 
+def on_device_of(values: Any, array: Array) -> Tensor:
+    """The array as a tensor, on the device of ``values`` if these are a tensor."""
+    tensor = torch.from_numpy(array)
+    return tensor.to(values.device) if isinstance(values, Tensor) else tensor
+
+
+def real_tensor(values: Any, name: str) -> Tensor:
+    """A dense tensor of reals, copied."""
+    try:
+        # A copy, so that the caller cannot change the evidence later.
+        copied = isinstance(values, Tensor)
+        tensor = values.detach().clone() if copied else torch.from_numpy(np.array(values))
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise LLPError(f"{name} is not an array of numbers: {error}") from error
+    if tensor.dtype.is_complex or tensor.layout != torch.strided:
+        raise LLPError(f"{name} is {tensor.layout} {tensor.dtype}; give a dense array of reals")
+    return tensor
+
+
+def shared_tensor(array: Array) -> Tensor:
+    """A tensor on the memory of an array, to be read only.
+
+    torch warns of arrays that are not writable, such as those of pandas 3 and of memory maps.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def check_rising(ends: Array) -> None:
+    """Refuse offsets that do not start at 0 or that decrease."""
+    if ends[0] != 0:
+        raise LLPError(f"offsets[0] = {ends[0]}; offsets start at 0")
+    refuse(
+        np.append(False, ends[1:] < ends[:-1]),
+        lambda b: (
+            f"offsets[{b}] = {ends[b]} is below offsets[{b - 1}] = {ends[b - 1]}, so bag {b - 1} "
+            "would end before it starts; offsets must not decrease"
+        ),
+    )
+
+
 def checked_labels(
     labels: Any,
     num_classes: int | None,
@@ -124,3 +168,14 @@ def checked_labels(
         "rows",
     )
     return truth
+
+
+def checked_generator(generator: Any, device: torch.device | str = "cpu") -> torch.Generator:
+    """The generator, or a new one on this device if it is a seed."""
+    if isinstance(generator, torch.Generator):
+        return generator
+    if isinstance(generator, Integral) and 0 <= int(generator) < 2**63:
+        return torch.Generator(device).manual_seed(int(generator))
+    raise LLPError(
+        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
+    )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llpkit._files import Checksums, place_of
+from llpkit.files import Checksums, place_of
 
 if TYPE_CHECKING:
     from torch import nn

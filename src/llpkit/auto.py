@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.recipe import Recipe
 

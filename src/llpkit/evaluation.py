@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import checked_labels, numbers
+from llpkit._text import several
 from llpkit._validation import whole
-from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.likelihood.budget import (

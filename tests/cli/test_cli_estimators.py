@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from llpkit import Bags, LLPError, estimators
-from llpkit._files import add_checksums
+from llpkit.files import add_checksums
 from llpkit.statistics import bag_calibration, goodness_of_fit
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")

@@ -18,7 +18,7 @@ import pytest
 from safetensors.torch import load_file
 
 import llpkit as package
-from llpkit._files import Checksums
+from llpkit.files import Checksums
 from llpkit.training import Callback
 
 KILLS = Path(__file__).parents[2] / "benchmarks" / "kills.py"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from llpkit._files import add_checksums
+from llpkit.files import add_checksums
 
 
 @pytest.fixture

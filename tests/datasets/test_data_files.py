@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from llpkit import LLPError
-from llpkit._files import atomic
 from llpkit.datasets import files
 from llpkit.datasets.files import cache_folder, decoded, fingerprint, members
+from llpkit.files import atomic
 
 FILES = {"a/1.txt": b"one", "a/2.txt": b"two", "b.bin": b"\0"}
 

@@ -8,7 +8,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from llpkit import _display, _progress
 from llpkit.estimators import (
     AlterSVMClassifier,
     LLPClassifier,
@@ -19,6 +18,7 @@ from llpkit.estimators import (
     MeanMapClassifier,
     progress,
 )
+from llpkit.progress import seconds_left, task, watch
 from llpkit.statistics import bootstrap
 
 
@@ -112,16 +112,15 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        for module in (_progress, _display):
-            monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
 
 
 def test_the_time_left_counts_each_kind_of_step(monkeypatch):
     clock = Clock(monkeypatch)
     found = []
     with (
-        _progress.watch(lambda tasks: found.append(_progress.seconds_left(tasks))),
-        _progress.task("fit", kinds=["quick", "slow"] * 2) as steps,
+        watch(lambda tasks: found.append(seconds_left(tasks))),
+        task("fit", kinds=["quick", "slow"] * 2) as steps,
     ):
         for seconds in (1, 9, 1, 9):
             clock.now += seconds
@@ -134,9 +133,9 @@ def test_the_time_left_includes_the_task_within(monkeypatch):
     clock = Clock(monkeypatch)
     found = []
     with (
-        _progress.watch(lambda tasks: found.append(_progress.seconds_left(tasks))),
-        _progress.task("fit", 3),
-        _progress.task("EM") as inner,
+        watch(lambda tasks: found.append(seconds_left(tasks))),
+        task("fit", 3),
+        task("EM") as inner,
     ):
         clock.now += 2
         inner.step(left=4)
@@ -146,7 +145,7 @@ def test_the_time_left_includes_the_task_within(monkeypatch):
 
 def test_a_log_gets_few_lines_however_long_the_work_is(monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    with progress(title="boosting"), _progress.task("EM", 3600) as steps:
+    with progress(title="boosting"), task("EM", 3600) as steps:
         for _ in range(3600):
             clock.now += 1
             steps.step()
@@ -158,7 +157,7 @@ def test_a_log_gets_few_lines_however_long_the_work_is(monkeypatch, capsys):
 
 def test_short_work_prints_nothing(monkeypatch, capsys):
     Clock(monkeypatch)
-    with progress(), _progress.task("EM", 5) as steps:
+    with progress(), task("EM", 5) as steps:
         for _ in range(5):
             steps.step()
     assert capsys.readouterr().err == ""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from experiments.conftest import record, small
-from llpkit._files import locked
 from llpkit.errors import Diverged, LLPError
 from llpkit.experiments import Results, reproduce
 from llpkit.experiments import run as run_module
@@ -20,6 +19,7 @@ from llpkit.experiments.plan import plan
 from llpkit.experiments.protocol_file import write
 from llpkit.experiments.records import write_run
 from llpkit.experiments.results import begin
+from llpkit.files import locked
 
 EVERYTHING = small(
     grid={"folds": 1, "epochs": 1, "lr": [0.001, 0.01], "weight_decay": []},
@@ -165,7 +165,7 @@ def test_epoch_times_are_of_one_machine(worker):
 def test_a_folder_in_use_is_refused(worker):
     begin(worker.folder, worker.protocol)
     code = (
-        "from pathlib import Path; from llpkit._files import locked; import time\n"
+        "from pathlib import Path; from llpkit.files import locked; import time\n"
         "with locked(Path('results')): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:

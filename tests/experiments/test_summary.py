@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import by_method, record
-from llpkit._spread import Interval
 from llpkit.experiments.sizes import doublings, size_accuracies, size_differences, slopes
 from llpkit.experiments.statistics import held_out_bags, interval, pitman_morgan
 from llpkit.experiments.summary import accuracies, calibration, curves, differences
 from llpkit.experiments.times import epoch_times, times_to_accuracy
+from llpkit.report.spread import Interval
 
 
 def runs(**curves_of: list[list[float]]):

@@ -17,9 +17,9 @@ from torch import nn
 
 import llpkit
 from llpkit import LLPError
-from llpkit._files import add_checksums
 from llpkit.errors import Diverged
 from llpkit.evaluation import bag_log_likelihood, proportion_error
+from llpkit.files import add_checksums
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
 from llpkit.training.check import refuse_probabilities

@@ -106,8 +106,7 @@ def test_a_bar_in_a_notebook_stays_there_in_its_last_state():
     cell = new_code_cell(
         "import sys\n"
         "sys.modules['ipywidgets'] = None  # it is not needed\n"
-        "from llpkit._display import progress\n"
-        "from llpkit._progress import task\n"
+        "from llpkit.progress import progress, task\n"
         "with progress(title='<fit>'), task('EM', 3) as steps:\n"
         "    for _ in range(3):\n"
         "        steps.step('log-likelihood -1')\n"

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from llpkit import config as settings
-from llpkit._files import check_apart, place_of
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, from_source, takes
 from llpkit.cli.printing import (
@@ -21,6 +20,7 @@ from llpkit.cli.printing import (
     search_table,
     terminal,
 )
+from llpkit.files import check_apart, place_of
 
 
 @takes([option.path for option in OPTIONS])

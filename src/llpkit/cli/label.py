@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llpkit._files import place_of
 from llpkit.cli.printing import echo, note, terminal
 from llpkit.errors import LLPError
+from llpkit.files import place_of
 
 if TYPE_CHECKING:
     from llpkit.label import Project

@@ -171,7 +171,7 @@ def _value(key: str, text: str) -> Any:
     """Parse a YAML value without dates, references or tags, which no option needs."""
     import yaml  # type: ignore[import-untyped]
 
-    from llpkit._yaml import plain_loader
+    from llpkit.files import plain_loader
 
     kinds = ("null", "bool", "int", "float", "str", "seq", "map")
     known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}

@@ -211,7 +211,7 @@ def _figure(key: str, value: Any) -> str:
 @contextmanager
 def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
     """Show the progress of estimators; yields the callbacks that show that of networks."""
-    from llpkit._display import progress
+    from llpkit.progress import progress
     from llpkit.training import Progress
 
     if quiet:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.cli.printing import terminal
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from llpkit._text import several
 from llpkit._validation import whole
-from llpkit._words import several
 from llpkit.cli.plugins import loaded
 from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of

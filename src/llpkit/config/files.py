@@ -7,10 +7,10 @@ from typing import Any
 
 from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import raise_all
-from llpkit._yaml import read_yaml
 from llpkit.config.data import PATH_KEYS, TABLE_KEYS, Data, Values
 from llpkit.config.run import SECTIONS, Config
 from llpkit.errors import LLPError
+from llpkit.files import read_yaml
 
 
 def read(path: Path) -> Values:

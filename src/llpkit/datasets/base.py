@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._registry import did_you_mean
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets.images import ImageFiles, Inputs
 from llpkit.errors import LLPError

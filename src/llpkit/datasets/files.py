@@ -24,9 +24,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._files import atomic
-from llpkit._limits import check_limit, check_regular, check_unpacked
 from llpkit.errors import LLPError
+from llpkit.files import atomic, check_limit, check_regular, check_unpacked
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from llpkit._text import several
 from llpkit._validation import one_of
-from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.files import Arrays, data_folder, decoded, first_of, members, not_found

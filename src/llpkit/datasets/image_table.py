@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from llpkit._text import several
 from llpkit._validation import option
-from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.images import BadImage, ImageFiles, Size

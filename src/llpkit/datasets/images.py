@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._limits import check_limit, check_regular, limit
 from llpkit._validation import option, whole
 from llpkit.errors import LLPError
+from llpkit.files import check_limit, check_regular, limit
 
 Size = tuple[int, int]
 Pixels = NDArray[np.uint8]

@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._limits import check_regular
 from llpkit._validation import option, whole
 from llpkit.datasets.images import BadImage, ImageFiles, Pixels, Size, read_image
 from llpkit.errors import LLPError
+from llpkit.files import check_regular
 from llpkit.tables import Table
 from llpkit.tables.files import parquet_files
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.distributed.cluster import answering
 from llpkit.distributed.partitions import INDEX, Partitions, table_of
 from llpkit.distributed.parts import Array, Layout, group

@@ -7,7 +7,6 @@ directly, :class:`LLPEnsembleClassifier` combines these three by the likelihood 
 and the others are classical methods for comparison.
 """
 
-from llpkit._display import progress
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.dllp import DLLPClassifier
@@ -22,6 +21,7 @@ from llpkit.estimators.persistence import load, save
 from llpkit.estimators.registry import ESTIMATORS
 from llpkit.estimators.scorers import bag_log_likelihood, neg_proportion_error
 from llpkit.estimators.searches import GRIDS, search, tried
+from llpkit.progress import progress
 
 __all__ = [
     "ESTIMATORS",

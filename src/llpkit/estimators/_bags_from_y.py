@@ -11,12 +11,12 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from torch import Tensor
 
 from llpkit._arrays import read, refuse, whole_array
-from llpkit._counts import CountNaming
-from llpkit._groups import Groups, group
-from llpkit._support import checked_evidence
 from llpkit.bags import Bags
+from llpkit.bags.groups import Groups, group
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming
+from llpkit.evidence.support import checked_evidence
 from llpkit.likelihood.classes import as_binary
 from llpkit.ragged import to_offsets
 

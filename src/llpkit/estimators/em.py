@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
-from llpkit._progress import Task, steps_to, task
 from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -18,6 +17,7 @@ from llpkit.estimators._m_step import WeightedFits, class_scores, em_is_monotone
 from llpkit.estimators.base import Array, BaseLLP, choose, solve, some_bags
 from llpkit.estimators.logistic import Scale, calibrate
 from llpkit.likelihood.checks import Approximation
+from llpkit.progress import Task, steps_to, task
 from llpkit.tables.frames import as_pandas, is_frame
 
 _IDENTITY = Scale(1.0, np.zeros(()))

@@ -8,7 +8,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from llpkit._progress import Task, task
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -17,6 +16,7 @@ from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.likelihood.checks import Approximation
+from llpkit.progress import Task, task
 from llpkit.statistics.rows import take_rows
 
 _HELD_OUT_ROWS = 20_000

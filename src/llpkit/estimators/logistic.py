@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from llpkit._progress import steps_to, task
 from llpkit._threads import threads_for
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
@@ -28,6 +27,7 @@ from llpkit.estimators.base import (
     two_classes,
 )
 from llpkit.likelihood.checks import Approximation
+from llpkit.progress import steps_to, task
 from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
 

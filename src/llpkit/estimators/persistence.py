@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import atomic, place_of
-from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
+from llpkit.files import atomic, check_regular, check_unpacked, place_of
 
 # Types that skops does not trust by default, though loading them runs no code from the file: the
 # nodes of trees, whose structure is checked here, the states of optimisers, and a check of arrays

@@ -10,13 +10,13 @@ import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ParameterGrid, ParameterSampler
 
-from llpkit._progress import Task, task
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import bags_of, num_rows
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.registry import full_name, make
 from llpkit.estimators.scorers import BagScorer, bag_log_likelihood
+from llpkit.progress import Task, task
 
 _STRENGTHS = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]
 _TREES: dict[str, list[Any]] = {

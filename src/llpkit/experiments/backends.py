@@ -15,7 +15,7 @@ from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.errors import LLPError
 from llpkit.experiments.run import Run, Worker, carry_out
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from llpkit._device import device_of
-from llpkit._files import locked
 from llpkit._validation import number, one_of, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, run_parallel
@@ -22,6 +21,7 @@ from llpkit.experiments.records import RUNS, Record, machine, read_run
 from llpkit.experiments.results import Results, begin, pack, view
 from llpkit.experiments.run import Run, Worker, carry_out, circumstances, divide, load
 from llpkit.experiments.search import known_runs, search
+from llpkit.files import locked
 
 _POLL = 0.5
 

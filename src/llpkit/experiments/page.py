@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from llpkit._files import Checksums, claim, sha256, write_text
 from llpkit.errors import LLPError
 from llpkit.experiments.page_accuracy import accuracy_sections
 from llpkit.experiments.page_examples import example_bags
@@ -14,6 +13,7 @@ from llpkit.experiments.page_times import epoch_time_section
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE, most_folds
+from llpkit.files import Checksums, claim, sha256, write_text
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 from llpkit.report import (

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit._spread import Spread
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import Runs
 from llpkit.report import Series
+from llpkit.report.spread import Spread
 
 
 def mean(value: Spread | None) -> float | None:

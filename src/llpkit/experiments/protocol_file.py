@@ -5,12 +5,11 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from llpkit._files import write_text
 from llpkit._registry import did_you_mean
 from llpkit._validation import mapping, whole
-from llpkit._yaml import read_yaml
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
+from llpkit.files import read_yaml, write_text
 from llpkit.methods import METHODS
 
 FILE = "protocol.yaml"

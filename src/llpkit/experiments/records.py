@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import atomic, write_text
 from llpkit.errors import LLPError
+from llpkit.files import atomic, write_text
 from llpkit.recipe import Recipe
 
 RUNS = "runs"

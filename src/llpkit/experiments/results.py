@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llpkit._files import is_ours, locked
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.experiments import protocol_file
@@ -25,6 +24,7 @@ from llpkit.experiments.records import (
     write_packed,
     write_run,
 )
+from llpkit.files import is_ours, locked
 from llpkit.methods import METHODS
 
 

@@ -20,13 +20,13 @@ import torch
 
 from llpkit import datasets, plugins
 from llpkit._device import device_of
-from llpkit._files import write_text
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
 from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.records import Data, Record, run_id, write_run
+from llpkit.files import write_text
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 from llpkit.runs import checksum, environment

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, linear_regression, median
 
-from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
     BOUND,
@@ -25,6 +24,7 @@ from llpkit.experiments.statistics import (
     spread,
     unpaired,
 )
+from llpkit.report.spread import Interval, Spread
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import correlation, fmean, stdev
 
-from llpkit._spread import Interval, Spread
 from llpkit.experiments.records import Record
+from llpkit.report.spread import Interval, Spread
 
 Runs = Mapping[str, Sequence[Record]]
 """The records of one experiment by method, as from :meth:`Results.by_method`."""

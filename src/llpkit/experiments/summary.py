@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from llpkit._spread import Interval, Spread
 from llpkit.evaluation import Calibration
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
@@ -26,6 +25,7 @@ from llpkit.experiments.statistics import (
     pitman_morgan,
     spread,
 )
+from llpkit.report.spread import Interval, Spread
 
 BINS = 10
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from llpkit._spread import Interval, Spread
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import (
@@ -18,6 +17,7 @@ from llpkit.experiments.statistics import (
     paired,
     spread,
 )
+from llpkit.report.spread import Interval, Spread
 
 BELOW = 0.01
 """Distance of the target below a method's own last accuracy."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.datasets import ImageFiles
 from llpkit.errors import LLPError
 from llpkit.export.encoder import Feeds, feeds_of

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from llpkit._files import atomic, check_apart, place_of, write_bytes
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.export.check import Array, Compared, Predict, Rows, compare
@@ -25,6 +24,7 @@ from llpkit.export.networks import (
     saved,
 )
 from llpkit.export.source import Source, source_of
+from llpkit.files import atomic, check_apart, place_of, write_bytes
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 

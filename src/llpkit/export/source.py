@@ -9,10 +9,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 import llpkit
-from llpkit._files import CHECKSUMS, Checksums
 from llpkit.errors import LLPError
 from llpkit.estimators import BaseLLP
 from llpkit.export.encoder import input_names
+from llpkit.files import CHECKSUMS, Checksums
 from llpkit.runs import Run, is_saved_model, open_run
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.tables import FeatureEncoder

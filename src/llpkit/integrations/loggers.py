@@ -16,10 +16,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
-from llpkit._files import place_of, write_bytes
-from llpkit._limits import read_regular
 from llpkit._registry import Registry
 from llpkit.errors import LLPError
+from llpkit.files import place_of, read_regular, write_bytes
 from llpkit.integrations._package import package
 from llpkit.training import Callback
 from llpkit.training.callbacks import Row, plain_row

@@ -268,7 +268,7 @@ def _reduced(
 def _write(path: Path, columns: dict[str, list[object]]) -> None:
     import pyarrow as pa
 
-    from llpkit._files import atomic
+    from llpkit.files import atomic
     from llpkit.tables.csv import write_csv
 
     with atomic(path) as temporary:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.evaluation import Gain, baseline_log_likelihood, constant_rate
 from llpkit.likelihood import log_prob, pmf, posterior

@@ -10,8 +10,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from llpkit._files import locked, writing
 from llpkit.errors import LLPError
+from llpkit.files import locked, writing
 from llpkit.label.items import ImageItems, Items, RowItems
 from llpkit.label.project import Project
 from llpkit.label.store import Store

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from llpkit._files import writing
 from llpkit._validation import whole
 from llpkit.errors import LLPError
+from llpkit.files import writing
 
 LONGEST_NAME = 40
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from llpkit._arrays import checked_generator
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import binary, classes
@@ -229,18 +230,13 @@ def _generator(generator: Any, device: torch.device) -> torch.Generator | None:
     """A generator on this device, created from a seed if one is given."""
     if generator is None:
         return None
-    if isinstance(generator, torch.Generator):
-        if generator.device.type != device.type:
-            raise LLPError(
-                f"generator is on {generator.device} but logits is on {device}; make one there "
-                "with torch.Generator(device), or pass a seed"
-            )
-        return generator
-    if isinstance(generator, Integral) and 0 <= int(generator) < 2**63:
-        return torch.Generator(device).manual_seed(int(generator))
-    raise LLPError(
-        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
-    )
+    source = checked_generator(generator, device)
+    if source.device.type != device.type:
+        raise LLPError(
+            f"generator is on {source.device} but logits is on {device}; make one there with "
+            "torch.Generator(device), or pass a seed"
+        )
+    return source
 
 
 def _solve(

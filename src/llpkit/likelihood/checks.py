@@ -6,12 +6,11 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from llpkit._counts import CountNaming, exact_counts
-from llpkit._indices import check_rising
-from llpkit._support import check_support
-from llpkit._tensors import on_device_of, whole_tensor
+from llpkit._arrays import check_rising, on_device_of
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming, exact_counts, whole_tensor
+from llpkit.evidence.support import check_support
 from llpkit.likelihood.binary import without_known
 from llpkit.likelihood.pieces import Pieces
 

@@ -5,7 +5,6 @@ A :class:`Page` holds blocks: sections, paragraphs, facts, tables, figures, wall
 network request and runs no script. Nothing here trains or reads anything.
 """
 
-from llpkit._spread import Interval, Spread
 from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
 from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import Calibration, reliability
@@ -23,6 +22,7 @@ from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.planning import plan_curves
 from llpkit.report.series import Series
+from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Table, csv_text, decimals
 from llpkit.report.transform import transform_histogram

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
-from llpkit._spread import Interval
 from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, shortened
+from llpkit.report.spread import Interval
 from llpkit.report.style import BOUND, INK, MUTED, RC, Style
 from llpkit.report.table import decimals
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
 
-from llpkit._files import write_bytes
+from llpkit.files import write_bytes
 from llpkit.report.style import INK, RC, css_variables
 
 WIDTH, HEIGHT = 344.0, 240.0  # points; a phone shows about one pixel per point

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import jinja2
 
-from llpkit._files import write_text
+from llpkit.files import write_text
 from llpkit.report.blocks import Block, Details, Figures
 from llpkit.report.figure import Figure
 from llpkit.report.style import BOUND, Style, css_variables

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from llpkit._spread import Interval, Spread, true_minus
+from llpkit.report.spread import Interval, Spread, true_minus
 
 PHONE = 345  # width of a table on a phone, in pixels
 LETTER, SMALL_LETTER, PADDING = 9.0, 7.0, 12.0  # upper bounds in pixels, as fonts differ

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.config import Config
 from llpkit.datasets import DataSet
 from llpkit.evaluation import constant_rate

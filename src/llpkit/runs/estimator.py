@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from llpkit._files import Checksums, add_checksums, claim, write_text
 from llpkit._threads import threads as limited
 from llpkit._threads import threads_for
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
+from llpkit.files import Checksums, add_checksums, claim, write_text
 from llpkit.runs.search import SEARCH, search
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted

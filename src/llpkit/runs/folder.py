@@ -12,19 +12,19 @@ import os
 import shutil
 from pathlib import Path
 
-from llpkit._files import (
+from llpkit.errors import LLPError
+from llpkit.files import (
     CHECKSUMS,
     Checksums,
     add_checksums,
     beside,
     files_in,
     is_ours,
+    read_regular,
     rename,
     write_text,
     writing,
 )
-from llpkit._limits import read_regular
-from llpkit.errors import LLPError
 
 CHECKPOINT, REPORT, FIGURES = "checkpoint.pt", "report.html", "figures"
 _MARK = "llpkit.json"

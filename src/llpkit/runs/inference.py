@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from llpkit._files import write_bytes, write_text
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
+from llpkit.files import write_bytes, write_text
 from llpkit.runs.data import divide
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.predictions import Run, table_bags

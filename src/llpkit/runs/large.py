@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from llpkit._text import several
 from llpkit._validation import option
-from llpkit._words import several
 from llpkit.config import Config
 from llpkit.datasets import DataSet
 from llpkit.distributed.check import Checked, check

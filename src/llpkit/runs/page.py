@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
-from llpkit._files import write_text
 from llpkit.auto import PICKED
 from llpkit.bags import Bags
 from llpkit.config import Config, Values
 from llpkit.datasets import DataSet
+from llpkit.files import write_text
 from llpkit.likelihood.budget import best_posterior
 from llpkit.methods import METHODS
 from llpkit.report import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from llpkit._files import write_text
 from llpkit._validation import option
 from llpkit.errors import LLPError
+from llpkit.files import write_text
 from llpkit.report import Figure, csv_text, present
 from llpkit.runs.predictions import Run
 from llpkit.statistics import Information, Model, Plan, assume, compare, plan

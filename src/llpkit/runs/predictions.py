@@ -13,12 +13,12 @@ from torch import Tensor
 from llpkit import datasets, evaluation
 from llpkit import training as train
 from llpkit._device import device_of
-from llpkit._files import CHECKSUMS, Checksums, check_apart
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Data, Values, check, merge, read
 from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
+from llpkit.files import CHECKSUMS, Checksums, check_apart
 from llpkit.runs.data import divide, load_data
 from llpkit.runs.estimator import ESTIMATOR
 from llpkit.runs.estimator import load as load_table_model

@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-from llpkit._files import Checksums, locked
-from llpkit._limits import read_regular
 from llpkit._validation import option
 from llpkit.config import Config, Values, check, read
 from llpkit.errors import LLPError
+from llpkit.files import Checksums, locked, read_regular
 from llpkit.runs.folder import RunFolder
 
 CONFIG = "config.yaml"

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from llpkit._files import CHECKSUMS, Checksums, atomic, check_apart
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
+from llpkit.files import CHECKSUMS, Checksums, atomic, check_apart
 from llpkit.runs.measures import posterior_of, probability_of
 from llpkit.runs.predictions import Run, labels, named
 from llpkit.tables import CountColumns, Table

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from llpkit import evaluation
 from llpkit import training as train
-from llpkit._files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, to_yaml
@@ -31,6 +30,7 @@ from llpkit.errors import (
     LLPError,
     TooManyStates,
 )
+from llpkit.files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit.integrations import loggers
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import METHODS

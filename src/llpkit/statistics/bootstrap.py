@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._display import progress as shown
-from llpkit._progress import task
 from llpkit._validation import one_of, share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
+from llpkit.progress import progress as shown
+from llpkit.progress import task
 from llpkit.ragged import ranges
 from llpkit.statistics.covariance import take
 from llpkit.statistics.models import Linear, last_step

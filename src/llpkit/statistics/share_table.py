@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._html import html_table
+from llpkit._text import html_table
 from llpkit.errors import LLPError
 from llpkit.statistics._text import frame, text_table
 from llpkit.statistics.ecological import Bounds, Goodman

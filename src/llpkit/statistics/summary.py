@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from llpkit._html import html_table
+from llpkit._text import html_table
 from llpkit._validation import option, share
 from llpkit.bags import Bags
 from llpkit.errors import LLPError

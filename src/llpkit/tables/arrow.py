@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_unpacked
 from llpkit.errors import LLPError
+from llpkit.files import check_unpacked
 
 FILE, STREAM, FEATHER_1 = b"ARROW1", b"\xff\xff\xff\xff", b"FEA1"
 """The first bytes of a file, of a stream, and of the first version of Feather."""

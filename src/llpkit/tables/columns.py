@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._text import a_few, several
 from llpkit._validation import option
-from llpkit._words import a_few, several
 from llpkit.errors import LLPError
 from llpkit.tables.table import Table
 

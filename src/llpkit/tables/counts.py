@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit._arrays import refuse
-from llpkit._counts import CountNaming, check_not_shares, whole_counts
-from llpkit._support import check_support, label_counts, proportion_evidence, within_bounds
+from llpkit._text import a_few, several
 from llpkit._validation import option
-from llpkit._words import a_few, several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming, check_not_shares, whole_counts
+from llpkit.evidence.support import check_support, label_counts, proportion_evidence, within_bounds
 from llpkit.tables.noise import CountNoise
 from llpkit.tables.table import Table
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.errors import LLPError
 
 _BLOCK = 2**25

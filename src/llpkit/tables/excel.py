@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_limit, check_unpacked
 from llpkit.errors import LLPError
+from llpkit.files import check_limit, check_unpacked
 
 
 def read_excel(path: Path, content: bytes) -> Any:

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_regular, check_unpacked
 from llpkit.errors import LLPError
+from llpkit.files import check_regular, check_unpacked
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".feather", ".arrow", ".ipc")

@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable
 import numpy as np
 
 from llpkit._registry import did_you_mean
+from llpkit._text import several
 from llpkit._validation import option
-from llpkit._words import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables.columns import MAX_LEVELS

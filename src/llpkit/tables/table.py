@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llpkit._arrays import refuse
-from llpkit._files import atomic
 from llpkit._registry import did_you_mean
+from llpkit._text import several
 from llpkit._validation import option
-from llpkit._words import several
 from llpkit.errors import LLPError
+from llpkit.files import atomic
 from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow, without_views
 from llpkit.tables.csv import lines_of, read_csv, row_name, write_csv
 from llpkit.tables.excel import read_excel

@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from llpkit._arrays import Array
-from llpkit._indices import positions
 from llpkit._validation import whole
 from llpkit.bags import Bags
+from llpkit.bags.indices import positions
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.ragged import to_offsets

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._display import live_bar
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc, log_loss
+from llpkit.progress import live_bar
 
 Row = dict[str, Any]
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from llpkit._files import write_bytes
-from llpkit._limits import read_regular
 from llpkit.errors import LLPError
+from llpkit.files import read_regular, write_bytes
 
 _HEAD = b"llpkit checkpoint, sha256 "
 _PARTS: tuple[str, ...] = ("settings", "data", "network", "optimizer", "scheduler", "method")

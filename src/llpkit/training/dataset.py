@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from llpkit._tensors import shared_tensor
-from llpkit._words import a_few
+from llpkit._arrays import shared_tensor
+from llpkit._text import a_few
 from llpkit.errors import LLPError
 
 

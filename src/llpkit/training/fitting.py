@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import methods
-from llpkit._files import locked, place_of
 from llpkit._registry import did_you_mean
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
+from llpkit.files import locked, place_of
 from llpkit.methods import Method
 from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.tables.frames import is_frame

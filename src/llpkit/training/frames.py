@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from llpkit._tensors import shared_tensor
+from llpkit._arrays import shared_tensor
 from llpkit.augment import Augment, Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import LLPError

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from llpkit import plugins
-from llpkit._display import in_notebook
 from llpkit._validation import naming, option, options_named
 from llpkit.errors import Diverged, LLPError, LostProcess
+from llpkit.progress import in_notebook
 from llpkit.recipe import Execution
 from llpkit.training.building import make_fabric, quiet
 from llpkit.training.processes import Placement, Processes, placement

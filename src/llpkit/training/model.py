@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from llpkit._files import Checksums, add_checksums, claim, place_of, write_bytes, write_text
 from llpkit.bags import Bags
 from llpkit.datasets import image_files
 from llpkit.errors import LLPError, UnseenValueWarning
 from llpkit.evaluation import labels_of, warn_of_approximation
+from llpkit.files import Checksums, add_checksums, claim, place_of, write_bytes, write_text
 from llpkit.likelihood.budget import best_posterior
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame

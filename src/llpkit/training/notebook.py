@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from llpkit._html import html_table
+from llpkit._text import html_table
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:

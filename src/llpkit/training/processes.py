@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from llpkit._device import device_of
+from llpkit._text import several
 from llpkit._validation import option
-from llpkit._words import several
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution
 

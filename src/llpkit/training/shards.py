@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._words import several
+from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.ragged import ranges

@@ -1,10 +1,30 @@
-"""Small tables as HTML, for notebooks. They take the colours of the notebook, light or dark."""
+"""Phrases for messages, and small HTML tables for notebooks."""
 
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 SHOWN = 5
-"""Bags that a table of them shows."""
+"""Bags that a table of bags shows."""
+
+
+def several(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> several(1, "row"), several(1913, "bag")
+    ('1 row', '1,913 bags')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def a_few(values: Sequence[Any], most: int = 5) -> str:
+    """The first of some values, and how many more there are.
+
+    >>> a_few(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    more = f" and {len(values) - most:,} more" if len(values) > most else ""
+    return ", ".join(map(repr, values[:most])) + more
 
 
 def html_table(
@@ -15,6 +35,8 @@ def html_table(
     notes: Sequence[str] = (),
 ) -> str:
     """A title, facts in a line, a table whose first column holds names, and notes.
+
+    It takes the colours of the notebook, light or dark.
 
     >>> html_table("Bags", [("bags", "2")], [], [])
     '<p><b>Bags</b><br>bags 2</p>'

@@ -3,24 +3,22 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._arrays import Array, checked_labels, numbers
-from llpkit._counts import CountNaming
-from llpkit._groups import Groups, aligned, group, numbered
-from llpkit._html import SHOWN, html_table
-from llpkit._indices import checked_offsets, checked_rows, positions
-from llpkit._known import checked_known, without_labelled
-from llpkit._support import checked_evidence, label_counts, proportion_evidence
-from llpkit._validation import number, one_of, share, whole
-from llpkit._words import several
+from llpkit._arrays import Array, checked_generator, checked_labels, numbers
+from llpkit._text import SHOWN, html_table, several
+from llpkit._validation import share, whole
+from llpkit.bags.groups import Groups, aligned, group, numbered
+from llpkit.bags.indices import checked_offsets, checked_rows, positions
+from llpkit.bags.known_labels import checked_known, without_labelled
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming
+from llpkit.evidence.support import checked_evidence, label_counts, proportion_evidence
 from llpkit.ragged import bag_index, ranges, to_offsets
 
 Seed = torch.Generator | int
@@ -500,7 +498,7 @@ class Bags:
 
     def shuffle(self, generator: Seed) -> "Bags":
         """The bags in random order; the order within a bag is kept."""
-        return self._select(_permutation(len(self), generator))
+        return self._select(permutation(len(self), generator))
 
     def split(self, fraction: float, generator: Seed) -> "tuple[Bags, Bags]":
         """Two random parts, the first with this fraction of the bags, each in the original order.
@@ -512,7 +510,7 @@ class Bags:
         first = round(share("fraction", fraction) * len(self))
         if first in (0, len(self)):
             raise LLPError(f"fraction = {fraction} of {len(self)} bags leaves a part without bags")
-        order = _permutation(len(self), generator)
+        order = permutation(len(self), generator)
         return self._select(order[:first].sort()[0]), self._select(order[first:].sort()[0])
 
     def kfold(self, k: int, generator: Seed | None = None) -> "Iterator[tuple[Bags, Bags]]":
@@ -527,93 +525,14 @@ class Bags:
         # The sizes of folds differ by one at most.
         fold = torch.arange(len(self)) * k // len(self)
         if generator is not None:
-            fold = fold[_permutation(len(self), generator)]
+            fold = fold[permutation(len(self), generator)]
         select = self._select
         return (
             (select(torch.where(fold != i)[0]), select(torch.where(fold == i)[0])) for i in range(k)
         )
 
 
-def random_bags(
-    labels: Any,
-    size: int | tuple[int, int],
-    *,
-    generator: Seed,
-    leftover: Literal["keep", "drop"] = "keep",
-    num_classes: int | None = None,
-    concentration: float | None = None,
-) -> Bags:
-    """Random bags, drawn without replacement, with the counts of labels ``(N,)``.
-
-    Args:
-        labels: 0 or 1, or with ``num_classes`` ``0 … K - 1``; not kept.
-        size: Instances per bag: a number, or ``(low, high)`` for sizes uniform in that range.
-        generator: A generator or a seed.
-        leftover: If the rows run out before the last bag is full, keep a smaller bag (``"keep"``)
-            or leave its rows out of all bags (``"drop"``).
-        num_classes: ``K`` for more than two classes.
-        concentration: Clusters the bags by class: the class shares of each bag are drawn from a
-            symmetric Dirichlet distribution with this parameter, as far as instances are left.
-            Small values give nearly pure bags; ``None`` ignores the classes.
-
-    >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0).sizes
-    tensor([2, 2, 1])
-    >>> random_bags([0, 1, 1, 0, 1], size=2, generator=0, leftover="drop").sizes
-    tensor([2, 2])
-    """
-    truth = checked_labels(labels, num_classes)
-    one_of("leftover", leftover, ("keep", "drop"))
-    low, high = size if isinstance(size, tuple | list) and len(size) == 2 else (size, size)
-    low = whole("size", low, 1, len(truth))
-    high = whole("size", high, low, len(truth))
-    source = _as_generator(generator)
-    rows = _permutation(len(truth), source)
-    # No more bags than this fit; those that end beyond the rows are dropped.
-    enough = (len(truth) // low,)
-    drawn = torch.randint(low, high + 1, enough, generator=source, device=source.device)
-    ends = drawn.cumsum(0).cpu()
-    ends = ends[ends <= len(truth)]
-    if leftover == "keep" and ends[-1] < len(truth):
-        ends = torch.cat([ends, torch.tensor([len(truth)])])
-    offsets = torch.cat([torch.tensor([0]), ends])
-    rows = rows[: int(ends[-1])]
-    if concentration is not None:
-        alpha = number("concentration", concentration, above=0)
-        rows = rows[_clustered(truth[rows.numpy()], offsets.diff().tolist(), alpha, source)]
-    evidence = label_counts(truth[rows.numpy()], offsets.diff().numpy(), num_classes)
-    return Bags._make(offsets, rows, evidence, range(len(ends)), len(truth))
-
-
-def _clustered(
-    truth: NDArray[np.int64], sizes: list[int], alpha: float, source: torch.Generator
-) -> Tensor:
-    """An order of the instances in which consecutive bags have Dirichlet class shares."""
-    seed = int(torch.randint(2**62, (), generator=source, device=source.device))
-    draw = np.random.default_rng(seed)
-    queues = [np.flatnonzero(truth == k) for k in range(int(truth.max()) + 1)]
-    taken, left = np.zeros(len(queues), int), np.array([len(queue) for queue in queues])
-    parts = []
-    for size in sizes:
-        shares = draw.dirichlet(np.full(len(queues), alpha))
-        counts = np.minimum(draw.multinomial(size, shares), left)
-        # Where a class has run out, other instances fill the bag, each equally likely.
-        counts += draw.multivariate_hypergeometric(left - counts, size - int(counts.sum()))
-        ends = taken + counts
-        parts += [q[a:b] for q, a, b in zip(queues, taken, ends, strict=True)]
-        taken, left = ends, left - counts
-    return torch.from_numpy(np.concatenate(parts))
-
-
-def _as_generator(generator: Any) -> torch.Generator:
-    if isinstance(generator, torch.Generator):
-        return generator
-    if isinstance(generator, int | np.integer) and 0 <= generator < 2**63:
-        return torch.Generator().manual_seed(int(generator))
-    raise LLPError(
-        f"generator = {generator!r}; give a torch.Generator or a seed from 0 to 2**63 - 1"
-    )
-
-
-def _permutation(length: int, generator: Any) -> Tensor:
-    source = _as_generator(generator)
+def permutation(length: int, generator: Seed) -> Tensor:
+    """A random order, on the CPU whatever the generator's device."""
+    source = checked_generator(generator)
     return torch.randperm(length, generator=source, device=source.device).cpu()

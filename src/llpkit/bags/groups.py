@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, read, refuse
-from llpkit._counts import CountNaming
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
+from llpkit.evidence.counts import CountNaming
 
 
 class Groups(NamedTuple):

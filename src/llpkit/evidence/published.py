@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit import _noise
-from llpkit._arrays import refuse
-from llpkit._tensors import real_tensor, whole_tensor
+from llpkit._arrays import real_tensor, refuse
 from llpkit._validation import number, whole
+from llpkit.evidence import noise
+from llpkit.evidence.counts import whole_tensor
 
 
 class Reports:
@@ -18,7 +18,7 @@ class Reports:
     __slots__ = ()
 
     @classmethod
-    def noisy(cls, observed: Any, log_density: _noise.Density, sizes: Any) -> Self:
+    def noisy(cls, observed: Any, log_density: noise.Density, sizes: Any) -> Self:
         """See :meth:`llpkit.Evidence.noisy`."""
         raise NotImplementedError
 
@@ -55,8 +55,8 @@ class Reports:
         >>> Evidence.laplace([2.6, -0.3], sizes=[4, 2], epsilon=0.5).high
         tensor([4, 2])
         """
-        spread = _noise.scale_of(epsilon, scale, sensitivity)
-        return cls.noisy(_finite(observed), _noise.laplace(spread), sizes)
+        spread = noise.scale_of(epsilon, scale, sensitivity)
+        return cls.noisy(_finite(observed), noise.laplace(spread), sizes)
 
     @classmethod
     def geometric(
@@ -85,8 +85,8 @@ class Reports:
                 "noise are; use Evidence.laplace"
             ),
         )
-        spread = _noise.scale_of(epsilon, scale, sensitivity)
-        return cls.noisy(seen, _noise.laplace(spread), sizes)
+        spread = noise.scale_of(epsilon, scale, sensitivity)
+        return cls.noisy(seen, noise.laplace(spread), sizes)
 
     @classmethod
     def gaussian(
@@ -114,8 +114,8 @@ class Reports:
         >>> Evidence.gaussian([2.6], sizes=[4], scale=2.0).high
         tensor([4])
         """
-        spread = _noise.deviation_of(epsilon, delta, scale, sensitivity)
-        return cls.noisy(_finite(observed), _noise.gaussian(spread), sizes)
+        spread = noise.deviation_of(epsilon, delta, scale, sensitivity)
+        return cls.noisy(_finite(observed), noise.gaussian(spread), sizes)
 
     @classmethod
     def binomial(cls, observed: Any, sizes: Any, *, probability: float) -> Self:
@@ -133,7 +133,7 @@ class Reports:
         tensor([0.0000, 0.0000, 0.8100, 0.2430, 0.0486], dtype=torch.float64)
         """
         q = number("probability", probability, above=0, most=1)
-        return cls.noisy(whole_tensor(observed, "observed"), _noise.binomial(q), sizes)
+        return cls.noisy(whole_tensor(observed, "observed"), noise.binomial(q), sizes)
 
     @classmethod
     def rounded(cls, observed: Any, multiple: int) -> Self:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from llpkit._limits import check_limit, check_regular
 from llpkit.errors import LLPError
+from llpkit.files.limits import check_limit, check_regular
 
 _DEPTH = 20
 """Most levels of nesting in a configuration; settings need three."""

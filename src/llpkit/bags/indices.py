@@ -4,22 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from llpkit._arrays import Array, numbers, refuse, whole_array
+from llpkit._arrays import Array, check_rising, numbers, refuse, whole_array
 from llpkit._validation import whole
 from llpkit.errors import LLPError
-
-
-def check_rising(ends: Array) -> None:
-    """Refuse offsets that do not start at 0 or that decrease."""
-    if ends[0] != 0:
-        raise LLPError(f"offsets[0] = {ends[0]}; offsets start at 0")
-    refuse(
-        np.append(False, ends[1:] < ends[:-1]),
-        lambda b: (
-            f"offsets[{b}] = {ends[b]} is below offsets[{b - 1}] = {ends[b - 1]}, so bag {b - 1} "
-            "would end before it starts; offsets must not decrease"
-        ),
-    )
 
 
 def checked_offsets(offsets: Any) -> Array:

@@ -6,13 +6,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from llpkit._arrays import refuse
-from llpkit._counts import CountNaming, exact_counts
-from llpkit._html import SHOWN, html_table
-from llpkit._reports import Reports
-from llpkit._tensors import on_device_of, real_tensor, whole_tensor
+from llpkit._arrays import on_device_of, real_tensor, refuse
+from llpkit._text import SHOWN, html_table
 from llpkit._validation import whole
 from llpkit.errors import LLPError
+from llpkit.evidence.counts import CountNaming, exact_counts, whole_tensor
+from llpkit.evidence.published import Reports
 from llpkit.ragged import ranges, to_offsets
 
 NO_BOUND = 2**62

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import Array, refuse
-from llpkit._counts import CountNaming, exact_counts
+from llpkit._text import several
 from llpkit._validation import number, option, whole
-from llpkit._words import several
 from llpkit.errors import LLPError
-from llpkit.evidence import NO_BOUND, Evidence
+from llpkit.evidence.counts import CountNaming, exact_counts
+from llpkit.evidence.evidence import NO_BOUND, Evidence
 from llpkit.ragged import bag_index, ranges, segment_sum
 
 MAX_DECIMALS = 12

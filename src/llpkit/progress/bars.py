@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from llpkit._progress import Task, Watcher, seconds_left, watch
+from llpkit.progress.tasks import Task, Watcher, seconds_left, watch
 
 _FIRST_LINE = 2.0
 """A log gets its first line after this many seconds, then after twice as many, and so on."""

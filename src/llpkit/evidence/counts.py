@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from llpkit._arrays import Array, named_entry, read, refuse, whole_array
-from llpkit._words import several
+from llpkit._arrays import Array, named_entry, on_device_of, read, refuse, whole_array
+from llpkit._text import several
 from llpkit.errors import LLPError
 
 
@@ -89,6 +90,11 @@ def whole_counts(values: Any, naming: CountNaming) -> Array:
         raise LLPError(f"{naming.name} has shape {y.shape}; give (B,), or (B, K) for K classes")
     refuse(y < 0, lambda *i: f"{naming.entry_of_bag(y[i], *i)} is negative; {naming.remedy}")
     return y
+
+
+def whole_tensor(values: Any, name: str) -> Tensor:
+    """Values as int64 ``(B,)`` or ``(B, K)``; negative or fractional ones are refused."""
+    return on_device_of(values, whole_counts(values, CountNaming(name=name)))
 
 
 def exact_counts(values: Any, naming: CountNaming, sizes: Array | None = None) -> Array:

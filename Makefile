@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# A test that waits for something that never comes fails after 15 minutes, with its stack.
+NO_HANG := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 .DEFAULT_GOAL := help
 .PHONY: help venv install test pytest slow lint types docs format tables package bench demo clean
@@ -20,10 +22,10 @@ test: $(STAMP)  ## check everything: style, types, docs, tests
 	$(MAKE) -j docs types lint pytest
 
 pytest: $(STAMP)  ## run the tests alone
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 $(NO_HANG)
 
 slow: $(STAMP)  ## run the tests that `make test` leaves out because they take minutes
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m slow $(NO_HANG)
 
 lint: $(STAMP)  ## check style, format and the direction of imports
 	$(BIN)/ruff check .

@@ -23,8 +23,8 @@ def main() -> dict[str, torch.Tensor]:
         print(f"  {name}: {before:.2f} before the count, {after:.2f} after it")
     print(f"The posteriors sum to the count: {posterior.sum():.3f}")
 
-    # The definition: sum over all label combinations with that count. The engine needs O(n) time
-    # for n instances instead of O(2^n).
+    # By definition, a sum over all label combinations with that count. For n instances there are up
+    # to 2^n of them; the engine needs O(n) time.
     total = torch.zeros((), dtype=torch.float64)
     for labels in product([0, 1], repeat=3):
         if sum(labels) == 1:
@@ -32,9 +32,9 @@ def main() -> dict[str, torch.Tensor]:
             total += torch.where(h == 1, p, 1 - p).prod()
     print(f"By enumeration: {total:.3f}")
 
-    # We may know less than a count: here, that at least one person does.
-    some = likelihood.log_prob(logits, Evidence.at_least([1]), offsets)
-    print(f"P(at least one) = {some.exp().item():.3f}")
+    # We may know less than a count: here, that at least one person speaks French.
+    at_least_one = likelihood.log_prob(logits, Evidence.at_least([1]), offsets)
+    print(f"P(at least one) = {at_least_one.exp().item():.3f}")
     return {"log_prob": log_p, "posterior": posterior, "enumerated": total.log()}
 
 

@@ -52,18 +52,18 @@ def main(epochs: int = 15, seeds: int = 2) -> dict[str, float]:
     """Mean accuracy of the new method and of ``mle``."""
     register(SquaredError)
 
-    # The expected count is not everything: these two bags have the same one.
+    # The loss only sees the expected count, which is the same for these two bags.
     sure, unsure = torch.tensor([9.0, -9.0]), torch.tensor([0.0, 0.0])
     for name, z in (("sure", sure), ("unsure", unsure)):
         p = pmf(z, torch.tensor([0, 2])).probability
         print(f"{name:7} P(count = 0, 1, 2) = {[round(x, 2) for x in p.tolist()]}")
 
-    found = {}
+    accuracies = {}
     for method in ("squared-error", "mle"):
         runs = [accuracy(method, seed, epochs) for seed in range(seeds)]
-        found[method] = sum(runs) / len(runs)
-        print(f"{method:14} accuracy {100 * found[method]:.1f} %, mean of {seeds} seeds")
-    return found
+        accuracies[method] = sum(runs) / len(runs)
+        print(f"{method:14} accuracy {100 * accuracies[method]:.1f} %, mean of {seeds} seeds")
+    return accuracies
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Tables with scikit-learn: any classifier, fitted to counts and selected by counts.
 
-A survey has the income, age and kind of each household, but only the number of yes answers per
+The income, age and kind of each household are known, but only the number of yes answers per
 district. `fit` takes the district of every row as `groups` and the district's count as `y`. The
-answers of households are used only at the end, to evaluate the models.
+answers of single households are used only at the end, to evaluate the models.
 """
 
 import numpy as np
@@ -19,12 +19,12 @@ from llpkit.estimators import LLPClassifier, LLPLogisticRegression
 
 
 def survey(rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Households, the district of each, and the answers, which stay hidden."""
+    """Households, the district of each, and their hidden answers."""
     rng = np.random.default_rng(seed)
     age, income = rng.uniform(18, 90, rows), rng.gamma(4.0, 10.0, rows)
     kind = rng.choice(["single", "couple", "family"], rows)
-    lean = 2.0 * (np.abs(age - 50) < 15) + 1.5 * (kind == "family") - income / 60 - 1.0
-    answers = rng.random(rows) < 1 / (1 + np.exp(-2 * lean))
+    logit = 4.0 * (np.abs(age - 50) < 15) + 3.0 * (kind == "family") - income / 30 - 2.0
+    answers = rng.random(rows) < 1 / (1 + np.exp(-logit))
     table = pd.DataFrame({"age": age, "income": income, "kind": pd.Categorical(kind)})
     table.loc[rng.random(rows) < 0.1, "income"] = np.nan  # some are missing
     return table, rng.permutation(rows) // 8, answers.astype(int)
@@ -36,7 +36,7 @@ def main(rows: int = 4000, trees: int = 60) -> dict[str, float]:
     count = np.bincount(district, answers).astype(int)[district]  # the only published number
     fresh, _, truth = survey(2000, seed=1)
 
-    # Routing lets a search pass the districts on to fit and score.
+    # With routing, a search passes the districts on to fit and score.
     sklearn.set_config(enable_metadata_routing=True)
     try:
         columns = make_column_transformer(
@@ -65,12 +65,12 @@ def main(rows: int = 4000, trees: int = 60) -> dict[str, float]:
     phi = model.posterior(X, count, district)[:, 1]
     first = np.flatnonzero(district == 0)
     print(
-        f"district 0 has {count[first[0]]} yes: its households, given that, {phi[first].round(2)}"
+        f"district 0 has {count[first[0]]} yes; posterior of each household: {phi[first].round(2)}"
     )
-    bound = HistGradientBoostingClassifier(max_iter=trees, categorical_features="from_dtype")
-    bound.fit(X, answers)
-    found = {"linear": linear, "boosting": model, "boosting on answers": bound}
-    accuracy = {name: float((m.predict(fresh) == truth).mean()) for name, m in found.items()}
+    supervised = HistGradientBoostingClassifier(max_iter=trees, categorical_features="from_dtype")
+    supervised.fit(X, answers)
+    models = {"linear": linear, "boosting": model, "boosting on answers": supervised}
+    accuracy = {name: float((m.predict(fresh) == truth).mean()) for name, m in models.items()}
     print(accuracy)
     return accuracy
 

@@ -27,6 +27,7 @@ def bags(estep, number):
     return estep.draw(rng, rng.integers(1, 13, number))
 
 
+@pytest.mark.slow
 def test_small_version_runs_and_the_engine_is_faster(estep, tmp_path):
     report = estep.measure(quick=True, seed=0, out=tmp_path)
     numbers, text = report.numbers, report.text
@@ -67,6 +68,7 @@ def test_a_missed_demand_is_said(estep):
     assert "| 2,999 | ≥ 3,000 | NO |" in report.text
 
 
+@pytest.mark.slow
 def test_epochs_cost_what_supervised_ones_cost(estep):
     """The small version of the epochs' benchmark: it fails on ratios alone."""
     import epoch

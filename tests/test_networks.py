@@ -383,11 +383,11 @@ def test_options(name, options, message):
         ("conv-large", (30,), r"'conv-large' takes images \(C, H, W\), but input_shape = \(30,\)"),
         ("small-cnn", (1, 3, 9), r"at least 4 x 4 pixels, these are 3 x 9; .* 'mlp'"),
         ("small-cnn", (30,), r"'small-cnn' takes images .* for features use 'mlp' or 'linear'"),
-        ("mlp", (5, 30), r"input_shape = \(5, 30\); give that of one input"),
-        ("mlp", 30, r"input_shape = 30; give that of one input"),
+        ("mlp", (5, 30), r"input_shape = \(5, 30\); give the shape of one input"),
+        ("mlp", 30, r"input_shape = 30; give the shape of one input"),
         ("mlp", (0,), r"input_shape\[0\] = 0; give a whole number"),
         ("llp-gan", (3, 32, 2.5), r"input_shape\[2\] = 2.5; give a whole number"),
-        ("llp-gan", (), r"input_shape = \(\); give that of one input"),
+        ("llp-gan", (), r"input_shape = \(\); give the shape of one input"),
     ],
 )
 def test_shapes(name, shape, message):

@@ -182,7 +182,7 @@ def minutes(name: str, experiment: str, methods: tuple[str, ...], like: str) -> 
     folds = range(5) if name == SECOND else None
     left = [r for r in plan(have, experiment, methods, folds) if r.id not in have.ids]
     seconds = epoch_seconds(results(like))
-    single = [r for r in left if r.recipe.max_bags == 1]
+    single = [r for r in left if r.recipe["max_bags"] == 1]
     total = estimate((r for r in left if r not in single), seconds) or 0.0
     if name == "group-photos-full":
         total = START * len(left) + FULL_SIZE * (total - START * len(left))

@@ -11,7 +11,7 @@ from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
 from llpkit.experiments.sizes import size_accuracies, slopes
 from llpkit.experiments.statistics import Runs, by_fold, interval, paired, spread
-from llpkit.experiments.summary import accuracies, curves, differences
+from llpkit.experiments.summary import accuracies, differences
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Spread, true_minus
 
@@ -178,15 +178,20 @@ def accuracy_by_epoch() -> Rows:
     after = {PHOTOS: (10, 40, 100), BIRDS: (10, 40, 120)}
     rows = [["accuracy after", "photos, 10 epochs", "40", "100", "CIFAR-10, 10 epochs", "40"]]
     rows[0].append("120")
-    found = {f: {c.method: c.mean for c in curves(runs(f))} for f in after}
     for name in METHODS:
         cells = [
-            f"{100 * found[f][name][epoch - 1]:.1f}" if name in found[f] else ""
-            for f in after
-            for epoch in after[f]
+            mean_accuracy(runs(folder).get(name, ()), epoch)
+            for folder, epochs in after.items()
+            for epoch in epochs
         ]
         rows.append([code(name), *cells])
     return rows
+
+
+def mean_accuracy(records: Sequence[Record], epoch: int) -> str:
+    """Mean accuracy in per cent after an epoch; empty without records."""
+    values = [100 * record.history["test_accuracy"][epoch - 1] for record in records]
+    return f"{fmean(values):.1f}" if values else ""
 
 
 @table
@@ -222,7 +227,7 @@ def by_size(folder: str) -> dict[tuple[str, int], str]:
 def bag_sizes() -> Rows:
     """Accuracy against bag size."""
     found = by_size(BIRDS)
-    change = {s.method: f"{s.change:+.1f}" for s in slopes(runs(BIRDS, "bag-size"))}
+    change = {name: f"{slope:+.1f}" for name, slope in slopes(runs(BIRDS, "bag-size")).items()}
     sizes = sorted({size for _, size in found})
     rows = [["instances per bag", *(f"n = {size}" for size in sizes), "points per doubling"]]
     for name in ("mle", "direct", "amle", "dllp"):

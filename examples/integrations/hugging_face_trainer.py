@@ -1,6 +1,6 @@
 """Hugging Face: datasets and transformers.Trainer learn to classify sentences from counts of bags.
 
-The sentences are made up and a tiny BERT starts from random weights: nothing is downloaded.
+The sentences are made up, and a tiny BERT starts from random weights, so nothing is downloaded.
 Needs ``pip install 'llpkit[huggingface]'``.
 Tested with transformers 5.23.0, datasets 5.2.0, accelerate 1.15.0.
 """
@@ -45,14 +45,14 @@ def main(bags: int = 400, epochs: int = 8) -> float:
     torch.manual_seed(0)
     words = torch.randint(1, 30, (bags + 40, 5, 8))  # eight words per sentence
     truth = (words == 7).any(2)  # a sentence is positive if word 7 occurs
-    known = {"input_ids": words[:bags].tolist(), "count": truth[:bags].sum(1).tolist()}
+    bags_of_sentences = {"input_ids": words[:bags].tolist(), "count": truth[:bags].sum(1).tolist()}
     bert = BertForSequenceClassification(BertConfig(num_attention_heads=2, num_labels=1, **TINY))
-    rates = {"learning_rate": 3e-3, "per_device_train_batch_size": 8, "num_train_epochs": epochs}
-    arguments = TrainingArguments(remove_unused_columns=False, **rates, **QUIET)
-    Trainer(CountModel(bert), arguments, collate, Dataset.from_dict(known)).train()
+    settings = {"learning_rate": 3e-3, "per_device_train_batch_size": 8, "num_train_epochs": epochs}
+    arguments = TrainingArguments(remove_unused_columns=False, **settings, **QUIET)
+    Trainer(CountModel(bert), arguments, collate, Dataset.from_dict(bags_of_sentences)).train()
     with torch.no_grad():
-        found = bert.eval()(input_ids=words[bags:].flatten(0, 1)).logits.squeeze(1) > 0
-    return (found == truth[bags:].flatten()).float().mean().item()
+        predicted = bert.eval()(input_ids=words[bags:].flatten(0, 1)).logits.squeeze(1) > 0
+    return (predicted == truth[bags:].flatten()).float().mean().item()
 
 
 if __name__ == "__main__":

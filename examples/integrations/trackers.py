@@ -1,4 +1,4 @@
-"""TensorBoard, MLflow or W&B: the metrics, settings and final measures of a network and of EM.
+"""TensorBoard, MLflow or W&B: log the metrics and settings of a network and of an estimator.
 
 Needs ``pip install 'llpkit[tensorboard]'``, or ``mlflow`` or ``wandb`` instead.
 Tested with tensorboard 2.21.0, mlflow-skinny 3.17.2 and wandb 0.31.0.
@@ -19,22 +19,22 @@ def main(name: str = "tensorboard", folder: str = "tracked", epochs: int = 10) -
     """Log one run of each; return the test accuracy of the network."""
     data = load("digits")  # odd against even, bags of 1 to 12
     train, test = data.bags.split(0.8, 0)
-    watched = TestMetrics(data.inputs[test.rows], data.truth[test.rows])
+    test_metrics = TestMetrics(data.inputs[test.rows], data.truth[test.rows])
 
-    # A network: the logger is the last callback, so that it sees the metrics of the others. A run
-    # that resumes in the same run_dir goes on in the same log.
+    # A network: the logger comes last, so that it sees the metrics of other callbacks. A run that
+    # resumes in the same run_dir continues the same log.
     model = llpkit.fit(
         None,
         train,
         data.inputs,
         method="mle",
         epochs=epochs,
-        callbacks=[watched, LOGGERS[name]()],
+        callbacks=[test_metrics, LOGGERS[name]()],
         run_dir=f"{folder}/network",
         progress=False,
     )
 
-    # An estimator: the path of EM, when it is fitted.
+    # An estimator: log the iterations of EM after fitting.
     x = data.inputs.flatten(1).numpy() / 255
     em = LLPClassifier(LogisticRegression(max_iter=1000), max_iter=20, tol=1e-2)
     em.fit(x[train.rows], train.evidence, train.bag_index.numpy())

@@ -11,7 +11,7 @@ from llpkit.errors import LLPError
 def device_of(device: Any) -> torch.device:
     """The device of this name; ``"auto"`` is a CUDA device if there is one, else the CPU.
 
-    Other devices that torch knows are refused: the likelihood needs float64, which they lack.
+    Torch's other devices are refused: the likelihood needs float64, which they lack.
 
     >>> device_of("cpu")
     device(type='cpu')
@@ -20,16 +20,16 @@ def device_of(device: Any) -> torch.device:
     if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if number else "cpu")
     try:
-        where = torch.device(device) if isinstance(device, str | torch.device) else None
+        named = torch.device(device) if isinstance(device, str | torch.device) else None
     except RuntimeError:
-        where = None
-    if where is not None and where.type == "cpu" and where.index in (None, 0):
+        named = None
+    if named is not None and named.type == "cpu" and named.index in (None, 0):
         return torch.device("cpu")
-    if where is not None and where.type == "cuda" and (where.index or 0) < number:
-        return where
-    there = ["cpu", *(f"cuda:{i}" for i in range(number))]
-    without = "" if number else "; torch sees no CUDA device"
+    if named is not None and named.type == "cuda" and (named.index or 0) < number:
+        return named
+    available = ["cpu", *(f"cuda:{i}" for i in range(number))]
+    note = "" if number else "; torch sees no CUDA device"
     raise LLPError(
-        f"{option('device')} = {device!r}; give auto, or one of this machine: {', '.join(there)}"
-        f"{without}"
+        f"{option('device')} = {device!r}; give auto, or one of this machine: "
+        f"{', '.join(available)}{note}"
     )

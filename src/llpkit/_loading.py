@@ -16,7 +16,7 @@ def load(
 ) -> "Fitted":
     """Open a model that :meth:`Fitted.save` or the command ``llpkit fit`` wrote.
 
-    The files cannot run code, and damaged ones are refused. A model of a table comes with its
+    The files cannot run code, and damaged ones are refused. A model trained on a table includes its
     encoder, so it predicts for data frames with the columns of that table:
     ``llpkit.load("runs/survey").predict_proba(frame)``.
 
@@ -24,16 +24,16 @@ def load(
         directory: Where it was saved, or a run directory.
         network: A network of the trained architecture, if llpkit cannot build it by name; its
             weights are replaced.
-        trust_model: Also open LightGBM and XGBoost models, whose readers a crafted file can crash.
+        trust_model: Also open LightGBM and XGBoost models; a crafted file can crash the process.
     """
     from llpkit import training
     from llpkit.training.model import DESCRIPTION, WEIGHTS
 
     folder = place_of("directory", directory)
-    found = Checksums.read(folder)
-    is_network = (folder / DESCRIPTION).exists() if found is None else WEIGHTS in found.files
+    checksums = Checksums.read(folder)
+    is_network = WEIGHTS in checksums.files if checksums else (folder / DESCRIPTION).exists()
     if is_network or network is not None:
         return training.load(folder, network)
-    from llpkit import runs  # imports SciPy, which a network does not need
+    from llpkit import runs  # imports SciPy, which networks do not need
 
     return runs.open_model(folder, trust_model=trust_model)

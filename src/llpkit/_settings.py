@@ -66,14 +66,16 @@ class Settings:
     @classmethod
     def settings(cls) -> dict[str, Setting]:
         """All fields that are settings, by name."""
-        found = {f.name: f.metadata.get("setting") for f in fields(cls)}  # type: ignore[arg-type]
-        return {name: known for name, known in found.items() if known is not None}
+        return {
+            f.name: f.metadata["setting"]
+            for f in fields(cls)  # type: ignore[arg-type]
+            if "setting" in f.metadata
+        }
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """The defaults of all fields."""
-        made = cls()
-        return made.to_dict()
+        return cls().to_dict()
 
     @classmethod
     def checked(cls, name: str, value: Any, place: str) -> Any:

@@ -118,7 +118,7 @@ class Augment:
         return torch.rand(size, generator=generator, device=images.device)
 
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
-        """Change the images by given draws: deterministic, so it compiles as one graph."""
+        """Change the images by these draws: deterministic, so it compiles as one graph."""
         if self == Augment.none():
             return images
         # Half precision is too coarse for coordinates and sums.
@@ -208,7 +208,7 @@ def register(name: str) -> Callable[[Augmentation], Augmentation]:
 
 for _name in ("paper", "authors", "geometric", "weak", "strong", "none"):
     AUGMENTATIONS.register(_name, getattr(Augment, _name)())
-# For letters, digits and other things whose mirror image is something else.
+# For letters, digits and other images that must not be mirrored.
 for _name in ("weak", "strong"):
     AUGMENTATIONS.register(f"{_name}-no-flip", replace(getattr(Augment, _name)(), flip=False))
 

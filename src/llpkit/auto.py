@@ -1,7 +1,7 @@
-"""The default method: which one, by what is known before training, and why.
+"""The default method or estimator, chosen by what is known before training, and why.
 
-The rules were chosen by the measurements of ``benchmarks/which_method.py``, which
-``docs/measurements/which-method.md`` shows. Whoever changes a rule runs it again.
+The rules come from measurements by ``benchmarks/which_method.py``, which
+``docs/measurements/which-method.md`` shows. Run it again after changing a rule.
 """
 
 import math
@@ -14,24 +14,24 @@ from llpkit.bags import Bags
 from llpkit.recipe import Recipe
 
 PICKED = "picked"
-"""The key of the choice and its reason in the details of a model."""
+"""Under this key, the details of a model contain the choice and its reason."""
 FEW_BAGS = 12
-"""With fewer bags, folds of them say nothing, and a linear model is all that can be fitted."""
+"""With fewer bags, cross-validation is too noisy to choose more than a linear model."""
 MANY_ROWS = 200_000
-"""From here on the time of several estimators matters more than what they gain together."""
+"""From this many rows, the time that an ensemble takes matters more than its gain."""
 LONG = 2000
-"""Steps of training after which EM is ahead of the gradient on images."""
+"""Training steps after which EM is ahead of the gradient on images."""
 LARGE_BAGS = 32
-"""Mean size of bags from which the likelihood of counts says little about single instances."""
+"""Mean bag size from which the likelihood of counts carries little information per instance."""
 MANY_COUNTS = 32
-"""Counts, K - 1 per bag, from which the linear start of the teacher is rarely wrong."""
+"""Number of counts, K - 1 per bag, from which the teacher's linear start is rarely wrong."""
 SURPRISING = 3.0
 """Standard deviations beyond which counts vary more than those of random bags."""
 
 
 @dataclass(frozen=True)
 class Pick:
-    """A method or an estimator by name, and the reason in words."""
+    """The name of a method or an estimator, and the reason for choosing it."""
 
     name: str
     reason: str
@@ -40,12 +40,12 @@ class Pick:
         return f"{self.name}: {self.reason}"
 
     def about(self) -> dict[str, str]:
-        """For the details of a model and the record of a run."""
+        """The entry in the details of a model and in the record of a run."""
         return {PICKED: str(self)}
 
 
 def pick_method(bags: Bags, recipe: Recipe, of_images: bool, many_processes: bool = False) -> Pick:
-    """The method that trains a network on these bags, in one process or several.
+    """The method to train a network on these bags, in one process or several.
 
     >>> pick_method(Bags([0, 2, 4], [1, 2]), Recipe(), of_images=True).name
     'direct'
@@ -56,7 +56,7 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool, many_processes: boo
         reason = f"in long training on images, {steps:,} steps here, EM is best at any bag size"
         return Pick("mle", reason)
     if of_images and 2 * largest > recipe.batch_size:
-        reason = f"EM takes single instances, and a step of {recipe.batch_size:,} cannot hold "
+        reason = f"EM batches single instances, while a step of {recipe.batch_size:,} cannot hold "
         reason += f"two bags of {largest:,}"
         if many_processes:
             return Pick("mle", reason)
@@ -67,8 +67,10 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool, many_processes: boo
             reason = f"bags are large, and their {counts:,} counts are enough for the linear model "
             return Pick("teacher", f"{reason}that an averaged teacher starts from")
         if look_random(bags):
-            reason = "bags are large and their counts look like those of random bags, so that the "
-            return Pick("dsq", f"{reason}square loss can be estimated without bias")
+            reason = (
+                "bags are large and their counts look like those of random bags, so the square "
+            )
+            return Pick("dsq", f"{reason}loss can be estimated without bias")
     what = f"short training ({steps:,} steps)" if of_images else "rows of features"
     reason = f"for {what}, the gradient of the exact likelihood learns fastest"
     return Pick("direct", reason)
@@ -86,24 +88,24 @@ def pick_estimator(bags: Bags) -> Pick:
     if bags.num_instances >= MANY_ROWS:
         return Pick(
             "hist-gradient-boosting",
-            f"boosting takes {rows} of features best, and several estimators would take long",
+            f"boosting handles {rows} of features best, and an ensemble would take long",
         )
     return Pick(
         "ensemble",
         f"for a table of {rows} in {number}, cross-validation within the training bags decides "
-        "whether a linear model, boosting or a network suits it",
+        "between a linear model, boosting and networks",
     )
 
 
 def look_random(bags: Bags) -> bool:
-    r"""Whether exact counts vary as they would if instances were dealt into bags at random.
+    r"""Whether exact counts vary as if instances were assigned to bags at random.
 
     Pearson's test of homogeneity: with :math:`p` the overall rate,
 
     .. math:: X^2 = \sum_b \sum_k \frac{(y_{bk} - n_b p_k)^2}{n_b p_k}
 
-    has about :math:`d = (B - 1)(K - 1)` degrees of freedom, thus mean :math:`d` and variance
-    :math:`2 d`. Bags by place or time vary more.
+    has about :math:`d = (B - 1)(K - 1)` degrees of freedom, so its mean is :math:`d` and its
+    variance :math:`2 d`. Bags formed by place or time vary more.
 
     >>> look_random(Bags([0, 4, 8, 12], [2, 1, 2])), look_random(Bags([0, 20, 40], [0, 20]))
     (True, False)

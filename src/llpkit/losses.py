@@ -122,8 +122,8 @@ def debiased_square_loss(
     .. math:: s^2 / n - (n - 1)\, \mu^2
 
     has the expectation :math:`V + \mu^2`, the square loss of an instance. :math:`\mu^2` is the
-    product of the bag's own mean error and that of the other bags. With K classes it is the sum
-    over them, the Brier score. A single bag gives :math:`(s / n)^2`.
+    product of the mean errors of the bag and of all other bags. With K classes it is the sum over
+    them, the Brier score. A single bag gives :math:`(s / n)^2`.
 
     Li, Chen, Javanmard & Mirrokni, *Optimistic rates for learning from label proportions* (2024).
 
@@ -149,12 +149,12 @@ def debiased_square_loss(
 
 
 def two_columns(logits: Tensor) -> Tensor:
-    """Binary logits ``(N,)`` as those of two classes, ``(N, 2)``; ``(N, K)`` as they are."""
+    """Logits of two classes ``(N, 2)`` from binary ones ``(N,)``; ``(N, K)`` unchanged."""
     return torch.stack([torch.zeros_like(logits), logits], 1) if logits.dim() == 1 else logits
 
 
 def class_counts(counts: Tensor, sizes: Tensor) -> Tensor:
-    """Counts of positives ``(B,)`` as those of two classes, ``(B, 2)``; ``(B, K)`` as they are."""
+    """Counts of two classes ``(B, 2)`` from counts of positives ``(B,)``; ``(B, K)`` unchanged."""
     return torch.stack([sizes - counts, counts], 1) if counts.dim() == 1 else counts
 
 

@@ -1,4 +1,4 @@
-"""Plugins for the command line: Python files that register your own methods and the like."""
+"""Plugins for the command line: Python files that register methods, networks or data sets."""
 
 import hashlib
 import importlib
@@ -15,13 +15,13 @@ _loaded: dict[Path | str, ModuleType] = {}
 
 
 def load(sources: Iterable[str]) -> list[str]:
-    """Import files or modules; returns what a worker on the same machine has to load as well.
+    """Import files or modules.
 
     Args:
         sources: Paths that end in ``.py``, or names of modules.
 
     Returns:
-        The same, paths made absolute.
+        The same with absolute paths, for workers on this machine to load as well.
     """
     return [_load(source) for source in sources]
 
@@ -34,26 +34,28 @@ def loaded() -> list[str]:
 def _load(source: str) -> str:
     try:
         if not source.endswith(".py"):
-            _see(Path.cwd())
+            _make_importable(Path.cwd())
             _loaded[source] = importlib.import_module(source)
             return source
         path = Path(source).resolve()
         if not path.is_file():
-            raise LLPError(f"there is no file {source}; give a plugin's path, or a module's name")
+            raise LLPError(
+                f"there is no file {source}; give the path of a plugin, or the name of a module"
+            )
         if path not in _loaded:
             _loaded[path] = _imported(path)
         return str(path)
     except LLPError:
         raise
-    except Exception as error:  # whatever a user's file may do
-        where = traceback.extract_tb(error.__traceback__)[-1]
+    except Exception as error:  # a user's file may raise anything
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         raise LLPError(
             f"plugin {source} cannot be loaded: {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}, line {where.lineno})"
+            f"({Path(frame.filename).name}, line {frame.lineno})"
         ) from error
 
 
-def _see(folder: Path) -> None:
+def _make_importable(folder: Path) -> None:
     """Make modules next to a plugin importable, after all installed ones."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -62,7 +64,7 @@ def _see(folder: Path) -> None:
 def _imported(path: Path) -> ModuleType:
     # A module name that cannot clash with a library, whatever the file is called.
     name = f"llpkit_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    _see(path.parent)
+    _make_importable(path.parent)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

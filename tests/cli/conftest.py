@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from markupsafe import Markup
 
 from llpkit.cli import main
 
@@ -51,6 +52,7 @@ def _no_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Figures take nine tenths of a short run's time, and few tests look at them."""
     if "figures" not in request.fixturenames:
         monkeypatch.setattr("llpkit.report.Figure.contents", lambda *_: b"a figure" * 500)
+        monkeypatch.setattr("llpkit.report.Figure.svg", lambda _: Markup("<svg></svg>"))
 
 
 def write_survey(path: Path, bags: int = 30, seed: int = 0) -> Path:

@@ -52,7 +52,7 @@ def test_check_warns_of_counts_that_say_little(llpkit):
         "check", "wide.csv", "--bag", "district", "--count-low", "lo", "--count-high", "hi"
     )
     assert done.code == 0, done.err
-    assert "of what exact counts would: 60 bags are worth about as much as" in done.err
+    assert "of the information of exact counts: 60 bags are worth about as much as" in done.err
     assert "No other problem found" in done.out
     done = llpkit("check", "good.csv", *BAGS, "--json")
     assert json.loads(done.out)["warnings"] == []
@@ -117,7 +117,7 @@ def test_plan_with_the_model_of_a_run(llpkit):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--sizes", "1,x"), "--sizes 1,x; give whole numbers"),
+        (("--sizes", "1,x"), "--sizes = '1,x'; give whole numbers"),
         (("--rate", 0.5, "--accuracy", 0.4), "accuracy = 0.4; give a number"),
         (("--rate", 2), "rate = 2"),
         (("--bags", 0), "--bags = 0"),

@@ -33,14 +33,6 @@ def test_help_lists_the_commands(llpkit):
     assert all(command in done.out for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["demo", "fit", "predict", "evaluate"])
-def test_help_of_a_command_has_examples(llpkit, command):
-    done = llpkit(command, "--help")
-    assert done.code == 0
-    assert "Examples" in done.out
-    assert f"llpkit {command} " in done.out
-
-
 def test_every_option_is_named_in_the_help(llpkit):
     done = llpkit("fit", "--help")
     assert [option.name for option in OPTIONS if option.name not in done.out] == []

@@ -17,6 +17,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "epoch": 3}, "epoch is unknown; did you mean 'epochs'?"),
         ({**DIGITS, "zzz": 3}, "zzz is unknown; known are method, "),
         ({**DIGITS, "bag_size": 3}, "bag_size is unknown; did you mean 'data.bag_size'?"),
+        ({**DIGITS, "data.bag_size": 3}, "data.bag_size is unknown; write bag_size under data"),
         (
             {"data": {"dataset": "digits", "bagsize": 3}},
             "data.bagsize is unknown; did you mean 'data.bag_size'?",
@@ -37,17 +38,17 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "precision": "8"}, "precision = '8'; known are auto, "),
         ({**DIGITS, "resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
         ({**DIGITS, "patience": 3}, "patience needs held-out bags; give held_out=0.1, for example"),
-        ({}, "there is no data to learn from; name a dataset or a table"),
-        ({"data": {}}, "there is no data to learn from; name a dataset or a table"),
-        ({"data": {"dataset": "digits", "table": "t.csv"}}, "name a dataset or a table, not both"),
+        ({}, "there is no data to learn from; name a table or a data set"),
+        ({"data": {}}, "there is no data to learn from; name a table or a data set"),
+        ({"data": {"dataset": "digits", "table": "t.csv"}}, "name a table or a data set, not both"),
         (
             {"data": {"dataset": "digits", "bag": "b"}},
-            "bag goes with a table, not with a dataset",
+            "bag goes with a table, not with a data set",
         ),
         ({"data": {"table": "t.csv"}}, "a table needs the name of its bag column; give bag"),
         (
             {"data": {"table": "t.csv", "bag": "b", "bag_size": 3}},
-            "bag_size goes with a dataset, not with a table",
+            "bag_size goes with a data set, not with a table",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image_size": "9x9"}},

@@ -43,7 +43,6 @@ def read(path):
 
 
 @pytest.mark.usefixtures("figures")
-@pytest.mark.usefixtures("figures")
 def test_boosting_without_labels(llpkit, people, tmp_path):
     features = ("--features", "age", "--features", "noise", "--features", "region")
     options = ("--estimator", "hist-gradient-boosting", "--estimator-option", "max_iter=3")
@@ -231,12 +230,6 @@ def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     assert "is not a valid estimator" in done.err
 
 
-def test_the_list(llpkit):
-    done = llpkit("estimators")
-    assert done.code == 0
-    assert "hist-gradient-boosting" in done.out
-
-
 PLUGIN = """
 from llpkit.estimators import ESTIMATORS, LLPLogisticRegression
 
@@ -315,9 +308,3 @@ def test_a_search_with_nothing_to_try_is_refused(llpkit, people, options, messag
     done = llpkit("fit", people, *COLUMNS, "--search", 5, *options)
     assert done.code == 2
     assert message in " ".join(done.err.split())
-
-
-def test_quiet_fits_print_nothing(llpkit, people):
-    options = ("--estimator", "naive-bayes", "--features", "age")
-    done = llpkit("fit", people, *COLUMNS, *options, "--quiet")
-    assert (done.code, done.out, done.err) == (0, "", "")

@@ -12,8 +12,8 @@ import torch
 
 from llpkit import load
 from llpkit.errors import UnseenValueWarning
-from llpkit.runs import ENCODER
 from llpkit.tables import FeatureEncoder
+from llpkit.training.model import ENCODER
 
 COLUMNS = ("--bag", "district", "--count", "n_yes")
 # Training knows all of these but the last three values of each.

@@ -177,7 +177,7 @@ def test_a_column_of_that_name_is_not_overwritten(llpkit, run, survey):
     survey.write_text(survey.read_text().replace("answer", "label"))
     done = llpkit("predict", run, survey, "--out", "p.csv")
     assert done.code == 2
-    assert "has a column 'label' already; choose other names" in done.err
+    assert "already has a column 'label'; choose other names" in done.err
     assert not Path("p.csv").exists()
 
 

@@ -108,7 +108,7 @@ def test_shares_of_any_estimator_by_refits(llpkit, votes):
         (["votes.csv", "--bag", "precinct", "--count", "votes", "--by", "sex"], "sex"),
         (["votes.csv", "--bag", "precinct", "--count", "age", "--by", "age"], "not a number"),
         (["votes.csv", "--by", "age", "--figure", "x.svg"], "neither .png nor .pdf"),
-        (["votes.csv", "--by", "age", "--out", "x.xlsx"], "not a .csv file"),
+        (["votes.csv", "--by", "age", "--out", "x.xlsx"], "does not end in .csv"),
         (["run", "--by", "age", "--multiplicity", "n"], "for a table, not for a run"),
         (["run", "--by", "age", "--bag", "precinct"], "--bag is for a table"),
     ],

@@ -12,6 +12,7 @@ from llpkit.cli import main
 from llpkit.experiments import Protocol, Record, Worker
 from llpkit.experiments.protocol_file import parse
 from llpkit.experiments.records import Data
+from llpkit.report import Figure
 
 HARDWARE = {"processor": "a processor", "threads": 1}
 
@@ -22,6 +23,9 @@ def _quiet_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LLPKIT_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
+    # Figures take most of a page's time, and tests of the report look at them.
+    monkeypatch.setattr(Figure, "contents", lambda *_: b"a figure")
+    monkeypatch.setattr(Figure, "svg", lambda _: "")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

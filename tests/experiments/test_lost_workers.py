@@ -47,13 +47,13 @@ def deadly(tmp_path: Path, worker, registries):  # noqa: ARG001
     folder = tmp_path / "kills"
     folder.mkdir()
     (tmp_path / "plugin.py").write_text(PLUGIN.format(folder=str(folder)))
-    paths = tuple(plugins.load([str(tmp_path / "plugin.py")]))
+    plugins.load([str(tmp_path / "plugin.py")])
     protocol = small(methods={"mle": {}, "dies": {}})
 
     def prepare(times: int):
         for i in range(times):
             (folder / f"kill-{i}").touch()
-        return replace(worker, protocol=protocol, jobs=2, plugins=paths)
+        return replace(worker, protocol=protocol, jobs=2)
 
     return prepare
 

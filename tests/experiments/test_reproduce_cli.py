@@ -6,11 +6,9 @@ import pytest
 
 from experiments.conftest import small
 from llpkit.cli.reproduce import parse_folds
-from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments import Results
 from llpkit.experiments.protocol_file import dumps, read, write
-from llpkit.methods import METHODS
 
 PLUGIN = """
 from llpkit import datasets
@@ -97,9 +95,8 @@ def test_a_failure_ends_with_status_1(llpkit, protocol, monkeypatch):
     assert "failed: mle, fold 0: ZeroDivisionError" in err
 
 
+@pytest.mark.usefixtures("registries")
 def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
-    for registry in (METHODS, DATASETS):  # as they were, for the tests after this one
-        monkeypatch.setattr(registry, "_entries", dict(registry))
     Path("mine.py").write_text(PLUGIN)
     text = dumps(small()).replace("dataset: digits", "dataset: my-digits")
     Path("p.yaml").write_text(text.replace("mle: {}", "mine: {}"))
@@ -120,11 +117,11 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
         (["digit"], "did you mean 'digits'"),
         (
             ["p.yaml", "grid"],
-            "'grid' is not an experiment of this protocol; choose convergence or all",
+            "'grid' is not an experiment of the protocol 'Small', which has convergence",
         ),
         (["p.yaml", "--folds", "3"], "--folds = 3; give a whole number from 1 to 2"),
         (["p.yaml", "--methods", "mel"], "did you mean 'mle'"),
-        (["p.yaml", "--time-limit", "-1"], "time_limit = -1"),
+        (["p.yaml", "--time-limit", "-1"], "--time-limit = -1"),
         (["check"], "check takes a results folder"),
         (["merge", "a"], "merge takes folders and --out"),
         (["check", "nowhere"], "nowhere has no protocol.yaml"),

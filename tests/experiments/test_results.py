@@ -104,7 +104,7 @@ def test_records_that_differ_among_themselves_are_refused():
         Results.read(FOLDER)
     path.unlink()
     write_run(FOLDER, replace(other, recipe={**other.recipe, "lr": 0.5}))
-    with pytest.raises(LLPError, match=r"lr of mle is 0\.(5|001) in one record"):
+    with pytest.raises(LLPError, match=r"lr of mle is 0\.(5|001) in convergence"):
         Results.read(FOLDER)
 
 

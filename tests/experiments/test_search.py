@@ -18,7 +18,7 @@ def answer(runs, score, diverged=lambda run: False):  # noqa: ARG005
     """Records for runs, by a function of their recipe."""
     found = {}
     for run in runs:
-        made = record(run.method, run.fold, [0.5], GRID, "grid", recipe=run.recipe.to_dict())
+        made = record(run.method, run.fold, [0.5], GRID, "grid", recipe=run.recipe)
         made = replace(made, final={"held_out_log_likelihood": score(run.recipe)})
         if diverged(run):
             made = replace(made, error="Diverged: the loss is nan", diverged=True, final={})
@@ -39,7 +39,7 @@ def finished(score, **more):
 
 
 def test_the_search_goes_axis_by_axis():
-    found, calls = finished(lambda recipe: -abs(recipe.lr - 0.01) - recipe.weight_decay)
+    found, calls = finished(lambda recipe: -abs(recipe["lr"] - 0.01) - recipe["weight_decay"])
     assert found.choice == {"lr": 0.01, "weight_decay": 0.0}
     assert [c.values["lr"] for c in found.candidates] == [0.001, 0.01, 0.1, 0.01]
     assert (found.number, calls) == (8, 3)  # (3 + 1) candidates of two folds
@@ -48,14 +48,14 @@ def test_the_search_goes_axis_by_axis():
 
 @pytest.mark.parametrize(("best", "tried"), [(1.0, {0.001, 0.01, 0.1, 1.0}), (0.0001, None)])
 def test_an_axis_gets_one_step_longer_where_the_best_is_at_its_end(best, tried):
-    found, _ = finished(lambda recipe: -abs(recipe.lr - best))
+    found, _ = finished(lambda recipe: -abs(recipe["lr"] - best))
     assert found.choice["lr"] == best
     assert {c.values["lr"] for c in found.candidates} == (tried or {0.0001, 0.001, 0.01, 0.1})
     assert "lr" in found.edges
 
 
 def test_what_diverges_has_lost():
-    found, _ = finished(lambda recipe: recipe.lr, diverged=lambda run: run.recipe.lr >= 0.1)
+    found, _ = finished(lambda recipe: recipe["lr"], diverged=lambda run: run.recipe["lr"] >= 0.1)
     assert found.choice["lr"] == 0.01
     assert [c.diverged for c in found.candidates if c.values["lr"] == 0.1] == [2]
     found = search(GRID, "mle", answer(search(GRID, "mle", {}).runs, lambda _: 0.0, lambda _: True))
@@ -68,7 +68,7 @@ def test_choices_are_those_of_a_complete_grid(tmp_path):
         for method in methods:
             known = {}
             while (found := search(GRID, method, known)).choice is None:
-                known |= answer(found.runs, lambda recipe: -recipe.lr)
+                known |= answer(found.runs, lambda recipe: -recipe["lr"])
             records += known.values()
         return Results(tmp_path, protocol, {"grid": records}, [])
 

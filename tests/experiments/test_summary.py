@@ -9,9 +9,15 @@ import pytest
 from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import by_method, record
-from llpkit.experiments.sizes import doublings, size_accuracies, size_differences, slopes
-from llpkit.experiments.statistics import held_out_bags, interval, pitman_morgan
-from llpkit.experiments.summary import accuracies, calibration, curves, differences
+from llpkit.experiments.sizes import size_accuracies, slopes
+from llpkit.experiments.statistics import (
+    difference,
+    held_out_bags,
+    interval,
+    pitman_morgan,
+    unpaired,
+)
+from llpkit.experiments.summary import accuracies, calibration, differences
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Interval
 
@@ -109,14 +115,6 @@ def test_pitman_morgan_is_the_correlation_of_sum_and_difference():
     assert pitman_morgan([1.0, 2.0, 3.0], [2.0, 3.0, 4.0]) is None  # alike to the digit
 
 
-def test_curves_are_means_over_folds():
-    found = {c.method: c for c in curves(runs(mle=[[0.5, 0.8], [0.7, 0.8]], dllp=[[0.5, 0.6]]))}
-    assert found["mle"].mean == pytest.approx([0.6, 0.8])
-    assert found["mle"].sd == pytest.approx([stdev([0.5, 0.7]), 0])
-    assert (found["mle"].folds, found["dllp"].sd) == (2, [None, None])
-    assert curves(runs(mle=[[0.5]]), "held_out_log_likelihood") == []
-
-
 def test_calibration_pools_the_folds():
     bins = {"mean_predicted": [0.04, 0.97], "fraction_positive": [0.0, 1.0], "number": [2, 8]}
     other = {"mean_predicted": [0.02, 0.97], "fraction_positive": [0.1, 0.9], "number": [6, 4]}
@@ -142,24 +140,18 @@ def test_epoch_times_leave_out_the_warm_up():
     assert found.machine == "a processor, threads: 1"
 
 
-def test_time_to_accuracy_counts_epochs_and_seconds():
+def test_time_to_accuracy_counts_epochs():
     its = runs(
         mle=[[0.60, 0.745, 0.80, 0.82]],
         dllp=[[0.60, 0.65, 0.70, 0.75]],
         direct=[[0.60, 0.65, 0.70, 0.95]],
     )
-    timed = [
-        record(name, 0, [0.5] * 3, history={"seconds": [9.0, 9.0, seconds]})
-        for name, seconds in (("mle", 2.0), ("dllp", 3.0))
-    ]
-    every = times_to_accuracy(its, epoch_times(by_method(*timed)))
-    found = {row.method: row for row in every}
+    found = {row.method: row for row in times_to_accuracy(its)}
     dllp, direct, mle = found["dllp"], found["direct"], found["mle"]
     assert dllp.target == pytest.approx(0.74)
     assert (dllp.epochs.mean, dllp.reference_epochs, dllp.ratio) == (4, 2, Interval(2.0))
-    assert (dllp.seconds, dllp.reference_seconds) == (12.0, 4.0)
-    assert (direct.epochs.mean, direct.reference_epochs, direct.seconds) == (4, None, None)
-    assert (mle.epochs.mean, mle.seconds, mle.ratio) == (4, 8.0, None)
+    assert (direct.epochs.mean, direct.reference_epochs, direct.ratio) == (4, None, None)
+    assert (mle.epochs.mean, mle.ratio) == (4, None)
 
 
 def test_epochs_to_accuracy_have_an_interval_over_folds():
@@ -202,35 +194,29 @@ def test_the_slope_is_that_of_a_line_through_all_runs():
     y = [100 * value for values in by_size.values() for value in values]
     line = linregress(x, y)
     half = t.ppf(0.975, 8) * line.stderr
-    [found] = slopes({"mle": sized(by_size, alone=True)})
-    assert (found.sizes, found.runs) == ([2, 4, 8], 10)
-    ends = (found.change.mean, found.change.low, found.change.high)
+    found = slopes({"mle": sized(by_size, alone=True)})["mle"]
+    ends = (found.mean, found.low, found.high)
     assert ends == pytest.approx((line.slope, line.slope - half, line.slope + half))
-    [wider] = slopes({"mle": sized(by_size)})
-    assert wider.change.low < found.change.low  # 10 instances to test by for 90 to learn from
-    [few] = slopes({"mle": sized(by_size | {2: [0.9, 0.92]})})
-    assert few.change.low is None
-    assert slopes({"mle": sized({2: [0.9]})}) == []
+    wider = slopes({"mle": sized(by_size)})["mle"]
+    assert wider.low < found.low  # 10 instances to test by for 90 to learn from
+    few = slopes({"mle": sized(by_size | {2: [0.9, 0.92]})})["mle"]
+    assert few.low is None
+    assert slopes({"mle": sized({2: [0.9]})}) == {}
 
 
-def test_a_step_from_size_to_size_is_not_paired():
-    little, large = [0.90, 0.92, 0.94], [0.86, 0.84, 0.79]
-    test = ttest_ind([100 * v for v in large], [100 * v for v in little], equal_var=False)
+def test_unpaired_means_have_the_interval_of_welch():
+    one, other = [0.86, 0.84, 0.79], [0.90, 0.92, 0.94]
+    test = ttest_ind([100 * v for v in one], [100 * v for v in other], equal_var=False)
     low, high = test.confidence_interval(0.95)
-    [found] = doublings({"mle": sized({2: little, 8: large}, alone=True)})
-    assert found.change.mean == pytest.approx((83 - 92) / 2)  # per doubling, of two
-    ends = (found.change.low, found.change.high)
-    assert ends == pytest.approx((low / 2, high / 2), rel=1e-6)
-    [other] = doublings({"mle": sized({2: little[::-1], 8: large}, alone=True)})
-    assert other.change.mean == pytest.approx(found.change.mean)
+    found = unpaired(sized({8: one}, alone=True), sized({2: other}, alone=True))
+    assert (found.mean, found.low, found.high) == pytest.approx((-9, low, high), rel=1e-6)
 
 
-def test_methods_are_paired_at_every_size():
+def test_the_selected_epoch_has_accuracies_and_differences_of_its_own():
     mle = [replace(r, selected={"epoch": 2, "accuracy": 0.95}) for r in sized({2: [0.9, 0.8]})]
-    its = {"mle": mle, "dllp": sized({2: [0.7, 0.7], 4: [0.6]}, "dllp")}
-    [found] = size_differences(its)
-    assert (found.rival, found.size, found.folds) == ("dllp", 2, 2)
-    assert (found.last.mean, found.selected) == (pytest.approx(15), None)
-    first, *_ = size_accuracies(its)
-    assert (first.accuracy.mean, first.selected.mean) == (pytest.approx(85), pytest.approx(95))
-    assert (first.gain.mean, first.selected_epoch) == (pytest.approx(10), (2, 2, 2))
+    dllp = [replace(r, selected={"epoch": 1, "accuracy": 0.9}) for r in sized({2: [0.7]}, "dllp")]
+    [row] = size_accuracies({"mle": mle})
+    assert (row.accuracy.mean, row.selected.mean) == (pytest.approx(85), pytest.approx(95))
+    assert difference(mle, dllp).mean == pytest.approx(20)  # of the fold that both have
+    assert difference(mle, dllp, selected=True).mean == pytest.approx(5)
+    assert difference(mle, []) is None

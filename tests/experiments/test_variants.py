@@ -10,7 +10,7 @@ from llpkit.errors import LLPError
 from llpkit.experiments import Results, load, reproduce
 from llpkit.experiments.estimate import START, epoch_seconds, estimate
 from llpkit.experiments.plan import plan
-from llpkit.experiments.protocol_file import dumps, parse, presets, write
+from llpkit.experiments.protocol_file import parse, presets, write
 from llpkit.experiments.records import write_run
 from llpkit.experiments.results import check_record, merge
 from llpkit.experiments.summary import differences
@@ -57,7 +57,7 @@ def test_folds_that_are_asked_for_override_those_of_a_variant():
 def test_whole_bags_come_in_at_least_so_many_per_step():
     protocol = small(sizes={"sizes": [2, 64], "folds": 1, "epochs": 1, "bags_per_step": 8})
     results = Results.of(Path("r"), protocol)
-    found = {(r.method, r.bag_size): r.recipe.batch_size for r in plan(results, "bag-size")}
+    found = {(r.method, r.bag_size): r.recipe["batch_size"] for r in plan(results, "bag-size")}
     assert found == {("mle", 2): 256, ("mle", 64): 256, ("dllp", 2): 256, ("dllp", 64): 512}
     for name, size in found:
         recipe = protocol.recipe_of(name, "bag-size", size).to_dict()
@@ -85,28 +85,28 @@ def test_a_record_of_an_unknown_variant_is_refused():
 
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_runs_in_its_quick_form_on_tiny_data(worker, name):
-    """The runs of a card, with a dense network on digits: settings, variants and experiments."""
+    """Settings, variants and experiments of a preset, with a dense network on a few points."""
     given = load(name).quick()
     recipe = {"network": "mlp", "epochs": 1, "precision": "32-true"}
-    plain = {"augment": None, "strong_augment": None}  # rows of pixels are no images
-    methods = {k: own | plain for k, own in given.methods.items()}
+    plain = {"augment": None, "strong_augment": None}  # points are no images
     tiny = replace(
         given,
-        dataset="digits",
-        data_options={},
+        dataset="synthetic",
+        data_options={"rows": 240, "features": 16},
         bag_size=(1, 12),
+        official=False,
+        concentration=None,
         flat=True,
         recipe={k: v for k, v in given.recipe.items() if k != "augment"} | recipe,
-        methods=methods,
+        methods={k: own | plain for k, own in given.methods.items()},
         sizes=given.sizes and replace(given.sizes, sizes=(16,), epochs=1),
         grid=None,
         times=None,
     )
     assert parse(tiny.plain()) == tiny
-    assert dumps(load(name))  # --show
     outcomes = reproduce(replace(worker, protocol=tiny), tiny.experiments, folds=[0])
     assert all(not each.failed and not each.left for each in outcomes.values())
-    assert sum(each.now for each in outcomes.values()) == len(tiny.experiments) * len(methods)
+    assert sum(each.now for each in outcomes.values()) == len(tiny.experiments) * len(tiny.methods)
 
 
 def test_the_time_of_runs_is_that_of_recorded_epochs(llpkit):

@@ -438,7 +438,7 @@ class Endless(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (Endless(), "an IterableDataset, whose items have no numbers"),
+        (Endless(), "an IterableDataset, which has no item numbers"),
         (Pairs([torch.zeros(2)] * 79 + [torch.zeros(3)]), r"item 79 of inputs has shape \(3,\)"),
         (Pairs([torch.tensor(0.0)] * 80), "item 0 of inputs is a single number"),
         (Pairs(["a"] * 80), "item 0 of inputs is a str; give a tensor"),

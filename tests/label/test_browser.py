@@ -115,10 +115,10 @@ def test_undo_takes_back_the_last_action_whatever_it_was(shelves, browser):
     page.run("document.querySelectorAll('#wall .tile')[1].click()")
     page.says("Labelled not bright")
     page.type("u")
-    page.says(f"Undone: {second[1]} is again labelled bright")
+    page.says(f"Undone: {second[1]} is labelled bright again")
     assert page.marks() == {second[1]: "bright"}
     page.type("u")
-    page.says(f"Undone: {second[1]} is again without a label")
+    page.says(f"Undone: {second[1]} is unlabelled again")
     assert (page.shown(), page.marks()) == (second, {})
     page.type("u")
     page.says("Undone: the count 1 of")
@@ -273,7 +273,7 @@ def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
     labelled = until(lambda: browser.execute_script(press, mixed), "an unsure item")
     until(lambda: message() == "Labelled bright.", "the label")
     until(lambda: "1 item labelled" in find("done-text").text, "the page to know of it")
-    for text in ("Labelled not bright.", "Label taken back.", "Labelled bright."):
+    for text in ("Labelled not bright.", "Label removed.", "Labelled bright."):
         assert browser.execute_script(press, [labelled]) == labelled
         until(lambda text=text: message() == text, text)
     if not truth[labelled]:

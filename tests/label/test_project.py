@@ -122,7 +122,7 @@ def test_a_project_learns_from_counts_and_finds_the_miscount(pool):
         if wrong is None and count >= 5:
             wrong, count = bag, 0
         project.answer(bag, "Ada", count, count, 1.0)
-        project.wait()
+        project.learner.wait()
     state = project.state()
     newest = state["history"][-1]
     assert newest["log_likelihood"] > newest["baseline"]
@@ -140,23 +140,23 @@ def counted(project, truth, number=None):
         if bag is None:
             break
         project.answer(bag, "Ada", *[int(truth[project.store.bags()[bag]].sum())] * 2, 1.0)
-        project.wait()
+        project.learner.wait()
 
 
 def test_corrected_counts_are_learned(pool):
     items, truth = lamps()
     project = Project(items, Store(":memory:"), size=6, pool=pool)
     counted(project, truth, 14)
-    before = project.beliefs
+    before = project.learner.beliefs
     for bag in [answer.bag for answer in project.store.answers()][:4]:
         project.answer(bag, "Ada", 0, 6, 1.0)
-    project.wait()
-    assert project.beliefs is not before
-    before = project.beliefs
+    project.learner.wait()
+    assert project.learner.beliefs is not before
+    before = project.learner.beliefs
     for _ in range(4):
         project.undo("Ada")
-    project.wait()
-    assert project.beliefs is not before
+    project.learner.wait()
+    assert project.learner.beliefs is not before
 
 
 @pytest.mark.parametrize("way", ["random", "score"])
@@ -165,14 +165,14 @@ def test_the_last_counts_of_a_project_are_learned(pool, number, way):
     items, truth = lamps(number)
     project = Project(items, Store(":memory:"), way=way, pool=pool)
     counted(project, truth)
-    assert project.beliefs.gain.number == len(project.store.bags()) >= 10
+    assert project.learner.beliefs.gain.number == len(project.store.bags()) >= 10
 
 
 def test_few_bags_are_enough_if_there_are_no_more(pool):
     items, truth = lamps(48)
     project = Project(items, Store(":memory:"), size=12, pool=pool)
     counted(project, truth)
-    assert project.state()["least"] == project.beliefs.gain.number == 4
+    assert project.state()["least"] == project.learner.beliefs.gain.number == 4
 
 
 def test_a_label_that_contradicts_a_count_is_refused_and_the_reverse():
@@ -208,7 +208,7 @@ def test_people_who_label_an_item_differently_are_counted():
 
 
 def test_few_counts_prove_little():
-    said = [learning.learned(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
+    said = [learning.verdict(Gain(mean, 0.0, 0.5, 9), 9) for mean in (-3.0, 0.5, 3.0)]
     assert "no better" in said[0]
     assert "Too few" in said[1]
     assert "better" in said[2]
@@ -220,7 +220,7 @@ def test_labels_are_not_called_counts(pool):
     project = Project(items, Store(":memory:"), size=6, pool=pool)
     project.label(0, "Ada", int(truth[0]))
     counted(project, truth, 5)
-    assert "5 counts and 1 label" in project.state()["learned"]
+    assert "5 counts and 1 label" in project.state()["verdict"]
     counted(project, truth)
     answers = [each["answers"] for each in project.state()["history"]]
     assert answers == sorted(set(answers))
@@ -245,7 +245,7 @@ def test_the_count_of_another_person_is_not_shown(pool):
     project = Project(items, Store(":memory:"), size=6, pool=pool)
     for _ in range(6):
         project.answer(project.next_bag("Ada"), "Ada", 2, 4, 1.0)
-    project.wait()
+    project.learner.wait()
     bag = project.store.answers()[0].bag
     own, other = project.describe(bag, "Ada"), project.describe(bag, "Bob")
     assert (own["low"], own["high"]) == (2, 4)
@@ -262,8 +262,8 @@ def test_a_reload_shows_the_same_bag_after_a_training(pool):
         if number == 5:
             waiting = project.next_bag("Bob")
         project.answer(bag, "Ada", *[int(truth[project.store.bags()[bag]].sum())] * 2, 1.0)
-    project.wait()
-    assert project.beliefs is not None
+    project.learner.wait()
+    assert project.learner.beliefs is not None
     assert project.next_bag("Bob") == waiting
     assert project.undo("Ada")["bag"]["bag"] == bag
     assert project.next_bag("Ada") == bag
@@ -290,7 +290,7 @@ def test_bags_by_score_are_made_as_the_model_learns(pool):
         bag = project.next_bag("Ada")
         count = int(truth[project.store.bags()[bag]].sum())
         project.answer(bag, "Ada", count, count, 1.0)
-        project.wait()
+        project.learner.wait()
     used = list(itertools.chain(*project.store.bags().values()))
     assert len(used) == len(set(used)) == 72
     first = [set(truth[bag].tolist()) for bag in list(project.store.bags().values())[-3:]]
@@ -488,8 +488,8 @@ def test_training_survives_counts_that_are_all_zero(pool):
     project = Project(items, Store(":memory:"), size=6, pool=pool)
     for count in (0, 0, 0, 0, 0, 6):
         project.answer(project.next_bag("Ada"), "Ada", count, count, 1.0)
-    project.wait()
-    assert project.error is None
+    project.learner.wait()
+    assert project.learner.error is None
     json.dumps(project.state(), allow_nan=False)  # what the server does
 
 

@@ -18,8 +18,8 @@ import llpkit
 from llpkit import LLPError, datasets, losses, methods
 from llpkit.likelihood import Evidence, posterior
 from llpkit.methods import Batch, Learner, Task
+from llpkit.methods.llp_vat import rising
 from llpkit.methods.mixbag import interval, interval_loss
-from llpkit.methods.ramp import rising
 from llpkit.methods.rot import transport
 from llpkit.training import Callback, job
 

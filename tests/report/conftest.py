@@ -11,7 +11,6 @@ from llpkit.report import (
     Column,
     Commands,
     Details,
-    EpochTime,
     Facts,
     Figures,
     Notes,
@@ -70,7 +69,7 @@ def full(wall) -> Page:
     look = styles(FINAL)
     series = [Series(m, run, history(f + run / 100)) for m, f in FINAL.items() for run in range(3)]
     calibrations = [Calibration(method, [0.1, 0.9], [0.2, 0.8], [40, 60]) for method in FINAL]
-    times = [EpochTime(method, 0.2, 0.01, 1.0) for method in FINAL]
+    times = dict.fromkeys(FINAL, Spread(0.2, 0.01))
     columns = [
         Column("accuracy", "Accuracy", "of test instances", ".1f", "%", "higher"),
         Column("gap", "Gap", "points from supervised", "+.1f"),
@@ -100,7 +99,7 @@ def full(wall) -> Page:
                                             series, look, "accuracy", "Accuracy", "test_accuracy"
                                         ),
                                         time_curves(series, look, "accuracy-time"),
-                                        epoch_times(times, look, "epoch-time"),
+                                        epoch_times(times, {}, look, "epoch-time"),
                                     ]
                                 )
                             )

@@ -16,10 +16,9 @@ from llpkit import evaluation
 from llpkit.errors import LLPError
 from llpkit.report import (
     Calibration,
-    EpochTime,
     Interval,
     Series,
-    SizePoint,
+    Spread,
     epoch_curves,
     epoch_times,
     importance_bars,
@@ -83,16 +82,10 @@ def test_methods_keep_their_look_and_unknown_ones_take_turns():
 # Runs
 
 
-def test_a_run_has_values_at_the_epoch_that_was_kept():
+def test_values_that_are_not_finite_are_left_out():
     [run] = runs("mle", [0.7, 0.9, math.nan])
     assert run.points("test_accuracy") == {1: 0.7, 2: 0.9}
-    assert run.value("test_accuracy") is None  # what is not finite is not known
-    kept = Series("mle", 3, run.history, selected_epoch=2)
-    assert (kept.value("test_accuracy"), kept.value("nothing")) == (0.9, None)
-    with pytest.raises(LLPError, match="selected_epoch = 7, but the history of mle, run 3"):
-        Series("mle", 3, run.history, selected_epoch=7).value("loss")
-    with pytest.raises(LLPError, match=r"history\[1\] of mle, run 0, has no 'epoch'"):
-        Series("mle", 0, [{"epoch": 1}, {"loss": 0.5}])
+    assert run.points("nothing") == {}
 
 
 def test_epoch_time_leaves_out_the_first_epoch():
@@ -164,16 +157,17 @@ def test_the_last_epoch_has_a_tick(last):
 
 def test_a_size_with_one_fold_has_no_band():
     def bands(*points):
-        figure = size_curves([SizePoint("mle", *p) for p in points], {"mle": MLE}, "name", "title")
+        accuracies = {size: Spread(mean, sd) for size, mean, sd in points}
+        figure = size_curves({"mle": accuracies}, {"mle": MLE}, "name", "title")
         paths = [path for each in figure.drawing.axes[0].collections for path in each.get_paths()]
         return sorted({round(x) for path in paths for x in path.vertices[:, 0]})
 
-    assert bands((2, 0.9, 0.1), (4, 0.8, 0.1), (8, 0.7, None)) == [2, 4]
-    assert bands((2, 0.9, None), (4, 0.8, None)) == []
+    assert bands((2, 90, 10), (4, 80, 10), (8, 70, None)) == [2, 4]
+    assert bands((2, 90, None), (4, 80, None)) == []
 
 
 def test_a_single_size_has_an_error_bar():
-    figure = size_curves([SizePoint("mle", 16, 0.8, 0.1)], {"mle": MLE}, "name", "title")
+    figure = size_curves({"mle": {16: Spread(80, 10)}}, {"mle": MLE}, "name", "title")
     [bar] = figure.drawing.axes[0].containers
     [[low, high]] = bar.lines[2][0].get_segments()
     assert (low[1], high[1]) == pytest.approx((0.7, 0.9))
@@ -197,9 +191,10 @@ def test_labels_with_room_stay_where_they_are():
 
 
 def test_times_name_the_ratio():
-    rows = [EpochTime("supervised", 1.0, 0.1, 1.0), EpochTime("mle", 1.5, None, 1.5)]
-    assert "mle 1.50 s · 1.50×" in epoch_times(rows, styles(["supervised", "mle"]), "t").alt
-    assert epoch_times([], {}, "t") is None
+    seconds = {"supervised": Spread(1.0, 0.1), "mle": Spread(1.5), "new": Spread(2.0)}
+    figure = epoch_times(seconds, {"supervised": 1.0, "mle": 1.5}, styles(seconds), "t")
+    assert "mle 1.50 s · 1.50×; new 2.00 s." in figure.alt
+    assert epoch_times({}, {}, {}, "t") is None
 
 
 def test_importances_beyond_the_first_fifteen_are_counted():

@@ -24,6 +24,7 @@ BINS = {"mean_predicted": [0.1, 0.9], "fraction_positive": [0.2, 0.8], "number":
 def _no_figures(monkeypatch):
     """Figures take most of the time, and other tests look at them."""
     monkeypatch.setattr(Figure, "contents", lambda *_: b"a figure")
+    monkeypatch.setattr(Figure, "svg", lambda _: "")
 
 
 def protocol(**changes) -> Protocol:

@@ -13,8 +13,7 @@ import llpkit
 from llpkit import LLPError
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression, LLPMixedLogisticRegression
 from llpkit.statistics import summary
-from llpkit.statistics.covariance import estimated
-from llpkit.statistics.curvature import Curvature
+from llpkit.statistics.covariance import Curvature, estimated
 from llpkit.statistics.models import adapt
 
 
@@ -76,9 +75,9 @@ def test_the_hessian_agrees_with_finite_differences(kind):
 
     def slope(at):
         adapter.estimate = at
-        z, jacobian = adapter.at(X[rows.bags.rows.numpy()])
+        z, jacobian = adapter.logits(X[rows.bags.rows.numpy()])
         sd = None if adapter.sd is None else math.exp(at[-1])
-        return Curvature(z, rows, sd).scores(jacobian).sum(0).numpy()
+        return Curvature(z, rows, sd).scores(jacobian).sum(0)
 
     step = 1e-5
     numeric = [(slope(estimate + step * e) - slope(estimate - step * e)) / (2 * step)

@@ -22,7 +22,7 @@ from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.files import add_checksums
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
-from llpkit.training.check import refuse_probabilities
+from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.checkpoint import Checkpoint
 
 
@@ -94,7 +94,7 @@ def test_the_posterior_takes_the_inputs_of_the_whole_table():
 def test_measures_of_bags_take_the_instances_of_the_bags():
     _, _, bags = toy()
     for measure in (bag_log_likelihood, proportion_error):
-        with pytest.raises(LLPError, match=r"150 .* the bags hold 200 .*those of bags\.rows"):
+        with pytest.raises(LLPError, match=r"150 .* the bags hold 200 .*bags\.rows"):
             measure(torch.zeros(150), bags)
 
 

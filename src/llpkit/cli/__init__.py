@@ -48,11 +48,11 @@ INTERRUPTED, TERMINATED = 130, 143
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    _never_mind_characters()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _replace_unprintable()
     try:
-        with _stopping() as signals, plain_warnings(), options_named(as_typed):
-            app(given, prog_name="llpkit", obj=given)
+        with _sigterm_as_interrupt() as signals, plain_warnings(), options_named(as_typed):
+            app(arguments, prog_name="llpkit", obj=arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         # Both signals end as KeyboardInterrupt, which typer turns into one exit code.
@@ -62,46 +62,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:  # an argument or a file name in another encoding
         return _fail(f"{error.object!r} is not UTF-8; use other characters, or rename the file")
     except OSError as error:  # a full disk, a folder without permission
-        return _fail(" ".join(filter(None, [error.strerror or str(error), _named(error)])))
+        file = f" ({error.filename})" if error.filename else ""
+        return _fail(f"{error.strerror or error}{file}")
     except _no_memory():
-        return _fail("not enough memory; use a smaller batch size, less data or --resident false")
+        return _fail("not enough memory; use a smaller batch size, less data, or --resident false")
     return 0
 
 
 def _no_memory() -> tuple[type[Exception], ...]:
-    """The errors for lack of memory; torch's own only if torch has been imported."""
+    """The errors for lack of memory; includes torch's own only if torch has been imported."""
     torch = sys.modules.get("torch")
     return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 @contextmanager
-def _stopping() -> Iterator[list[int]]:
-    """Treat SIGTERM like Ctrl-C; yields the list of signals received."""
-    came: list[int] = []
+def _sigterm_as_interrupt() -> Iterator[list[int]]:
+    """Treat SIGTERM like Ctrl-C; yields the list of SIGTERM signals received."""
+    received: list[int] = []
 
     def stop(number: int, _: object) -> None:
-        came.append(number)
+        received.append(number)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield came  # only the main thread can handle signals
+        yield received  # only the main thread can handle signals
         return
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield came
+        yield received
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
-def _never_mind_characters() -> None:
+def _replace_unprintable() -> None:
     """Print characters that the output cannot encode as question marks or escapes."""
     for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors=errors)
-
-
-def _named(error: OSError) -> str:
-    return f"({error.filename})" if error.filename else ""
 
 
 def _fail(message: str) -> int:
@@ -121,14 +118,13 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _root(
-    ctx: typer.Context,
     version: Annotated[  # noqa: ARG001
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
     plugin: Plugin = None,
 ) -> None:
-    load_plugins(ctx, plugin)
+    load_plugins(plugin)
 
 
 for _command in (

@@ -6,25 +6,26 @@ from typing import Annotated
 import typer
 
 Threshold = Annotated[
-    float, typer.Option(help="Label positive at or above this probability.", metavar="P")
+    float,
+    typer.Option(help="Probability from which an instance is labelled positive.", metavar="P"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …", metavar="NAME")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …", metavar="NAME")]
 TrustModel = Annotated[
     bool,
     typer.Option(
         "--trust-model",
-        help="Also read LightGBM and XGBoost models, which can crash the process if altered.",
+        help="Also read LightGBM and XGBoost models; a crafted file can crash the process.",
     ),
 ]
 RunDir = Annotated[
-    Path, typer.Argument(help="A directory that llpkit fit wrote.", metavar="RUN_DIR")
+    Path, typer.Argument(help="A run directory, written by llpkit fit.", metavar="RUN_DIR")
 ]
 Source = Annotated[
     str | None,
     typer.Argument(
-        help="A table, or the name of a data set (the run's own data).",
-        metavar="[TABLE|DATASET]",
+        help="A table, or the name of a data set (default: the run's own data).",
+        metavar="TABLE|DATASET",
         show_default=False,
     ),
 ]

@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from llpkit import config as settings
-from llpkit.cli.options import OPTIONS, from_source, takes
+from llpkit.cli.options import OPTIONS, configuration, takes
 from llpkit.cli.printing import echo, note, terminal
 
 PROBLEMS = 1
@@ -19,20 +18,20 @@ def check(
         str | None,
         typer.Argument(
             help="A table (CSV, Parquet, Feather, JSON lines, Excel), or a configuration (.yaml).",
-            metavar="[TABLE|CONFIG.yaml]",
+            metavar="TABLE|CONFIG.yaml",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
-    given: dict[str, Any],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    settings: dict[str, Any],
 ) -> None:
     """Check before training whether the counts can answer your question.
 
-    Looks for bags that all have the same proportion (the opposite labels then explain the counts as
-    well, and the seed decides), for features in which all bags are alike, for features that are the
-    same within a bag or that name the bag, and for counts that carry no information. Prints each
-    problem with what would help, and warns if the counts carry much less information than exact
-    ones. Takes seconds.
+    Looks for bags that all have the same proportion (the opposite labels would explain the counts
+    equally well, so the seed decides which you get), for features in which all bags are alike, for
+    features that are constant within each bag or identify it, and for counts that carry no
+    information. Prints a remedy for each problem, and warns if the counts carry much less
+    information than exact ones. Takes seconds.
 
     Exit status: 0 if no problem was found, 1 if there is one, 2 if the data cannot be read.
 
@@ -42,10 +41,9 @@ def check(
       llpkit check reports.csv --bag campaign --count clicks --count-noise laplace:2
       llpkit check config.yaml --json
     """
-    from llpkit.runs.check import check as look
+    from llpkit.runs.check import check as check_data
 
-    file, given, names = from_source(source, given)
-    checked = look(settings.check(settings.merge(file, given), options=names))
+    checked = check_data(configuration(source, settings))
     if as_json:
         echo(json.dumps(checked.to_dict(), indent=1))
     else:

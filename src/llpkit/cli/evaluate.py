@@ -7,7 +7,8 @@ import typer
 
 from llpkit.cli.arguments import Device, RunDir, Source, Threshold, TrustModel
 from llpkit.cli.options import OF_NEW_DATA, takes
-from llpkit.cli.printing import echo, measure_table, note, print_verdict, terminal
+from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.results import measure_table, print_verdict
 
 
 @takes(OF_NEW_DATA)
@@ -19,13 +20,13 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     device: Device = "auto",
     trust_model: TrustModel = False,
-    given: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     """Evaluate a run on bags, and on instances if their labels are known.
 
-    Without a table or data set, the run's own data are used, separately for
-    each part (training, held-out, test). The last line is a verdict: does the
-    model explain the counts better than a constant rate, and how sure is that?
+    Without a table or data set, the run is evaluated on its own data, each part
+    (training, held-out, test) separately. The last line is a verdict: whether the
+    model explains the counts better than a constant rate, and how certain that is.
 
     [bold]Examples[/bold]
 
@@ -36,18 +37,18 @@ def evaluate(
     from llpkit import runs
 
     run = runs.open_run(run_dir, device, trust_model=trust_model)
-    own = source is None and not {"data.options", "data.bag_size"} & given.keys()
-    found = runs.evaluate(run, runs.data_of(run, source, given), threshold, by_part=own)
-    for line in found.notes:
+    own = source is None and not {"data.options", "data.bag_size"} & settings.keys()
+    result = runs.evaluate(run, runs.data_of(run, source, settings), threshold, by_part=own)
+    for line in result.notes:
         note(line)
     if as_json:
         about = {
             "run": str(run_dir),
             "source": source,
-            "parts": found.parts,
-            "verdict": found.verdict,
+            "parts": result.parts,
+            "verdict": result.verdict,
         }
         echo(json.dumps(about, indent=1))
     else:
-        terminal().print(measure_table(found.parts))
-        print_verdict(found.verdict)
+        terminal().print(measure_table(result.parts))
+        print_verdict(result.verdict)

@@ -11,7 +11,7 @@ from llpkit.cli.printing import echo
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The format of the exported file."""
 
     ONNX = "onnx"
     TORCH = "torch"
@@ -21,14 +21,15 @@ def export(
     *,
     run_dir: RunDir,
     format: Annotated[
-        Format, typer.Option(help="onnx, or torch for a program of torch.export.")
+        Format,
+        typer.Option(help="onnx, or torch for a torch.export program.", metavar="onnx|torch"),
     ] = Format.ONNX,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="Output file, .onnx or .pt2 (the run's name, in the current folder).",
+            help="Output file, .onnx or .pt2 (RUN_DIR's name, in the current folder).",
             metavar="FILE",
             show_default=False,
         ),
@@ -39,13 +40,13 @@ def export(
 ) -> None:
     """Export a model for other programs (ONNX or torch) and check the file.
 
-    The file contains the encoder of the table: its inputs are the raw columns.
+    The file includes the encoder of the table, so its inputs are the raw columns.
     Its outputs are the probability of every class, and the label. A [bold]torch[/bold]
-    file (.pt2) contains a network; since a torch program takes no text, its
-    categories are numbers of levels, which the file lists.
+    file (.pt2) is for networks only; since a torch program takes no text, it takes
+    categories as numbers of levels, which the file lists.
 
-    The file is run on rows of the run's own data and on random rows. It is written
-    only if no probability differs from the model's by more than 1e-5.
+    Before the file is written, it is run on rows of the run's own data and on random
+    rows: no probability may differ from the model's by more than 1e-5.
 
     [bold]Examples[/bold]
 
@@ -65,13 +66,15 @@ def export(
     if format is Format.TORCH:
         write, ending = exporting.torch, ".pt2"
     out = Path(f"{run_dir.resolve().name}{ending}") if out is None else out
-    done = write(model, out, force=force)
+    exported = write(model, out, force=force)
     if quiet:
         return
-    found = done.compared
-    own = f", {found.own_rows:,} of them the run's own" if found.own_rows else ""
-    echo(f"inputs: {', '.join(done.inputs)}")
-    if done.coded:
-        echo(f"given as numbers of levels, listed in llpkit.json: {', '.join(done.coded)}")
-    echo(f"largest difference from the model: {found.difference:.1e} ({found.rows:,} rows{own})")
-    echo(done.path)
+    compared = exported.compared
+    rows = f"{compared.rows:,} rows"
+    if compared.own_rows:
+        rows += f", {compared.own_rows:,} of them the run's own"
+    echo(f"inputs: {', '.join(exported.inputs)}")
+    if exported.coded:
+        echo(f"as numbers of levels, which llpkit.json lists: {', '.join(exported.coded)}")
+    echo(f"largest difference from the model: {compared.difference:.1e} ({rows})")
+    echo(exported.path)

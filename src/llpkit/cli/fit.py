@@ -1,30 +1,25 @@
 """The command ``fit``."""
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from llpkit import config as settings
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.options import OPTIONS, from_source, takes
-from llpkit.cli.printing import (
-    echo,
-    fit_progress,
-    measure_table,
-    note,
-    print_step,
-    print_verdict,
-    resumable,
-    search_table,
-    terminal,
-)
+from llpkit.cli.options import OPTIONS, configuration, takes
+from llpkit.cli.printing import echo, fit_progress, note, terminal
+from llpkit.cli.results import measure_table, print_verdict, search_table
+from llpkit.errors import LostProcess
 from llpkit.files import check_apart, place_of
+
+if TYPE_CHECKING:
+    from llpkit.config import Config
 
 
 @takes([option.path for option in OPTIONS])
-@resumable
 def fit(
     *,
     ctx: typer.Context,
@@ -32,7 +27,7 @@ def fit(
         str | None,
         typer.Argument(
             help="A configuration (.yaml), or a table (CSV, Parquet, Feather, JSON lines, Excel).",
-            metavar="[CONFIG.yaml|TABLE]",
+            metavar="CONFIG.yaml|TABLE",
             show_default=False,
         ),
     ] = None,
@@ -49,16 +44,17 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing run.")] = False,
     quiet: Quiet = False,
-    given: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     """Train a model from the counts of bags: a network, or an estimator for tables.
 
-    Settings come from a YAML file, from options, or from both; options win.
-    The run directory holds config.yaml (with every setting), the model
-    (weights.safetensors or estimator.skops), metrics.csv, environment.json,
-    figures, report.html, and checksums.json to detect damage.
-    With --held-out, fit also checks whether the model learned anything.
-    --resume continues a stopped run of a network, to the same weights.
+    Settings come from a YAML file, from options, or from both; options win. Defaults are in
+    parentheses below.
+
+    The run directory contains config.yaml (with every setting), the model (weights.safetensors or
+    estimator.skops), metrics.csv, environment.json, figures, report.html, and checksums.json to
+    detect damage. With --held-out, fit also checks whether the model learned anything. --resume
+    continues a stopped run of a network and ends with the same weights.
 
     [bold]Examples[/bold]
 
@@ -73,54 +69,107 @@ def fit(
       llpkit fit --resume --out runs/digits
       llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
-    [bold]config.yaml[/bold]: the options by name, those on data under [bold]data[/bold]
+    [bold]config.yaml[/bold] contains options by name, those about the data under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle
       epochs: 50
       held_out: 0.1
     """
-    from llpkit import runs, training
+    arguments = ["llpkit", *(ctx.obj or [])]
+    with _interrupts_explained([*arguments, *([] if resume else ["--resume"])]):
+        from llpkit import runs
 
-    out = None if out is None else place_of("--out", out)
-    file, given, names = from_source(source, given)
-    # Repeating the command after the run has finished is not an error.
-    if resume and out is not None and not force and runs.nothing_to_resume(out):
-        if training.writes():  # one of several processes; the others do not wait for it
-            echo(f"{out} is finished; there is nothing to resume")
-        return
-    # The settings of the stopped run, so that --resume needs no others.
-    if resume and out is not None and not file and "data.table" not in given:
-        file = runs.unfinished(out) or {}
-    config = settings.check(settings.merge(file, given), options=names)
+        out = None if out is None else place_of("--out", out)
+        # With the settings of the stopped run, --resume needs no others.
+        saved = runs.saved_settings(out) if resume and source is None and out is not None else {}
+        config = configuration(source, settings, saved)
+        folder = out or _default_folder(config)
+        if source is not None:
+            check_apart(folder, [Path(source)])
+        leads = runs.leads(config)
+        # Repeating the command after the run has finished is not an error.
+        if resume and not force and runs.nothing_to_resume(folder, leads=leads):
+            if leads:
+                echo(f"{folder} is finished; there is nothing to resume")
+        elif leads:
+            _lead(config, folder, resume, force, quiet, shlex.join(arguments))
+        else:
+            runs.follow(config, folder)
+
+
+def _default_folder(config: "Config") -> Path:
     table = Path(config.data.table or "")
     # A pattern such as votes/*.parquet is named after its folder.
-    what = config.data.dataset or (table.parent.name if "*" in table.name else table.stem)
-    folder = out or Path("runs") / f"{what}-{config.name}-{config.recipe.seed}"
-    if source is not None:
-        check_apart(folder, [Path(source)])
-    if not runs.leads(config):
-        runs.follow(config, folder)
-        return
+    name = config.data.dataset or (table.parent.name if "*" in table.name else table.stem)
+    return Path("runs") / f"{name}-{config.name}-{config.recipe.seed}"
+
+
+def _lead(
+    config: "Config", folder: Path, resume: bool, force: bool, quiet: bool, command: str
+) -> None:
+    """Train in the process that writes the run, and print the result."""
+    from llpkit import runs
+
     with fit_progress("training" if config.is_open else config.name, quiet) as callbacks:
-        done = runs.fit(
+        run = runs.fit(
             config,
             folder,
             resume=resume,
             force=force,
-            command=shlex.join(["llpkit", *(ctx.obj or [])]),
+            command=command,
             callbacks=callbacks,
             announce=None if quiet else lambda picked: echo(f"picked {picked}"),
-            log=(lambda _: None) if quiet else print_step,
+            log=(lambda _: None) if quiet else _print_step,
         )
     if quiet:
         return
-    for line in done.notes:
+    for line in run.notes:
         note(line)
-    if "search" in done.model.details:
-        terminal().print(search_table(done.model.details["search"]["tried"]))
-    terminal().print(measure_table(done.measures))
-    print_verdict(done.model.details.get("verdict"))
-    if config.recipe.held_out is not None and not hasattr(done.model, "estimator"):
-        echo(f"kept epoch {done.model.chosen_epoch}, the best for held-out bags")
+    if "search" in run.model.details:
+        terminal().print(search_table(run.model.details["search"]["tried"]))
+    terminal().print(measure_table(run.measures))
+    print_verdict(run.model.details.get("verdict"))
+    if config.recipe.held_out is not None and run.model.chosen_epoch is not None:
+        echo(f"kept epoch {run.model.chosen_epoch}, the best for held-out bags")
     echo(f"run: {folder}\npage: {folder / runs.REPORT}")
+
+
+@contextmanager
+def _interrupts_explained(again: Sequence[str]) -> Iterator[None]:
+    """On an interrupt, print what was kept of the run and the command that continues it."""
+    command = shlex.join(again)
+    try:
+        yield
+    except LostProcess:
+        note(f"continue with: {command}")
+        raise
+    except KeyboardInterrupt as stop:
+        kept = {
+            "run": "; the run is finished",
+            "checkpoint": f"; continue with: {command}",
+            "nothing": " before the first checkpoint; nothing was kept. Start again "
+            f"with: {command}",
+        }
+        # A plain KeyboardInterrupt comes from outside runs.fit, before there is a run.
+        note(f"stopped{kept[getattr(stop, 'kept', 'nothing')]}")
+        raise
+
+
+def _print_step(event: Mapping[str, Any]) -> None:
+    """A line on stderr about a step on a table larger than memory."""
+    step, seconds = event["step"], f"{event.get('seconds', 0):.1f} s"
+    if step == "check":
+        text = f"checked {event['rows']:,} rows in {event['bags']:,} bags"
+    elif step == "start":
+        text = f"initial fit to {event['rows']:,} rows ({seconds})"
+    elif step == "E":
+        likelihood = f"log-likelihood {event['log_likelihood']:.4f} per bag"
+        text = f"E-step {event['iteration']}: {likelihood} ({seconds})"
+    elif step == "M":
+        text = f"M-step {event['iteration']} ({seconds})"
+    elif step == "again":
+        text = f"the M-step starts again, because a worker was lost: {event['reason']}"
+    else:
+        text = f"logistic regression: {event['passes']} passes over the table"
+    terminal(stderr=True).print(text, soft_wrap=True, markup=False)

@@ -21,7 +21,7 @@ def label(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder of images, or a table whose rows are counted.",
+            help="A folder of images, or a table; its rows are the items.",
             metavar="PHOTOS|TABLE",
             show_default=False,
         ),
@@ -32,8 +32,8 @@ def label(
     bags: Annotated[
         str | None,
         typer.Option(
-            help="How bags are made: folder, time, alike (items that look alike), random, or score "
-            "(from the model's scores, as it learns). Default: folder if there are several, else "
+            help="How to make bags: folder, time, alike (items that look alike), random, or score "
+            "(by the model's scores, as it learns). Default: folder if there are several, else "
             "alike for images and random for rows.",
             metavar="WAY",
             show_default=False,
@@ -42,7 +42,7 @@ def label(
     bag: Annotated[
         str | None,
         typer.Option(
-            help="For a table: the column whose values are the bags.",
+            help="For a table: the column with the bag ids.",
             metavar="COLUMN",
             show_default=False,
         ),
@@ -58,32 +58,33 @@ def label(
     order: Annotated[
         str,
         typer.Option(
-            help="Which bag comes next: information (the one whose count would teach most) or "
-            "random.",
+            help="Which bag comes next: information (the most informative one) or random.",
             metavar="ORDER",
         ),
     ] = "information",
     project: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the answers (llpkit-label-NAME); an existing one is continued.",
+            help="Folder for the answers (llpkit-label-NAME); continues an existing project.",
             metavar="DIR",
             show_default=False,
         ),
     ] = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Write counts.csv, print the commands, and end.")
+        bool, typer.Option("--export", help="Write counts.csv, print the commands, and exit.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535, metavar="N")
+        int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535, metavar="N")
     ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
     seed: Annotated[
-        int, typer.Option(help="Seed of random bags and of training.", min=0, metavar="N")
+        int, typer.Option(help="Seed of the random bags and of training.", min=0, metavar="N")
     ] = 0,
     demo: Annotated[
         bool,
-        typer.Option("--demo", help="Handwritten digits and a simulated person who counts them."),
+        typer.Option(
+            "--demo", help="Show handwritten digits, and a simulated person counting them."
+        ),
     ] = False,
 ) -> None:
     """Count in the browser, and watch a model learn from your counts.
@@ -91,14 +92,14 @@ def label(
     The page shows one bag of images (or rows of a table) at a time. Type how many
     are positive and press Enter; if you are not sure, press ? and give a range.
     Each answer is saved at once: stop with Ctrl-C whenever you like, and continue
-    with the same command. From six counts on, models are trained in the background,
-    and the page shows what they have learned, which items they are unsure of, and
-    which counts look wrong. Undo takes back your last count or label.
+    with the same command. After six counts, models train in the background, and the
+    page shows what they have learned, which items they are unsure of, and which
+    counts look wrong. Undo takes back your last count or label.
 
-    When you stop, counts.csv is written, and two commands are printed: one that
-    trains a model on the counts, and one that applies it to all images or rows.
+    When you stop, llpkit writes counts.csv and prints two commands: one trains a
+    model on the counts, the other applies it to all images or rows.
 
-    The page needs no internet connection and can be reached from this machine only.
+    The page needs no internet connection and can only be reached from this machine.
 
     [bold]Examples[/bold]
 
@@ -122,7 +123,7 @@ def label(
     for line in items.notes:
         note(line)
     folder = place_of("--project", project or f"llpkit-label-{source.resolve().stem}")
-    made = opened(
+    project_open = opened(
         folder,
         items,
         way=bags or usual_way(items),
@@ -132,9 +133,9 @@ def label(
         seed=seed,
         learn=not export,
     )
-    with made as counting:
+    with project_open as counting:
         if bags is not None and counting.way != bags:
-            note(f"{folder} goes on with its bags, made by {counting.way}")
+            note(f"{folder} keeps its existing bags, made by {counting.way}")
         try:
             if not export:
                 _serve(counting, port, browser)
@@ -143,11 +144,10 @@ def label(
 
 
 def _finish(project: "Project") -> None:
-    """Write the counts, and print how to go on from them to predictions."""
-    from llpkit.label.project import TABLE
+    """Write the counts, and print the commands that turn them into predictions."""
+    from llpkit.label.export import TABLE
 
-    known = project.bags()
-    if known is None:
+    if project.bags() is None:
         echo("nothing was counted")
         return
     assert project.folder is not None
@@ -183,10 +183,10 @@ def _serve(project: "Project", port: int, browser: bool) -> None:
         from llpkit.label.server import make_app, new_token, serve
     except ImportError as error:
         raise LLPError(
-            f"{error}; install what the page needs with pip install 'llpkit[label]'"
+            f"{error}; install the packages that the page needs: pip install 'llpkit[label]'"
         ) from error
     token = new_token()
-    saved = "every answer is saved" if project.folder else "the demo keeps nothing"
+    saved = "every answer is saved" if project.folder else "the demo saves nothing"
 
     def ready(found: int) -> None:
         address = f"http://127.0.0.1:{found}/?token={token}"

@@ -1,5 +1,6 @@
 """The commands that list data sets, methods, estimators and networks."""
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -17,73 +18,55 @@ def datasets(
         ),
     ] = None,
 ) -> None:
-    """List the data sets: what they are, whether they are found, where to get them."""
-    from rich.table import Table
-    from rich.text import Text
-
+    """List the data sets, whether they are found, and where to get them."""
     from llpkit import runs
     from llpkit.datasets import data_folder
 
-    table = Table("name", "what", "found", "get it, put it", box=None, padding=(0, 2, 1, 0))
-    for row in runs.known_datasets(data_dir):
-        style = "green" if row.found else "yellow"
-        table.add_row(
-            Text(row.name, style="bold"),
-            Text(row.summary),
-            Text("yes" if row.found else "no", style=style),
-            Text(row.remedy),
-        )
-    terminal().print(table)
+    rows = [
+        (known.name, known.summary, "yes" if known.found else "no", known.remedy)
+        for known in runs.known_datasets(data_dir)
+    ]
+    _print(("name", "what", "found", "how to get it"), rows, space=1)
     echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
 
 
 def methods() -> None:
     """List the methods: what they do, what they need, what to cite."""
-    from rich.table import Table
-    from rich.text import Text
-
     from llpkit.methods import METHODS
 
-    table = Table("name", "what", "batches of", "learns from", "lr", box=None, padding=(0, 2, 0, 0))
-    for key, method in METHODS.items():
+    rows = []
+    for name, method in METHODS.items():
         counts = "exact counts" if method.needs_exact_counts else "counts or ranges"
-        table.add_row(
-            Text(key, style="bold"),
-            Text(method.summary),
-            "instances" if method.batches == "instances" else "whole bags",
-            "labels" if method.needs_labels else counts,
-            f"{method.lr:g}",
-        )
-    terminal().print(table)
+        batches = "instances" if method.batches == "instances" else "whole bags"
+        source = "labels" if method.needs_labels else counts
+        rows.append((name, method.summary, batches, source, f"{method.lr:g}"))
+    _print(("name", "what", "batches of", "learns from", "lr"), rows)
     # Below, because a column of references would leave no room for the others.
-    cited = Table("cite", "", box=None, padding=(1, 2, 0, 0))
-    for key, method in METHODS.items():
-        if method.reference:
-            cited.add_row(Text(key, style="bold"), Text(method.reference))
-    terminal().print(cited)
+    references = [(name, method.reference) for name, method in METHODS.items() if method.reference]
+    echo("")
+    _print(("cite", ""), references, space=1)
 
 
 def estimators() -> None:
     """List the estimators for tables."""
-    from rich.table import Table
-    from rich.text import Text
-
     from llpkit.estimators.registry import ESTIMATORS, summary
 
-    table = Table("name", "what", box=None, padding=(0, 2, 0, 0))
-    for name in ESTIMATORS:
-        table.add_row(Text(name, style="bold"), Text(summary(name)))
-    terminal().print(table)
+    _print(("name", "what"), [(name, summary(name)) for name in ESTIMATORS])
 
 
 def networks() -> None:
     """List the networks that can be trained by name."""
+    from llpkit.networks import NETWORKS
+
+    _print(("name", "what"), [(name, entry.summary) for name, entry in NETWORKS.items()])
+
+
+def _print(heads: Sequence[str], rows: Iterable[Sequence[str]], space: int = 0) -> None:
+    """Print a table with the first column in bold, and ``space`` lines between the rows."""
     from rich.table import Table
     from rich.text import Text
 
-    from llpkit.networks import NETWORKS
-
-    table = Table("name", "what", box=None, padding=(0, 2, 0, 0))
-    for name, entry in NETWORKS.items():
-        table.add_row(Text(name, style="bold"), Text(entry.summary))
+    table = Table(*heads, box=None, padding=(0, 2, space, 0))
+    for name, *cells in rows:
+        table.add_row(Text(name, style="bold"), *map(Text, cells))
     terminal().print(table)

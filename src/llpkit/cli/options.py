@@ -1,4 +1,4 @@
-"""The settings of a configuration as options of the commands."""
+"""The settings of a configuration as options of the commands, and the way back."""
 
 import functools
 import inspect
@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import typer
 
 from llpkit._settings import Setting, Settings
-from llpkit.config import Choice, Cluster, Data, Tracking, read
+from llpkit.config import Choice, Cluster, Config, Data, Tracking, check, merge, read
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
@@ -31,12 +31,14 @@ class Option(NamedTuple):
     @property
     def name(self) -> str:
         """The option as the user types it."""
-        return self.setting.option or flag(self.path.removeprefix("data."))
+        return self.setting.option or "--" + self.path.removeprefix("data.").replace("_", "-")
 
     def parameter(self) -> inspect.Parameter:
         """The function parameter that typer turns into the option; its default is ``None``."""
-        many, metavar = self.setting.many, self.setting.metavar
-        kind: Any = list[str] | None if many else str | None if metavar else bool | None
+        metavar = self.setting.metavar
+        kind: Any = str | None if metavar else bool | None
+        if self.setting.many:
+            kind = list[str] | None
         option = typer.Option(
             self.name,
             help=self.setting.help,
@@ -52,14 +54,11 @@ class Option(NamedTuple):
         )
 
 
-def flag(name: str) -> str:
-    """A setting's name as an option."""
-    return "--" + name.replace("_", "-")
-
-
 def _options(kind: type[Settings], panel: str, prefix: str = "") -> list[Option]:
-    found = kind.settings().items()
-    return [Option(prefix + name, known, known.panel or panel) for name, known in found]
+    return [
+        Option(prefix + name, setting, setting.panel or panel)
+        for name, setting in kind.settings().items()
+    ]
 
 
 OPTIONS = [
@@ -91,21 +90,23 @@ _NAMES["C"] = "--estimator-option C="
 
 
 def as_typed(name: str, *value: Any) -> str:
-    """How messages name an option here, see :func:`llpkit._validation.options_named`.
+    """How messages name an option on the command line.
+
+    See :func:`llpkit._validation.options_named`.
 
     >>> as_typed("bag"), as_typed("categorical", "zip code")
     ('--bag', "--categorical 'zip code'")
     """
-    typed = _NAMES.get(name, name)
+    flag = _NAMES.get(name, name)
     if not value:
-        return typed
+        return flag
     values = value[0] if isinstance(value[0], list | tuple) else value
-    gap = "" if typed.endswith("=") else " "
-    return " ".join(f"{typed}{gap}{shlex.quote(str(each))}" for each in values)
+    gap = "" if flag.endswith("=") else " "
+    return " ".join(f"{flag}{gap}{shlex.quote(str(each))}" for each in values)
 
 
 def takes(paths: Collection[str]) -> Callable[[Command], Command]:
-    """Add these settings to a command as options; it receives the given ones as a mapping."""
+    """Add settings to a command as options; those that are given arrive as ``settings``."""
 
     def wrap(command: Command) -> Command:
         options = [option for option in OPTIONS if option.path in paths]
@@ -113,40 +114,47 @@ def takes(paths: Collection[str]) -> Callable[[Command], Command]:
 
         @functools.wraps(command)
         def wrapped(**arguments: Any) -> None:
-            given = {}
+            settings = {}
             for option, parameter in zip(options, parameters, strict=True):
                 value = arguments.pop(parameter.name)
                 if value not in (None, [], ()):
                     pairs = option.setting.metavar == "KEY=VALUE"
-                    given[option.path] = key_values(value) if pairs else value
-            command(**arguments, given=given)
+                    settings[option.path] = key_values(value) if pairs else value
+            command(**arguments, settings=settings)
 
-        # typer reads the signature: one parameter per setting takes the place of "given".
+        # typer reads the signature: one parameter per setting takes the place of "settings".
         own = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [parameter for parameter in own if parameter.name != "given"]
+        kept = [parameter for parameter in own if parameter.name != "settings"]
         wrapped.__signature__ = inspect.Signature([*kept, *parameters])  # type: ignore[attr-defined]
         return wrapped
 
     return wrap
 
 
-def from_source(
-    source: str | None, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """What a command's first argument adds to its options: a configuration, or a table.
+def configuration(
+    source: str | None, settings: Mapping[str, Any], saved: Mapping[str, Any] | None = None
+) -> Config:
+    """The configuration from a command's first argument and its options, which win.
 
-    Returns:
-        The settings of the configuration, the given options with the table, and how messages name
-        each option.
+    Args:
+        source: A configuration file or a table.
+        settings: The options that were given, by dotted path.
+        saved: The settings to start from, without a configuration file.
     """
-    names = {option.path: option.name for option in OPTIONS if option.path in given}
-    if source is None:
-        return {}, dict(given), names
-    if Path(source).suffix.lower() in (".yaml", ".yml"):
-        return read(Path(source)), dict(given), names
-    if "data.table" in given:
-        raise LLPError(f"two tables, {source} and {given['data.table']}; give one")
-    return {}, {**given, "data.table": source}, {**names, "data.table": "table"}
+    names = {option.path: option.name for option in OPTIONS if option.path in settings}
+    base = dict(saved or {})
+    if source is not None and Path(source).suffix.lower() in (".yaml", ".yml"):
+        base = read(Path(source))
+    elif source is not None:
+        from llpkit.datasets import DATASETS
+
+        if source in DATASETS and not Path(source).exists():
+            raise LLPError(f"{source} is a data set, not a table; give --dataset {source}")
+        if "data.table" in settings:
+            raise LLPError(f"two tables, {source} and {settings['data.table']}; give one")
+        settings = {**settings, "data.table": source}
+        names["data.table"] = "table"
+    return check(merge(base, settings), options=names)
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
@@ -155,13 +163,13 @@ def key_values(texts: Sequence[str]) -> dict[str, Any]:
     >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45", "C=inf"])
     {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45', 'C': inf}
     """
-    found = {}
+    pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise LLPError(f"{_SHORT.repr(text)} is not KEY=VALUE")
-        found[key.strip()] = _value(key, value)
-    return found
+        pairs[key.strip()] = _value(key, value)
+    return pairs
 
 
 _NOT_FINITE = re.compile(r"^([-+]?inf|nan)$", re.IGNORECASE)
@@ -196,6 +204,6 @@ def _value(key: str, text: str) -> Any:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise LLPError(
-            f"{key}={_SHORT.repr(text)}: the value cannot be read; give a number, a word or a list "
-            "such as [1, 2]; in quotes, anything is a word"
+            f"{key}={_SHORT.repr(text)} cannot be read; give a number, a word or a list "
+            "such as [1, 2]; put anything else in quotes"
         ) from error

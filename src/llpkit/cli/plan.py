@@ -13,6 +13,9 @@ from llpkit.errors import LLPError
 
 SIZES = "1,2,4,8,16,32,64"
 HEADS = {
+    "by": ("by", "{}"),
+    "bags": ("bags", "{:,}"),
+    "mean_size": ("mean size", "{:.1f}"),
     "size": ("bag size", "{}"),
     "labels_per_count": ("labels a count is worth", "{:.2f}"),
     "efficiency": ("information per instance", "{:.1%}"),
@@ -25,7 +28,7 @@ HEADS = {
 
 def plan(
     table: Annotated[
-        str, typer.Argument(help="Instances like those to count, one per row.", metavar="TABLE")
+        str, typer.Argument(help="A table of instances like those to count.", metavar="TABLE")
     ],
     features: Annotated[
         list[str] | None,
@@ -37,40 +40,51 @@ def plan(
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Column that groups the rows, to compare as bags; repeatable."),
+        typer.Option(
+            help="Column that groups the rows; compares its groups as bags; repeatable.",
+            metavar="COLUMN",
+        ),
     ] = None,
     sizes: Annotated[str, typer.Option(help="Bag sizes to compare.", metavar="LIST")] = SIZES,
-    rate: Annotated[float, typer.Option(help="Share of positives, a guess.")] = 0.5,
+    rate: Annotated[
+        float, typer.Option(help="Share of positives, a guess.", metavar="SHARE")
+    ] = 0.5,
     accuracy: Annotated[
-        float, typer.Option(help="Accuracy of the best classifier of these columns, a guess.")
+        float,
+        typer.Option(
+            help="Accuracy of the best classifier of these columns, a guess.", metavar="SHARE"
+        ),
     ] = 0.8,
     run: Annotated[
         Path | None,
-        typer.Option(help="A finished run, whose model replaces both guesses.", metavar="RUN_DIR"),
+        typer.Option(help="A finished run; its model replaces both guesses.", metavar="RUN_DIR"),
     ] = None,
     bags: Annotated[
-        int | None, typer.Option(help="What do this many counted bags give?", metavar="N")
+        int | None,
+        typer.Option(
+            help="Number of bags; shows the expected accuracy and standard error.", metavar="N"
+        ),
     ] = None,
     standard_error: Annotated[
         float | None,
-        typer.Option(help="How many bags for this standard error of every weight?", metavar="X"),
+        typer.Option(help="Show how many bags give every weight this standard error.", metavar="X"),
     ] = None,
     target_accuracy: Annotated[
-        float | None, typer.Option(help="How many bags for this accuracy?", metavar="SHARE")
+        float | None, typer.Option(help="Show how many bags give this accuracy.", metavar="SHARE")
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write plan.csv and figures here.", metavar="DIR"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For the bags that are tried.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the random bags.", metavar="N")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     trust_model: TrustModel = False,
 ) -> None:
     """Plan before you count: what a count is worth, and how many bags of which size you need.
 
     Bags of each size are drawn at random from the rows of the table, and the information in their
-    counts is computed exactly under a model: a guess, in which all columns matter equally, or that
-    of a finished run. Weights are those of a logistic regression on standardised columns.
+    counts is computed exactly under a model: a guess in which all columns matter equally, or the
+    model of a finished run. Weights are those of a logistic regression on standardised columns.
 
     [bold]Examples[/bold]
 
@@ -85,7 +99,7 @@ def plan(
     try:
         chosen = sorted({whole("--sizes", int(part), 1, 100_000) for part in sizes.split(",")})
     except ValueError as error:
-        raise LLPError(f"--sizes {sizes}; give whole numbers such as {SIZES}") from error
+        raise LLPError(f"--sizes = {sizes!r}; give whole numbers such as {SIZES}") from error
     if bags is not None:
         whole("--bags", bags, 1)
     if standard_error is not None:
@@ -104,52 +118,28 @@ def plan(
         seed=seed,
     )
     rows = planned.rows(bags, standard_error, target_accuracy)
-    ways = [
-        {
-            "by": name,
-            "bags": n,
-            "mean_size": one.size,
-            "labels_per_count": one.labels_per_bag,
-            "standard_error": float(one.standard_errors(n)[:-1].max()),
-            "expected_accuracy": one.accuracy(n),
-        }
-        for name, (one, n) in planned.ways.items()
-    ]
+    groupings, best = planned.grouping_rows(), planned.plan.best_accuracy
     if as_json:
-        best = planned.found.best_accuracy
-        echo(json.dumps({"sizes": rows, "ways": ways, "best_accuracy": best}, indent=1))
+        echo(json.dumps({"sizes": rows, "ways": groupings, "best_accuracy": best}, indent=1))
     else:
         for line in planned.notes:
             note(line)
-        _print(rows, ways, planned.found.best_accuracy)
+        _print_rows(rows)
+        echo(f"best possible accuracy, with the model known: {best:.1%}")
+        if groupings:
+            _print_rows(groupings)
     if out is not None:
         planned.write(out, rows, bags)
         if not as_json:
             echo(f"plan: {out}")
 
 
-def _print(rows: list[dict[str, Any]], ways: list[dict[str, Any]], best: float) -> None:
+def _print_rows(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for key in rows[0]:
-        table.add_column(HEADS[key][0], justify="right")
+        table.add_column(HEADS[key][0], justify="left" if key == "by" else "right")
     for row in rows:
         table.add_row(*("never" if v is None else HEADS[k][1].format(v) for k, v in row.items()))
     terminal().print(table)
-    echo(f"best possible accuracy, with the model known: {best:.1%}")
-    if ways:
-        groups = Table(box=None, padding=(0, 2, 0, 0))
-        for head in ("by", "bags", "mean size", "labels a count is worth", "standard error"):
-            groups.add_column(head, justify="left" if head == "by" else "right")
-        groups.add_column("expected accuracy", justify="right")
-        for way in ways:
-            groups.add_row(
-                way["by"],
-                f"{way['bags']:,}",
-                f"{way['mean_size']:.1f}",
-                f"{way['labels_per_count']:.2f}",
-                f"{way['standard_error']:.3f}",
-                f"{way['expected_accuracy']:.1%}",
-            )
-        terminal().print(groups)

@@ -26,17 +26,17 @@ def predict(
     device: Device = "auto",
     trust_model: TrustModel = False,
     quiet: Quiet = False,
-    given: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     """Predict a probability, a label and a posterior for every row of a table.
 
-    [bold]probability[/bold] is the model's; [bold]label[/bold] is 1 at or above the threshold;
-    [bold]posterior[/bold] also uses the count of the row's bag, if the table has it.
-    With more than two classes there is one column of each per class, and
-    the label is the name of the most probable class.
+    [bold]probability[/bold] follows from the features alone; [bold]label[/bold] is 1 if it is at
+    least the threshold; [bold]posterior[/bold] is the probability given the count of the row's bag
+    as well, if the table has counts. With more than two classes, there is a probability and a
+    posterior per class, and the label is the name of the most probable class.
 
-    Large Parquet tables are read and written in batches: memory does not grow with their rows.
-    For posteriors, the rows of each bag must then be next to each other.
+    Large Parquet tables are read and written in batches, so memory does not grow with their rows.
+    Posteriors then require the rows of each bag to be next to each other.
 
     [bold]Examples[/bold]
 
@@ -50,18 +50,16 @@ def predict(
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise LLPError(f"{out} is neither .csv nor .parquet; choose one of the two")
     run = runs.open_run(run_dir, device, trust_model=trust_model)
-    data = runs.data_of(run, source, given)
+    data = runs.data_of(run, source, settings)
     if runs.is_long(run, data):
         streamed = runs.stream(run, data, out, threshold, prefix)
-        if not quiet:
-            for line in streamed.notes:
-                note(line)
-            echo(f"{streamed.rows:,} rows with {', '.join(streamed.columns)}: {out}")
-        return
-    found = runs.predict(run, data, threshold)
-    runs.write_predictions(found, out, prefix)
+        rows, columns, notes = streamed.rows, streamed.columns, streamed.notes
+    else:
+        predictions = runs.predict(run, data, threshold)
+        runs.write_predictions(predictions, out, prefix)
+        rows, notes = len(predictions.table), predictions.notes
+        columns = tuple(f"{prefix}{name}" for name in predictions.columns)
     if not quiet:
-        for line in found.notes:
+        for line in notes:
             note(line)
-        names = ", ".join(f"{prefix}{name}" for name in found.columns)
-        echo(f"{len(found.table):,} rows with {names}: {out}")
+        echo(f"{rows:,} rows with {', '.join(columns)}: {out}")

@@ -1,16 +1,17 @@
 """Progress of experiments, live in a terminal or as plain lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from llpkit._text import several
 from llpkit.cli.printing import terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
 
     from llpkit.experiments import Record, Run
+    from llpkit.experiments.execute import Progress
 
 
 class Lines:
@@ -20,19 +21,16 @@ class Lines:
         self.console = console
         self.total = self.ends = 0
 
-    def begin(self, runs: Sequence["Run"], done: int) -> None:
+    def begin(self, runs: Sequence["Run"], done: int, running: "Progress") -> None:  # noqa: ARG002
         """Print the number of runs."""
         self.total, self.ends = len(runs), 0
         before = f", {done} done before" if done else ""
         self.print(f"{runs[0].experiment}: {several(self.total, 'run')}{before}")
 
-    def update(self, running: Sequence[Mapping[str, Any]]) -> None:
-        """Print nothing: lines are for finished runs."""
-
-    def ended(self, run: "Run", record: "Record") -> None:
+    def ended(self, record: "Record") -> None:
         """Print the run and its result."""
         self.ends += 1
-        self.print(f"{self.ends}/{self.total} {run.title}: {_found(record)}")
+        self.print(f"{self.ends}/{self.total} {record.title}: {_result(record)}")
 
     def end(self) -> None:
         """Nothing to close."""
@@ -45,13 +43,14 @@ class Lines:
 class Live(Lines):
     """A progress bar, the current runs, and the mean accuracy of each method so far."""
 
-    def begin(self, runs: Sequence["Run"], done: int) -> None:
+    def begin(self, runs: Sequence["Run"], done: int, running: "Progress") -> None:
         """Open the display."""
         import rich.live
         import rich.progress as parts
 
         self.accuracy: dict[str, list[float]] = {}
         self.failed = 0
+        self.running = running
         self.bar = parts.Progress(
             parts.TextColumn("{task.description}"),
             parts.BarColumn(32),
@@ -63,39 +62,43 @@ class Live(Lines):
         )
         name, total = runs[0].experiment, len(runs) + done
         self.task = self.bar.add_task(name, total=total, completed=done)
-        self.live = rich.live.Live(self.bar, console=self.console, refresh_per_second=4)
+        # Rich calls this from a thread of its own, also while a run keeps the main thread busy.
+        self.live = rich.live.Live(
+            get_renderable=self._shown, console=self.console, refresh_per_second=2
+        )
         self.live.start()
 
-    def update(self, running: Sequence[Mapping[str, Any]]) -> None:
-        """Show the current runs below the bar."""
+    def _shown(self) -> "Group":
+        """The bar, the accuracy of each method so far, and the current runs."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(self.accuracy or running))
+        running: dict[str, list[str]] = {}
+        for run in self.running():
+            reached = "" if run["accuracy"] is None else f" {100 * run['accuracy']:.1f}"
+            at = f"fold {run['fold']}: {run['epoch']}/{run['epochs']}"
+            running.setdefault(run["method"], []).append(at + reached)
+        methods = dict.fromkeys([*self.accuracy, *running])
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=bool(methods))
         for head in ("method", "runs", "accuracy %", "now"):
             table.add_column(head, justify="left" if head in ("method", "now") else "right")
-        now: dict[str, list[str]] = {}
-        for note in running:
-            reached = "" if note["accuracy"] is None else f" {100 * note['accuracy']:.1f}"
-            at = f"fold {note['fold']}: {note['epoch']}/{note['epochs']}"
-            now.setdefault(note["method"], []).append(at + reached)
-        for method in dict.fromkeys([*self.accuracy, *now]):
-            found = self.accuracy.get(method, [])
-            mean = f"{100 * fmean(found):.1f}" if found else ""
-            shown = Text("  ".join(now.get(method, [])), overflow="ellipsis", no_wrap=True)
-            table.add_row(method, str(len(found) or ""), mean, shown)
+        for method in methods:
+            accuracies = self.accuracy.get(method, [])
+            mean = f"{100 * fmean(accuracies):.1f}" if accuracies else ""
+            now = Text("  ".join(running.get(method, [])), overflow="ellipsis", no_wrap=True)
+            table.add_row(method, str(len(accuracies) or ""), mean, now)
         failed = Text(f"{self.failed} failed" if self.failed else "", style="red")
-        self.live.update(Group(self.bar, table, failed))
+        return Group(self.bar, table, failed)
 
-    def ended(self, run: "Run", record: "Record") -> None:
+    def ended(self, record: "Record") -> None:
         """Move the bar."""
         self.bar.advance(self.task)
         if record.error:
             self.failed += 1
-            self.print(f"{run.title}: {_found(record)}")
+            self.print(f"{record.title}: {_result(record)}")
         elif "accuracy" in record.final:
-            self.accuracy.setdefault(run.method, []).append(record.final["accuracy"])
+            self.accuracy.setdefault(record.method, []).append(record.final["accuracy"])
 
     def end(self) -> None:
         """Stop updating; the last state stays on the screen."""
@@ -108,7 +111,7 @@ def display_of(quiet: bool) -> Lines | None:
     return None if quiet else (Live if console.is_terminal else Lines)(console)
 
 
-def _found(record: "Record") -> str:
+def _result(record: "Record") -> str:
     if record.error:
         return f"failed: {record.error}"
     reached = f"held-out log-likelihood {record.final.get('held_out_log_likelihood')}"

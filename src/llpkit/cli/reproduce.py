@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._text import several
-from llpkit._validation import whole
-from llpkit.cli.plugins import loaded
+from llpkit._validation import number, whole
 from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
-    from llpkit.experiments import Outcome, Results, Worker
+    from llpkit.experiments import Outcome, Protocol
 
 FAILED = 1
 WHICH, WHERE = "What to run", "Where and how long"
@@ -121,144 +121,163 @@ def reproduce(
       llpkit reproduce merge from-one from-another --out both
       llpkit report llpkit-results/bird-cat
     """
-    from llpkit.experiments import Results, Worker, load, reproduce
-    from llpkit.experiments.execute import deadline
-    from llpkit.experiments.protocol_file import presets
-    from llpkit.experiments.results import merge, view
+    from llpkit.experiments import Worker, load, reproduce
+    from llpkit.experiments.page import write_report
+    from llpkit.experiments.protocol_file import dumps
 
-    given = words or []
+    given, some = words or [], _listed(methods)
     if protocol == "list":
-        for name in presets():
-            echo(f"{name}: {load(name).title}")
+        _list()
         return
     if protocol == "merge":
-        if out is None or not given:
-            raise LLPError("merge takes folders and --out; add what is missing")
-        done = merge(out, [Path(word) for word in given])
-        echo(f"{out}: {several(sum(map(len, done.records.values())), 'record')}")
+        _merge(given, out)
         return
-    command, ends = _command(ctx.obj or []), deadline(time_limit)
     if protocol == "check":
-        if not given:
-            raise LLPError("check takes a results folder; name one")
-        results = Results.read(Path(given[0]))
-        worker = Worker(results.folder, results.protocol, device, data_dir=data_dir)
-        _check(results, worker, given[1:], _listed(methods), folds)
+        _check(given, some, folds, device, data_dir)
         return
-    plan = load(protocol).quick() if quick else load(protocol)
+    chosen = load(protocol).quick() if quick else load(protocol)
     if show:
-        from llpkit.experiments.protocol_file import dumps
-
-        echo(dumps(plan).rstrip())
+        echo(dumps(chosen).rstrip())
         return
     out = out or Path("llpkit-results", Path(protocol).stem + ("-quick" if quick else ""))
-    experiments = _experiments(given, plan.experiments)
-    most = min([plan.fold_limit(name) for name in experiments if name != "grid"] or [plan.folds])
-    chosen = None if folds is None else parse_folds(folds, most)
-    worker = Worker(
-        out, plan, device, compiled, jobs, data_dir, ends, command=command, plugins=loaded(ctx)
-    )
+    experiments = _experiments(given, chosen)
+    limits = [chosen.fold_limit(name) for name in experiments if name != "grid"]
+    numbers = None if folds is None else parse_folds(folds, min(limits, default=chosen.folds))
     if dry_run:
-        times = Results.read(like) if like else view(out, plan)
-        _list(view(out, plan), times, experiments, _listed(methods), chosen)
+        _dry_run(out, chosen, experiments, some, numbers, like)
         return
+    ends = math.inf
+    if time_limit is not None:
+        ends = time.time() + number("--time-limit", time_limit, 0)
+    typed = ctx.obj or []
+    worker = Worker(
+        out, chosen, device, compiled, jobs, data_dir, deadline=ends, command=_command(typed)
+    )
     try:
         outcomes = reproduce(
             worker,
             experiments,
-            methods=_listed(methods),
-            folds=chosen,
+            methods=some,
+            folds=numbers,
             backend=backend,
             display=display_of(quiet),
         )
     except KeyboardInterrupt:
-        again = shlex.join(["llpkit", *(ctx.obj or [])])
+        again = shlex.join(["llpkit", *typed])
         note(f"stopped; finished runs are kept. Continue with: {again}")
         raise
     _summarise(outcomes, quiet)
     if "all" in given or not given:
-        from llpkit.experiments.page import write_report
-
         echo(write_report([out], data_dir=data_dir))
     if any(outcome.failed for outcome in outcomes.values()):
         raise typer.Exit(FAILED)
 
 
-def _experiments(given: Sequence[str], known: Sequence[str]) -> list[str]:
-    for word in given:
-        if word not in (*known, "all"):
-            raise LLPError(
-                f"{word!r} is not an experiment of this protocol; choose {', '.join(known)} or all"
-            )
-    return list(known) if not given or "all" in given else list(given)
+def _list() -> None:
+    """Print the protocols that come with llpkit."""
+    from llpkit.experiments import load
+    from llpkit.experiments.protocol_file import presets
+
+    for name in presets():
+        echo(f"{name}: {load(name).title}")
+
+
+def _merge(folders: Sequence[str], out: Path | None) -> None:
+    """Add the records of other folders to ``out``."""
+    from llpkit.experiments.results import merge
+
+    if out is None or not folders:
+        raise LLPError("merge takes folders and --out; add what is missing")
+    merged = merge(out, [Path(folder) for folder in folders])
+    echo(f"{out}: {several(sum(map(len, merged.records.values())), 'record')}")
+
+
+def _check(
+    words: Sequence[str],
+    methods: Sequence[str],
+    folds: str | None,
+    device: str,
+    data_dir: str | None,
+) -> None:
+    """Repeat recorded runs and print the differences: none on a CPU, small ones on a GPU."""
+    from llpkit.experiments import Results, Worker
+    from llpkit.experiments.check import check
+
+    if not words:
+        raise LLPError("check takes a results folder; name one")
+    results = Results.read(Path(words[0]))
+    protocol = results.protocol
+    experiments = _experiments(words[1:], protocol)
+    most = max(map(protocol.fold_limit, experiments))
+    numbers = range(most) if folds is None else parse_folds(folds, most)
+    records = [
+        record
+        for experiment in experiments
+        for record in results.records[experiment]
+        if record.fold in numbers and (not methods or record.method in methods)
+    ]
+    if not records:
+        raise LLPError(f"{results.folder} has no such records; name other methods or folds")
+    worker = Worker(results.folder, protocol, device, data_dir=data_dir)
+    agree = True
+    for record in records:
+        result = check(record, worker)
+        agree &= result.agrees
+        echo(result)
+    if not agree:
+        raise typer.Exit(FAILED)
+
+
+def _dry_run(
+    out: Path,
+    protocol: "Protocol",
+    experiments: Sequence[str],
+    methods: Sequence[str],
+    folds: Sequence[int] | None,
+    like: Path | None,
+) -> None:
+    """Print the runs, which of them are done, and how long the others take."""
+    from llpkit.experiments import Results
+    from llpkit.experiments.estimate import epoch_seconds, estimate
+    from llpkit.experiments.plan import plan
+    from llpkit.experiments.results import view
+
+    results = view(out, protocol)
+    done, seconds = results.ids, epoch_seconds(Results.read(like) if like else results)
+    for experiment in experiments:
+        runs = plan(results, experiment, methods, folds)
+        left = [run for run in runs if run.id not in done]
+        time_left = estimate(left, seconds)
+        rest = f", about {math.ceil(time_left / 60)} min for the rest" if time_left else ""
+        echo(f"{experiment}: {several(len(runs), 'run')}, {len(runs) - len(left)} done{rest}")
+        for run in runs:
+            mark = "    " if run in left else "done"
+            echo(f"  {mark} {run.title}, {run.recipe['epochs']} epochs")
+
+
+def _experiments(words: Sequence[str], protocol: "Protocol") -> list[str]:
+    """The experiments with these names; all of them if there are none."""
+    from llpkit.experiments.plan import check_plan
+
+    chosen = protocol.experiments if not words or "all" in words else list(words)
+    for name in chosen:
+        check_plan(protocol, name)
+    return chosen
 
 
 def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
     """Print how each experiment went, and what failed."""
-    for name, done in outcomes.items():
-        for record in done.failed:
-            note(f"failed: {record.method}, fold {record.fold}: {record.error}")
-        parts = [f"{several(done.now, 'run')} done"]
-        parts += [f"{done.before} before"] if done.before else []
-        parts += [f"{len(done.failed)} failed"] if done.failed else []
-        parts += [f"{done.left} left for the next call"] if done.left else []
+    for name, outcome in outcomes.items():
+        for record in outcome.failed:
+            note(f"failed: {record.title}: {record.error}")
+        parts = [f"{several(outcome.now, 'run')} done"]
+        parts += [f"{outcome.before} before"] if outcome.before else []
+        parts += [f"{len(outcome.failed)} failed"] if outcome.failed else []
+        parts += [f"{outcome.left} left for the next call"] if outcome.left else []
         if not quiet:
             echo(f"{name}: {', '.join(parts)}")
     if "grid" in outcomes and outcomes["grid"].left:
         note("the other experiments use what the grid chooses; call again to finish it")
-
-
-def _check(
-    results: "Results",
-    worker: "Worker",
-    words: Sequence[str],
-    methods: Sequence[str],
-    folds: str | None,
-) -> None:
-    """Repeat recorded runs and print the differences: none on a CPU, small ones on a GPU."""
-    from llpkit.experiments.check import check
-
-    experiments = _experiments(words, results.protocol.experiments)
-    most = max(map(results.protocol.fold_limit, experiments))
-    chosen = None if folds is None else parse_folds(folds, most)
-    wanted = [
-        record
-        for experiment in experiments
-        for record in results.records[experiment]
-        if (not methods or record.method in methods) and (chosen is None or record.fold in chosen)
-    ]
-    if not wanted:
-        raise LLPError(f"{results.folder} has no such records; name other methods or folds")
-    agrees = True
-    for record in wanted:
-        found = check(record, worker)
-        agrees &= found.agrees
-        echo(found)
-    if not agrees:
-        raise typer.Exit(FAILED)
-
-
-def _list(
-    results: "Results",
-    times: "Results",
-    experiments: Sequence[str],
-    methods: Sequence[str],
-    folds: Sequence[int] | None,
-) -> None:
-    from llpkit.experiments.estimate import epoch_seconds, estimate
-    from llpkit.experiments.plan import plan
-
-    done, seconds = results.ids, epoch_seconds(times)
-    for experiment in experiments:
-        runs = plan(results, experiment, methods, folds)
-        number = sum(run.id in done for run in runs)
-        left = estimate((run for run in runs if run.id not in done), seconds)
-        rest = f", about {math.ceil(left / 60)} min for the rest" if left else ""
-        echo(f"{experiment}: {several(len(runs), 'run')}, {number} done{rest}")
-        for run in runs:
-            echo(
-                f"  {'done' if run.id in done else '    '} {run.title}, {run.recipe.epochs} epochs"
-            )
 
 
 def parse_folds(text: str, number: int) -> list[int]:

@@ -15,10 +15,10 @@ Sandwich = Annotated[
     bool,
     typer.Option(
         "--sandwich",
-        help="Standard errors that stay valid if the model is wrong within bags; need many bags.",
+        help="Standard errors that stay valid if the model is wrong within bags; needs many bags.",
     ),
 ]
-Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
+Level = Annotated[float, typer.Option(help="Confidence level of the intervals.", metavar="LEVEL")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 _COLUMNS = ("data.bag", "data.count", "data.features", "data.drop", "data.categorical")
 
@@ -32,12 +32,12 @@ def summary(
     sandwich: Sandwich = False,
     as_json: AsJson = False,
     trust_model: TrustModel = False,
-    given: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
     """Print the coefficients of a logistic regression with standard errors and intervals.
 
     For runs of --estimator logistic and mixed-logistic. Coefficients are per unit of the table's
-    columns. Without a table the training bags of the run are used.
+    columns. Without a table, standard errors are computed on the training bags of the run.
 
     [bold]Examples[/bold]
 
@@ -48,15 +48,19 @@ def summary(
     from llpkit import runs
 
     run = runs.open_run(run_dir, "cpu", trust_model=trust_model)
-    data = runs.data_of(run, source, given)
-    kind = "sandwich" if sandwich else "observed"
-    found = runs.run_summary(run, data, kind, level, own=source is None)
-    if as_json:
-        rows = found.records()
-        about = {"bags": found.num_bags, "log_likelihood": found.log_likelihood}
-        echo(json.dumps({**about, "covariance": kind, "parameters": rows}, indent=1))
-    else:
-        echo(found)
+    data = runs.data_of(run, source, settings)
+    covariance = "sandwich" if sandwich else "observed"
+    result = runs.run_summary(run, data, covariance, level, own=source is None)
+    if not as_json:
+        echo(result)
+        return
+    content = {
+        "bags": result.num_bags,
+        "log_likelihood": result.log_likelihood,
+        "covariance": covariance,
+        "parameters": result.records(),
+    }
+    echo(json.dumps(content, indent=1))
 
 
 @takes([*_COLUMNS, "data.counts_table"])
@@ -69,27 +73,27 @@ def shares(
         ),
     ],
     source: Source = None,
-    by: Annotated[str, typer.Option(help="The column whose values are the groups.")],
+    by: Annotated[
+        str, typer.Option(help="Column whose values define the groups.", metavar="COLUMN")
+    ],
     multiplicity: Annotated[
         str | None,
         typer.Option(
-            help="Column that says how many instances a row stands for.",
+            help="Column with the number of instances that each row represents.",
             metavar="COLUMN",
             show_default=False,
         ),
     ] = None,
     effect: Annotated[
         bool,
-        typer.Option(
-            "--effect/--no-effect", help="Whether bags may differ by a random effect (for a table)."
-        ),
+        typer.Option("--effect/--no-effect", help="Fit a random effect per bag (for a table)."),
     ] = True,
     level: Level = 0.95,
     sandwich: Sandwich = False,
     bootstrap: Annotated[
         int | None,
         typer.Option(
-            help="Refits for the uncertainty of a run of any estimator.",
+            help="Number of refits, which give intervals for a run of any estimator.",
             metavar="N",
             show_default=False,
         ),
@@ -97,27 +101,31 @@ def shares(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Write a table: .csv.", metavar="FILE", show_default=False
+            "--out",
+            "-o",
+            help="Write the shares as a table: .csv.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option(help="Draw a picture: .png or .pdf.", metavar="FILE", show_default=False),
+        typer.Option(help="Draw the shares: .png or .pdf.", metavar="FILE", show_default=False),
     ] = None,
     as_json: AsJson = False,
     trust_model: TrustModel = False,
     quiet: Quiet = False,
-    given: dict[str, Any],
+    settings: dict[str, Any],
 ) -> None:
-    """For every value of a column, the share of each class among its instances, with intervals.
+    """Estimate the share of each class in every group of a column, with intervals.
 
-    How did group A vote? The counts of all bags are used, and intervals contain both the
-    uncertainty of the model and that of the labels given the counts. Next to them are the
-    bounds that need no model (least, most), and Goodman's regression.
+    For example, how did each age group vote? The shares use the counts of all bags, and the
+    intervals cover the uncertainty of the model and of the labels given the counts. Next to them
+    are bounds that need no model (least, most), and Goodman's regression.
 
-    Given a table, a logistic regression with a random effect per bag is fitted to all columns. A
-    precinct's cross-table need not be written out with one row per voter: --multiplicity names the
-    column of numbers of voters.
+    For a table, a logistic regression with a random effect per bag is fitted to all columns. A
+    cross-table per precinct needs no row per voter: --multiplicity names the column with the number
+    of voters that each row represents.
 
     [bold]Examples[/bold]
 
@@ -128,49 +136,46 @@ def shares(
     """
     from llpkit import runs
 
-    kind = "sandwich" if sandwich else "observed"
+    covariance = "sandwich" if sandwich else "observed"
     if figure is not None and figure.suffix.lower() not in (".png", ".pdf"):
         raise LLPError(f"{figure} is neither .png nor .pdf; choose one of the two")
     if out is not None and out.suffix.lower() != ".csv":
-        raise LLPError(f"{out} is not a .csv file; give it that name")
+        raise LLPError(f"{out} does not end in .csv; give a name that does")
+    notes: list[str] = []
     if place.is_dir():
-        if multiplicity is not None:
-            raise LLPError("--multiplicity is for a table, not for a run")
+        table_only = [f"--{path.removeprefix('data.')}" for path in _COLUMNS if path in settings]
+        table_only += ["--multiplicity"] if multiplicity is not None else []
+        if table_only:
+            raise LLPError(f"{table_only[0]} is for a table, not for a run")
         run = runs.open_run(place, "cpu", trust_model=trust_model)
-        names = [path for path in _COLUMNS if path in given]
-        if names:
-            raise LLPError(f"--{names[0].removeprefix('data.')} is for a table, not for a run")
-        data = runs.data_of(run, source, given)
+        data = runs.data_of(run, source, settings)
         with fit_progress("bootstrap", quiet or bootstrap is None):
-            found = runs.run_shares(run, data, by, kind, level, source is None, bootstrap)
+            result = runs.run_shares(run, data, by, covariance, level, source is None, bootstrap)
     else:
-        if "data.bag" not in given or "data.count" not in given:
+        if "data.bag" not in settings or "data.count" not in settings:
             raise LLPError(f"{place} is not a run directory; for a table give --bag and --count")
         if source is not None or bootstrap is not None:
-            raise LLPError("a second table, and --bootstrap, are for a run, not for a table")
-        parts = runs.table_shares(
+            raise LLPError("a second table and --bootstrap are for a run, not for a table")
+        result, notes = runs.table_shares(
             place,
-            bag=given["data.bag"],
-            count=given["data.count"],
+            bag=settings["data.bag"],
+            count=settings["data.count"],
             by=by,
             multiplicity=multiplicity,
-            features=given.get("data.features", ()),
-            drop=given.get("data.drop", ()),
-            categorical=given.get("data.categorical", ()),
+            features=settings.get("data.features", ()),
+            drop=settings.get("data.drop", ()),
+            categorical=settings.get("data.categorical", ()),
             effect=effect,
-            covariance=kind,
+            covariance=covariance,
             level=level,
         )
-        found = parts.shares
-        if not quiet and not as_json:
-            about = [line for line in parts.summary.notes if line.startswith("Bags differ")]
-            for line in (*parts.notes, *about):
-                note(line)
     if as_json:
-        echo(json.dumps(found.records(), indent=1))
+        echo(json.dumps(result.records(), indent=1))
     elif not quiet:
-        echo(found)
+        for line in notes:
+            note(line)
+        echo(result)
     if out is not None:
-        runs.write_shares(found, out)
+        runs.write_shares(result, out)
     if figure is not None:
-        runs.draw_shares(found, figure)
+        runs.draw_shares(result, figure)

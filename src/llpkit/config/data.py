@@ -1,4 +1,4 @@
-"""What a run learns from: a data set by name, or the columns of a table."""
+"""The data of a run: a data set by name, or a table and its columns."""
 
 import re
 from collections.abc import Iterator
@@ -41,26 +41,26 @@ def _height_and_width(place: str, value: Any) -> tuple[int, int]:
 def _columns(place: str, value: Any) -> str | list[str]:
     if isinstance(value, str):
         return value
-    names = list(value) if isinstance(value, list | tuple) else []
-    if not names or not all(isinstance(name, str) for name in names):
+    columns = list(value) if isinstance(value, list | tuple) else []
+    if not columns or not all(isinstance(name, str) for name in columns):
         raise LLPError(f"{place} = {value!r}; give the name of a column, or one per class")
-    return names[0] if len(names) == 1 else names
+    return columns[0] if len(columns) == 1 else columns
 
 
-def _names(place: str, value: Any) -> list[str]:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not all(isinstance(v, str) for v in given):
+def names(place: str, value: Any) -> list[str]:
+    """One name or a list of names."""
+    several = [value] if isinstance(value, str) else value
+    if not isinstance(several, list | tuple) or not all(isinstance(v, str) for v in several):
         raise LLPError(f"{place} = {value!r}; give a list of names")
-    return list(given)
+    return list(several)
 
 
 def _dataset(place: str, value: Any) -> str:
     from llpkit.datasets import DATASETS
 
-    own = [name for name in DATASETS if name not in TABLES]
-    if value in DATASETS and value not in own:
+    if value in TABLES:
         raise LLPError(f"{place} = {value!r}; name your file as the table instead")
-    return registered(place, value, own)
+    return registered(place, value, [name for name in DATASETS if name not in TABLES])
 
 
 def _noise(place: str, value: Any) -> str:
@@ -71,16 +71,16 @@ def _noise(place: str, value: Any) -> str:
 
 
 TABLES = ("feature-table", "image-table")
-"""Data sets that are given by the options of a table instead of by name."""
+"""Data sets that the options of a table describe; they have no name of their own."""
 
-# Columns of a table; the second kind may be given several times.
+# Columns of a table; those of the second kind may be repeated.
 column = partial(setting, check=text, metavar="COLUMN", panel="Table", text=True)
 several = partial(setting, check=_columns, metavar="COLUMN", panel="Table", text=True, many=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Settings):
-    """What to learn from: a data set by name, or a table."""
+    """The data to learn from: a data set by name, or a table."""
 
     dataset: str | None = setting(
         None, "Data set; llpkit datasets lists them.", _dataset, "NAME", text=True
@@ -97,11 +97,11 @@ class Data(Settings):
         None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", text, "DIR", text=True
     )
     bag_size: int | tuple[int, int] | None = setting(
-        None, "Instances per random bag: 8, or a range, 1-12.", _bag_size, "N", text=True
+        None, "Instances per random bag, such as 8 or 1-12.", _bag_size, "N", text=True
     )
     table: str | None = setting(
         None,
-        "Table, instead of the one in the configuration.",
+        "Table, instead of the one in the configuration file.",
         text,
         "FILE",
         panel="Table",
@@ -109,15 +109,17 @@ class Data(Settings):
     )
     bag: str | None = column(None, "Column with the bag ids.")
     count: str | list[str] | None = several(
-        None, "Column of positives per bag; repeat it, once per class, for more than two classes."
+        None, "Column with the positives per bag; with several classes, once per class."
     )
     count_low: str | list[str] | None = several(
-        None, "Column of the lowest possible count; with --count, for bags without one."
+        None, "Column with the lowest possible count; next to --count, for bags without a count."
     )
     count_high: str | list[str] | None = several(
-        None, "Column of the highest possible count; with --count, for bags without one."
+        None, "Column with the highest possible count; next to --count, for bags without a count."
     )
-    proportion: str | list[str] | None = several(None, "Column of the share of positives.")
+    proportion: str | list[str] | None = several(
+        None, "Column with the share of positives, instead of --count."
+    )
     decimals: int | None = setting(
         None,
         "Decimals that the proportions were rounded to.",
@@ -150,53 +152,54 @@ class Data(Settings):
         text=True,
     )
     known_label: str | None = column(
-        None, "Column of labels known for some rows, empty for the others; learned from."
+        None, "Column with labels to learn from, known for some rows and empty for others."
     )
     features: list[str] | None = several(
-        None, "Column to learn from; repeatable (all others).", check=_names
+        None, "Column to learn from; repeatable (all other columns).", check=names
     )
-    drop: list[str] = several([], "Column to leave out of the features; repeatable.", check=_names)
-    numeric: list[str] = several([], "Feature that must be a number; repeatable.", check=_names)
+    drop: list[str] = several([], "Column to leave out of the features; repeatable.", check=names)
+    numeric: list[str] = several([], "Feature that must be numeric; repeatable.", check=names)
     categorical: list[str] = several(
-        [], "Feature to treat as categories even if it looks numeric; repeatable.", check=_names
+        [], "Feature to treat as categories even if it looks numeric; repeatable.", check=names
     )
-    image: str | None = column(None, "Column of image paths, or of encoded images (Parquet).")
+    image: str | None = column(None, "Column with image paths, or with encoded images (Parquet).")
     image_root: str | None = column(
-        None, "Folder that image paths are relative to (the table's).", metavar="DIR"
+        None, "Folder that image paths are relative to (the folder of the table).", metavar="DIR"
     )
     image_size: tuple[int, int] | None = column(
-        None, "Resize images to height x width, 64x64.", check=_height_and_width, metavar="HxW"
+        None,
+        "Resize images to height x width, such as 64x64.",
+        check=_height_and_width,
+        metavar="HxW",
     )
-    grey: bool = setting(False, "Read images as grey.", flag, "", panel="Table")
+    grey: bool = setting(False, "Read images in greyscale.", flag, "", panel="Table")
     skip_bad: bool = setting(False, "Skip bags with unreadable images.", flag, "", panel="Table")
-    label: str | None = column(None, "Column of true labels, for evaluation only.")
+    label: str | None = column(None, "Column with true labels, for evaluation only.")
     class_names: list[str] | None = several(
         None,
-        "Name of a class, in order; repeatable.",
-        check=_names,
+        "Name of a class; repeat it for all classes, in order.",
+        check=names,
         metavar="NAME",
         option="--class-name",
     )
 
     def problems(self) -> Iterator[LLPError]:
-        """Settings that contradict each other."""
-        given = {
-            name for name, value in self.to_dict().items() if value not in (None, [], {}, False)
-        }
+        """Errors for settings that contradict each other."""
+        given = {key for key, value in self.to_dict().items() if value not in (None, [], {}, False)}
         if not given & {"dataset", "table"}:
-            yield LLPError("there is no data to learn from; name a dataset or a table")
+            yield LLPError("there is no data to learn from; name a table or a data set")
         elif given >= {"dataset", "table"}:
-            yield LLPError("name a dataset or a table, not both")
+            yield LLPError("name a table or a data set, not both")
         elif self.dataset is not None:
-            yield from _stray(given & set(TABLE_KEYS), "a table, not with a dataset")
+            yield from misplaced(given & set(TABLE_KEYS), "a table, not with a data set")
         else:
-            yield from _stray(given & set(DATASET_KEYS), "a dataset, not with a table")
+            yield from misplaced(given & set(DATASET_KEYS), "a data set, not with a table")
             if self.bag is None:
                 yield LLPError(f"a table needs the name of its bag column; give {option('bag')}")
             if self.image is None:
-                yield from _stray(given & set(IMAGE_KEYS), "an image column")
+                yield from misplaced(given & set(IMAGE_KEYS), "an image column")
             else:
-                yield from _stray(given & set(FEATURE_KEYS), "a table of features, not images")
+                yield from misplaced(given & set(FEATURE_KEYS), "a table of features, not images")
 
     def arguments(self) -> tuple[str, Values]:
         """Name and options for :func:`llpkit.datasets.load`, without the seed."""
@@ -221,6 +224,7 @@ TABLE_KEYS = tuple(
 PATH_KEYS = ("table", "counts_table", "image_root", "data_dir")
 
 
-def _stray(names: set[str], place: str) -> Iterator[LLPError]:
-    for name in sorted(names):
-        yield LLPError(f"{option(name)} goes with {place}")
+def misplaced(settings: set[str], owner: str) -> Iterator[LLPError]:
+    """An error for each setting that only goes with something else."""
+    for name in sorted(settings):
+        yield LLPError(f"{option(name)} goes with {owner}")

@@ -1,13 +1,13 @@
-"""Configuration files, the options that override them, and the check of both."""
+"""Reading and writing configuration files, merging them with options, and checking both."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llpkit._registry import did_you_mean, nearest
 from llpkit._settings import raise_all
-from llpkit.config.data import PATH_KEYS, TABLE_KEYS, Data, Values
+from llpkit.config.data import PATH_KEYS, TABLE_KEYS, Values
 from llpkit.config.run import SECTIONS, Config
 from llpkit.errors import LLPError
 from llpkit.files import read_yaml
@@ -20,8 +20,8 @@ def read(path: Path) -> Values:
         raise LLPError(f"{path} holds no settings; write lines such as 'method: mle'")
     data = content.get("data")
     if isinstance(data, dict):
-        home = {key: data[key] for key in PATH_KEYS if isinstance(data.get(key), str)}
-        content["data"] = data | {key: str(_absolute(v, path.parent)) for key, v in home.items()}
+        paths = {key: data[key] for key in PATH_KEYS if isinstance(data.get(key), str)}
+        content["data"] = data | {key: str(_absolute(p, path.parent)) for key, p in paths.items()}
     return content
 
 
@@ -32,13 +32,13 @@ def merge(settings: Values, options: Mapping[str, Any]) -> Values:
     {'epochs': 9, 'data': {'dataset': 'digits', 'bag_size': 4}}
     """
     merged = dict(settings)
-    found = merged.get("data", {})
-    data = dict(found) if isinstance(found, dict) else {}
-    # Data named on the command line replace those of the file, and so do their settings.
-    if "data.table" in options and "data.dataset" not in options:
-        data = {k: v for k, v in data.items() if k in TABLE_KEYS}
-    elif "data.dataset" in options:
-        data = {k: v for k, v in data.items() if k == "data_dir"}
+    data = merged.get("data", {})
+    data = dict(data) if isinstance(data, dict) else {}
+    # Another data set or table replaces that of the file, together with its settings.
+    if "data.dataset" in options:
+        data = {key: value for key, value in data.items() if key == "data_dir"}
+    elif "data.table" in options:
+        data = {key: value for key, value in data.items() if key in TABLE_KEYS}
     for path, value in options.items():
         section, _, key = path.rpartition(".")
         target = data if section else merged
@@ -61,44 +61,43 @@ def check(settings: Values, *, options: Mapping[str, str] | None = None) -> Conf
     Traceback (most recent call last):
     llpkit.errors.LLPError: epoch is unknown; did you mean 'epochs'?
     """
-    names = options or {}
     errors: list[LLPError] = []
-
-    def place(path: str) -> str:
-        return names.get(path, path)
-
-    def made(kind: type[Any], values: Values, where: Callable[[str], str]) -> Any:
-        return kind.gathered(values, where, errors)
-
-    given = settings.get("data", {})
-    if not isinstance(given, dict):
-        errors.append(LLPError(f"{place('data')} = {given!r}; give names and values"))
+    data = settings.get("data", {})
+    if not isinstance(data, dict):
+        errors.append(LLPError(f"data = {data!r}; give names and values"))
         # A placeholder, so that the other settings are still checked.
-        given = {"dataset": "digits"}
-    known = {name: name for kind in SECTIONS.values() for name in kind.settings()}
-    of_data = {name: f"data.{name}" for name in Data.settings()}
-    for path in [name for name in settings if name != "data" and name not in known]:
-        errors.append(_unknown(path, path, known | of_data))
-    for name in [name for name in given if name not in of_data]:
-        errors.append(_unknown(f"data.{name}", name, known | of_data))
-    data = made(
-        Data,
-        {k: v for k, v in given.items() if k in of_data},
-        lambda name: place(f"data.{name}"),
-    )
-    sections = {
-        key: made(kind, {k: v for k, v in settings.items() if k in kind.settings()}, place)
-        for key, kind in SECTIONS.items()
-    }
-    config = Config(data, **sections)
+        data = {"dataset": "digits"}
+    values = {f"data.{key}": value for key, value in data.items()}
+    for key, value in settings.items():
+        if key.startswith("data."):  # as errors name it, but a file has it as a section
+            errors.append(LLPError(f"{key} is unknown; write {key[5:]} under data"))
+        elif key != "data":
+            values[key] = value
+    errors += [_unknown(path) for path in values if path not in _PATHS]
+    sections = {}
+    for section, kind in SECTIONS.items():
+        paths = {name: path for path, (key, name) in _PATHS.items() if key == section}
+        names = {name: (options or {}).get(path, path) for name, path in paths.items()}
+        found = {name: values[path] for name, path in paths.items() if path in values}
+        sections[section] = kind.gathered(found, names.__getitem__, errors)
+    config = Config(**sections)  # type: ignore[arg-type]
     raise_all(errors or config.problems())
     return config
 
 
-def _unknown(path: str, name: str, known: Mapping[str, str]) -> LLPError:
-    """The error for an unknown setting; ``known`` maps names of settings to their paths."""
-    near = nearest(name, known)
-    hint = did_you_mean(name, known) if near is None else f"did you mean {known[near]!r}?"
+_PATHS = {
+    f"data.{name}" if section == "data" else name: (section, name)
+    for section, kind in SECTIONS.items()
+    for name in kind.settings()
+}
+"""For each dotted path of a configuration file, its section and its name there."""
+
+
+def _unknown(path: str) -> LLPError:
+    paths = {name: path for path, (_, name) in _PATHS.items()}
+    name = path.removeprefix("data.")
+    near = nearest(name, paths)
+    hint = did_you_mean(name, paths) if near is None else f"did you mean {paths[near]!r}?"
     return LLPError(f"{path} is unknown; {hint}")
 
 
@@ -107,7 +106,7 @@ def to_yaml(config: Config) -> str:
     import yaml  # type: ignore[import-untyped]
 
     values = config.flat()
-    # YAML has no tuples, and data settings that were not given are left out.
+    # YAML has no tuples. Settings of the data that were not given are left out.
     values["data"] = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in values["data"].items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from llpkit._settings import Settings, setting
 from llpkit._validation import mapping, one_of, option, registered, share, text, whole
-from llpkit.config.data import Data, Values, _names, _stray
+from llpkit.config.data import Data, Values, misplaced, names
 from llpkit.errors import LLPError
 from llpkit.recipe import AUTO, Execution, Recipe
 
@@ -23,8 +23,8 @@ class Choice(Settings):
 
     estimator: str | None = setting(
         None,
-        "In place of a network, for tables of features: hist-gradient-boosting, logistic, …; "
-        "llpkit estimators lists them.",
+        "An estimator instead of a network, for tables of features: hist-gradient-boosting, "
+        "logistic, …; llpkit estimators lists them.",
         _estimator,
         "NAME",
         text=True,
@@ -39,7 +39,7 @@ class Choice(Settings):
     )
     search: int | None = setting(
         None,
-        "Try up to N settings of the estimator, and keep the best for held-out training bags.",
+        "Try up to N settings of the estimator, and keep the best by cross-validation over bags.",
         lambda place, value: whole(place, value, 2, 10_000),
         "N",
     )
@@ -56,8 +56,8 @@ class Cluster(Settings):
 
     engine: str = setting(
         "memory",
-        "memory, or dask for Parquet tables that do not fit into memory: --estimator xgboost or "
-        "logistic (memory).",
+        "memory, or dask for Parquet tables that do not fit into memory, which needs --estimator "
+        "xgboost or logistic (memory).",
         _engine,
         "NAME",
         text=True,
@@ -71,7 +71,7 @@ class Cluster(Settings):
     )
     memory_limit: str | None = setting(
         None,
-        "Memory of each local Dask worker, 4GB (an equal share of the machine's).",
+        "Memory of each local Dask worker, such as 4GB (an equal share of the machine's).",
         text,
         "SIZE",
         text=True,
@@ -81,7 +81,7 @@ class Cluster(Settings):
 def _loggers(place: str, value: Any) -> list[str]:
     from llpkit.integrations.loggers import LOGGERS
 
-    return list(dict.fromkeys(one_of(place, name, LOGGERS) for name in _names(place, value)))
+    return list(dict.fromkeys(one_of(place, name, LOGGERS) for name in names(place, value)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Config:
         return self.choice.estimator or self.recipe.method
 
     def problems(self) -> Iterator[LLPError]:
-        """Settings that contradict each other."""
+        """Errors for settings that contradict each other."""
         yield from self.data.problems()
         yield from self._large_problems()
         recipe = self.recipe
@@ -135,10 +135,25 @@ class Config:
         yield from self._search_problems()
         if self.data.image is not None:
             yield LLPError("an estimator takes tables of features, not images; choose a network")
-        yield from _stray(self.of_networks(), "a network, not with an estimator")
+        yield from misplaced(self.of_networks(), "a network, not with an estimator")
+
+    def of_networks(self) -> set[str]:
+        """Settings that only networks have, and that differ from their defaults."""
+        defaults = Recipe.defaults()
+        of_both = ("seed", "held_out", "precision")
+        return {
+            name
+            for name, value in self.recipe.to_dict().items()
+            if value != defaults[name] and name not in of_both
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
+        return self.recipe.method == AUTO and self.choice.estimator is None
 
     def _search_problems(self) -> Iterator[LLPError]:
-        """A search that has nothing to try."""
+        """The error for a search that has nothing to try."""
         if self.choice.search is None:
             return
         from llpkit.estimators.searches import grid_of
@@ -148,30 +163,18 @@ class Config:
         except LLPError as error:
             yield error
 
-    def of_networks(self) -> set[str]:
-        """Settings that only networks have, and that differ from their defaults."""
-        usual = Recipe.defaults()
-        of_both = ("seed", "held_out", "precision")
-        given = self.recipe.to_dict().items()
-        return {name for name, value in given if value != usual[name] and name not in of_both}
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the method is still to be picked; see :mod:`llpkit.auto`."""
-        return self.recipe.method == AUTO and self.choice.estimator is None
-
     def _large_problems(self) -> Iterator[LLPError]:
-        """Settings that do not go with the engine."""
+        """Errors for settings that do not go with the engine."""
         if self.cluster.engine == "memory":
-            given = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
-            yield from _stray(given, option("engine", "dask"))
+            for_dask = {k for k, v in self.cluster.to_dict().items() if v not in (None, "memory")}
+            yield from misplaced(for_dask, option("engine", "dask"))
             return
         if self.choice.estimator not in LARGE:
             yield LLPError(
                 f"{option('engine', 'dask')} needs {option('estimator', 'xgboost')} or "
                 f"{option('estimator', 'logistic')}"
             )
-        wrong = {
+        memory_only = {
             "dataset": self.data.dataset,
             "image": self.data.image,
             "counts_table": self.data.counts_table,
@@ -179,22 +182,21 @@ class Config:
             "test_fraction": self.choice.test_fraction,
             "search": self.choice.search,
         }
-        yield from _stray({k for k, v in wrong.items() if v}, f"{option('engine', 'memory')}")
+        yield from misplaced({k for k, v in memory_only.items() if v}, option("engine", "memory"))
 
     def flat(self) -> Values:
         """All settings in the layout of a configuration file."""
-        found: Values = {"data": self.data.to_dict()}
+        flat: Values = {"data": self.data.to_dict()}
         for section in (self.recipe, self.choice, self.execution, self.cluster, self.tracking):
-            found |= section.to_dict()
-        return found
+            flat |= section.to_dict()
+        return flat
 
 
-SECTIONS: dict[
-    str, type[Recipe] | type[Choice] | type[Execution] | type[Cluster] | type[Tracking]
-] = {
+SECTIONS: dict[str, type[Settings]] = {
     "recipe": Recipe,
     "choice": Choice,
     "execution": Execution,
     "cluster": Cluster,
     "tracking": Tracking,
+    "data": Data,
 }

@@ -154,7 +154,7 @@ class LLPLogisticRegression(BaseLLP):
         """Choose the approximation; none is needed where equal rows can be merged."""
         self.approximation_: Approximation = None
         if rows.times is None and self.approximation == "auto":
-            x, few, _ = merged(X[rows.bags.rows.numpy()], rows)
+            x, few, _ = merged(X, rows)
             X, rows = (X, rows) if few.times is None else (x, few)
         if rows.times is None:
             self.approximation_ = choose(self.approximation, rows.bags)

@@ -11,9 +11,9 @@ from llpkit.experiments.backends import BACKENDS
 from llpkit.experiments.execute import Display, Outcome, reproduce
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.protocol_file import load
-from llpkit.experiments.records import Record
+from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Run, Worker
+from llpkit.experiments.run import Worker
 
 __all__ = [
     "BACKENDS",

@@ -1,8 +1,7 @@
 """Parallel runs: processes on this machine with joblib, or the workers of a Ray or Dask cluster.
 
-A worker of a cluster that dies costs only its run, which the cluster performs again on another
-worker. A run whose workers die again and again, perhaps for lack of memory, is given up; the others
-go on.
+If a worker of a cluster dies, the cluster repeats its run on another worker. A run whose workers
+die again and again, perhaps for lack of memory, is abandoned; the others go on.
 """
 
 import contextlib
@@ -13,31 +12,45 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
+from llpkit import plugins
 from llpkit._text import several
 from llpkit.errors import LLPError
-from llpkit.experiments.run import Run, Worker, carry_out
+from llpkit.experiments.records import Record, Run
+from llpkit.experiments.run import Worker, carry_out
 
 BACKENDS = ("loky", "ray", "dask")
 _POLL = 0.5
 RETRIES = 3
-"""How often a run is performed again after the death of its worker; the default of both engines,
-and that of a Dask cluster which is running already."""
+"""How often a run is repeated after the death of its worker: the default of Ray and Dask."""
 
 
-def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
-    """Perform runs, as many at once as the worker has jobs."""
+def perform(runs: Sequence[Run], worker: Worker, backend: str) -> Iterator[Record]:
+    """Perform runs, as many at once as the worker has jobs, and yield each record when it ends.
+
+    Runs that the deadline stops have no record.
+    """
     jobs = min(worker.jobs, len(runs))
     if backend != "loky":
         with {"ray": _ray, "dask": _dask}[backend](jobs) as cluster:
-            _spread(cluster, runs, worker, jobs)
+            yield from _spread(cluster, runs, worker, jobs)
+        return
+    if jobs == 1:
+        yield from filter(None, (carry_out(run, worker) for run in runs))
         return
     from joblib import Parallel, delayed, parallel_config
 
+    loaded, parent = plugins.loaded(), os.getpid()
     with parallel_config(backend="loky", n_jobs=jobs):
         try:
-            Parallel(batch_size=1)(delayed(_in_worker)(run, worker, os.getpid()) for run in runs)
+            yield from filter(
+                None,
+                Parallel(batch_size=1, return_as="generator_unordered")(
+                    delayed(_in_worker)(run, worker, loaded, parent) for run in runs
+                ),
+            )
         except BrokenExecutor as error:
             raise LLPError(
                 "a worker process was killed, perhaps for lack of memory; finished runs are kept: "
@@ -45,41 +58,54 @@ def run_parallel(runs: Sequence[Run], worker: Worker, backend: str) -> None:
             ) from error
 
 
+class _Lost(Exception):
+    """A run has no result, because its workers died."""
+
+
 class _Cluster(NamedTuple):
-    """What is asked of Ray or Dask."""
+    """The parts of Ray or Dask that are used here."""
 
-    submit: Callable[[Run, Worker], Any]
-    """Start a run; returns a handle."""
+    submit: Callable[..., Any]
+    """Start a run with the arguments of :func:`_in_worker`; returns a handle."""
     first: Callable[[list[Any]], Any]
-    """Wait until one of the handles has ended, and return it."""
-    lost: Callable[[Any], str]
-    """Why the run of a handle has no result; empty if it has one."""
+    """Wait until one of the handles is ready, and return it."""
+    result: Callable[[Any], Record | None]
+    """The result of a handle that is ready; raises :class:`_Lost`."""
 
 
-def _spread(cluster: _Cluster, runs: Sequence[Run], worker: Worker, jobs: int) -> None:
+def _spread(cluster: _Cluster, runs: Sequence[Run], worker: Worker, jobs: int) -> Iterator[Record]:
     """Keep as many runs going as there are jobs."""
-    waiting, going, lost = list(reversed(runs)), dict[Any, Run](), list[tuple[Run, str]]()
+    waiting, going, lost = list(reversed(runs)), dict[Any, Run](), list[str]()
+    loaded = plugins.loaded()
     while waiting or going:
         while waiting and len(going) < jobs:
             run = waiting.pop()
-            going[cluster.submit(run, worker)] = run
+            going[cluster.submit(run, worker, loaded)] = run
         handle = cluster.first(list(going))
-        run, reason = going.pop(handle), cluster.lost(handle)
-        if reason:
-            lost.append((run, reason))
+        run = going.pop(handle)
+        try:
+            record = cluster.result(handle)
+        except _Lost as error:
+            lost.append(f"{run.title}: {error}")
+            continue
+        if record is not None:
+            yield record
     if lost:
-        run, reason = lost[0]
         raise LLPError(
             f"{several(len(lost), 'run')} had no result, because the workers died, perhaps for "
-            f"lack of memory ({run.title}: {reason}); finished runs are kept: call again, with "
-            f"fewer jobs than {worker.jobs} per machine"
+            f"lack of memory ({lost[0]}); finished runs are kept: call again, with fewer jobs than "
+            f"{worker.jobs} per machine"
         )
 
 
-def _in_worker(run: Run, worker: Worker, parent: int | None) -> None:
+def _in_worker(
+    run: Run, worker: Worker, loaded: Sequence[str], parent: int | None = None
+) -> Record | None:
+    """Perform a run in a process that ends with its parent, if one is given."""
     if parent is not None:
         _end_with(parent)
-    carry_out(run, worker)
+    plugins.load(loaded)
+    return carry_out(run, worker)
 
 
 _watched: set[int] = set()
@@ -108,20 +134,17 @@ def _ray(jobs: int) -> Iterator[_Cluster]:
         # The size of an existing cluster is not ours to set.
         local = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": jobs}
         ray.init(include_dashboard=False, log_to_driver=False, **local)
-    perform = ray.remote(_in_worker).options(num_cpus=1, max_retries=RETRIES)
+    submit = ray.remote(_in_worker).options(num_cpus=1, max_retries=RETRIES)
 
-    def lost(handle: Any) -> str:
+    def result(handle: Any) -> Any:
         try:
-            ray.get(handle)
+            return ray.get(handle)
         except ray.exceptions.RayError as error:
-            return str(error).strip().splitlines()[0]
-        return ""
+            raise _Lost(str(error).strip().splitlines()[0]) from error
 
     try:
         yield _Cluster(
-            lambda run, worker: perform.remote(run, worker, None),
-            lambda handles: ray.wait(handles, num_returns=1)[0][0],
-            lost,
+            submit.remote, lambda handles: ray.wait(handles, num_returns=1)[0][0], result
         )
     finally:
         if mine:
@@ -147,16 +170,13 @@ def _dask(jobs: int) -> Iterator[_Cluster]:
             done = distributed.wait(handles, return_when="FIRST_COMPLETED").done
             return next(iter(done))
 
-        def lost(handle: Any) -> str:
-            error = handle.exception()  # a run's own errors are in its record
-            return "" if error is None else str(error).strip().splitlines()[0]
+        def result(handle: Any) -> Any:
+            if (error := handle.exception()) is not None:  # a run's own errors are in its record
+                raise _Lost(str(error).strip().splitlines()[0])
+            return handle.result()
 
         # Dask moves the task of a dead worker to another one, and gives up after RETRIES more.
-        yield _Cluster(
-            lambda run, worker: client.submit(_in_worker, run, worker, None, pure=False),
-            first,
-            lost,
-        )
+        yield _Cluster(partial(client.submit, _in_worker, pure=False), first, result)
 
 
 def _imported(name: str) -> Any:

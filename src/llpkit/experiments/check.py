@@ -1,14 +1,12 @@
 """Repeating a recorded run to see whether it gives the same numbers."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import torch
+from typing import Any
 
 from llpkit.experiments.records import Record
-from llpkit.experiments.run import Run, Worker, train
+from llpkit.experiments.run import Worker, threads, train
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
@@ -26,51 +24,58 @@ class Check:
     """The comparison of a record with a second run.
 
     Args:
-        run: The run of the record.
-        device: The device of the second run.
-        largest: The largest difference in the history, apart from times; infinite if a value is
-            missing or finite in one of the two only.
+        first: The record.
+        second: The record of the second run.
+        largest: The largest difference in the history, times excluded; infinite if a value is
+            missing, or not finite, in one of the two only.
         where: Its measure and epoch; empty if there is no difference.
-        accuracy: Of the last epoch, first and second run; ``None`` if not measured.
-        changed: What else differs: versions, hardware, data, device.
     """
 
-    run: Run
-    device: str
+    first: Record
+    second: Record
     largest: float
     where: str
-    accuracy: tuple[float, float] | None
-    changed: tuple[str, ...]
+
+    @property
+    def changed(self) -> list[str]:
+        """What else differs: data, versions, device, hardware."""
+        first, second = self.first, self.second
+        keys = ("versions", "device", "hardware")
+        found = [key for key in keys if first.environment.get(key) != second.environment.get(key)]
+        same_data = first.data and second.data and first.data.sha256 == second.data.sha256
+        return found if same_data else ["data", *found]
 
     @property
     def exact(self) -> bool:
         """Whether equal numbers are expected, because both runs were on a CPU."""
-        return self.device == "cpu" and "device" not in self.changed
+        return self.second.environment["device"] == "cpu" and "device" not in self.changed
 
     @property
     def agrees(self) -> bool:
         """Whether all numbers are equal or, off the CPU, accuracies are within the tolerance."""
         if not self.where or self.exact or math.isinf(self.largest):
             return not self.where
-        return self.accuracy is None or abs(self.accuracy[0] - self.accuracy[1]) <= self.tolerance
+        first, second = (record.final.get("accuracy") for record in (self.first, self.second))
+        return first is None or second is None or abs(first - second) <= self.tolerance
 
     @property
     def tolerance(self) -> float:
         """Largest allowed difference of the two accuracies on a GPU."""
-        return TOLERANCES.get(self.run.recipe.method, TOLERANCE)
+        return TOLERANCES.get(self.first.recipe["method"], TOLERANCE)
 
     def __str__(self) -> str:
+        first, device = self.first, self.second.environment["device"]
         found = "the same to the last digit"
         if self.where:
             found = f"largest difference {self.largest:.3g}, in {self.where}"
-        if self.where and self.accuracy is not None:
-            first, second = self.accuracy
-            found += f"; last accuracy {100 * first:.2f} % then, {100 * second:.2f} % now"
+        if self.where and "accuracy" in first.final:
+            now = self.second.final["accuracy"]
+            found += f"; last accuracy {first.final['accuracy']:.2%} then, {now:.2%} now"
             if not self.exact:
                 verdict = "within" if self.agrees else "beyond"
                 found += f", {verdict} the tolerance of {100 * self.tolerance:g} points"
         changed = f" (changed since: {', '.join(self.changed)})" if self.changed else ""
-        return f"{self.run.experiment}, {self.run.title}, {self.device}: {found}{changed}"
+        return f"{first.experiment}, {first.title}, {device}: {found}{changed}"
 
 
 def check(record: Record, worker: Worker) -> Check:
@@ -78,42 +83,27 @@ def check(record: Record, worker: Worker) -> Check:
 
     The number of threads is that of the record, because it determines the order of sums on a CPU.
     """
-    run, about = Run.of(record), record.environment
+    about = record.environment
     worker = replace(worker, compile=bool(about.get("compiled")), jobs=1)
-    with _threads(about.get("hardware", {}).get("threads", 1)):
-        again = train(run, worker)
+    with threads(about.get("hardware", {}).get("threads", 1)):
+        again = train(record, worker)
+    return Check(record, again, *_difference(record.history, again.history))
+
+
+def _difference(
+    first: Mapping[str, Sequence[Any]], second: Mapping[str, Sequence[Any]]
+) -> tuple[float, str]:
+    """The largest difference of two histories, and where it is."""
     largest, where = 0.0, ""
-    for name, column in record.history.items():
-        other = again.history.get(name, ())
+    for name, column in first.items():
+        other = second.get(name, ())
         if len(column) != len(other):
-            largest, where = math.inf, f"{name}: {len(column)} values then, {len(other)} now"
-            break
-        for epoch, (first, second) in enumerate(zip(column, other, strict=True), 1):
-            if name in _TIMES or first == second:
+            return math.inf, f"{name}: {len(column)} values then, {len(other)} now"
+        for epoch, (then, now) in enumerate(zip(column, other, strict=True), 1):
+            if name in _TIMES or then == now:
                 continue
             # None stands for a value that was not finite.
-            apart = math.inf if None in (first, second) else abs(first - second)
-            if apart > largest:
-                largest, where = apart, f"{name} of epoch {epoch}"
-    accuracy = None
-    if "accuracy" in record.final and "accuracy" in again.final:
-        accuracy = record.final["accuracy"], again.final["accuracy"]
-    device = str(again.environment["device"])
-    return Check(run, device, largest, where, accuracy, _changed(record, again))
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _changed(first: Record, second: Record) -> tuple[str, ...]:
-    keys = ("versions", "device", "hardware")
-    found = [key for key in keys if first.environment.get(key) != second.environment.get(key)]
-    same = first.data and second.data and first.data.sha256 == second.data.sha256
-    return tuple(found if same else ["data", *found])
+            gap = math.inf if None in (then, now) else abs(then - now)
+            if gap > largest:
+                largest, where = gap, f"{name} of epoch {epoch}"
+    return largest, where

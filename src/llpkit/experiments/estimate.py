@@ -4,18 +4,17 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 
 from llpkit.experiments.protocol import WARM_UP
-from llpkit.experiments.records import Record
+from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Run
 
 START = 5.0
-"""Seconds of a run besides its epochs: reading data, building and recording the network."""
+"""Seconds of a run besides its epochs: reading data, building the network, writing the record."""
 
 
 def epoch_seconds(results: Results) -> dict[str, float]:
-    """Seconds per epoch by method: of timed runs, else of any others that the folder has.
+    """Seconds per epoch by method: of timed runs or, without any, of all others.
 
-    Runs that shared a machine count for their part of it.
+    The time of runs that shared a machine is divided by their number.
     """
     found: dict[str, list[float]] = {}
     timed = results.records["epoch-time"]
@@ -33,10 +32,11 @@ def _each(record: Record) -> float:
 def estimate(runs: Iterable[Run], seconds: Mapping[str, float]) -> float | None:
     """Seconds that runs take one after the other; ``None`` without any record.
 
-    A method without records is taken to be as fast as the middle one of the others. The size of
-    batches is not allowed for.
+    A method without records is taken to be as fast as the median of the others. Batch sizes are
+    ignored.
     """
     if not seconds:
         return None
     usual = median(seconds.values())
-    return sum(START + r.recipe.epochs * seconds.get(r.recipe.method, usual) for r in runs)
+    each = (START + r.recipe["epochs"] * seconds.get(r.recipe["method"], usual) for r in runs)
+    return float(sum(each))

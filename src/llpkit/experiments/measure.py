@@ -16,7 +16,7 @@ from llpkit.training.inputs import probabilities
 from llpkit.training.measures import BUDGET
 
 EXAMPLES = 12
-"""Most test bags whose predictions a record keeps, and most instances of each."""
+"""The most test bags whose predictions a record keeps, and the most instances of each."""
 _EASY = range(4, 9)
 
 
@@ -75,9 +75,9 @@ class Watch(Callback):
         }
 
     def examples(self) -> list[dict[str, Any]]:
-        """Predictions of a few test bags; bags with mixed labels and a handy size come first.
+        """Predictions of a few test bags, preferably with mixed labels and of a handy size.
 
-        None for many classes: a page shows the probability of one class.
+        Empty for several classes: pages show the probability of one class.
         """
         bags, y = self.bags, self.bags.counts
         if y.dim() > 1:

@@ -70,7 +70,7 @@ def accuracy_sections(results: Results, label: str, look: Mapping[str, Style]) -
 
 def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     reference = next(iter(references(runs)), "")
-    apart = {row.rival: row.last for row in differences(runs, reference)}
+    leads = {row.rival: row.last for row in differences(runs, reference)}
     columns = [
         Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
         Column("difference", f"lead of {reference}", with_interval("points", runs), "+.1f"),
@@ -81,7 +81,7 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     if len([name for name in runs if name != BOUND]) > 1:
         about += " Bold: the best of the methods that learn from counts."
     cells: list[tuple[str, list[Cell]]] = [
-        (row.method, [row.accuracy, apart.get(row.method)]) for row in rows
+        (row.method, [row.accuracy, leads.get(row.method)]) for row in rows
     ]
     return table(columns, cells, about, "accuracy")
 
@@ -89,12 +89,7 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
 def _spread_table(rows: Sequence[Accuracy]) -> Table:
     columns = [
         Column("folds", "Folds", spec="d"),
-        Column(
-            "selected_percent",
-            "Selected",
-            "%, epoch chosen by held-out bags",
-            ".1f",
-        ),
+        Column("selected_percent", "Selected", "%, epoch chosen by held-out bags", ".1f"),
         Column("gap", "Gap", f"points from {BOUND}, same folds", "+.1f"),
         Column("sampling_sd", "Sampling SD", "points, of as many test instances by chance", ".1f"),
         Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
@@ -183,11 +178,10 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
     blocks: list[Block] = []
     figures = []
     for reference in references(runs):
-        found = differences(runs, reference)
-        rows = [(row.rival, row.last) for row in found]
+        rows = differences(runs, reference)
         figures.append(
             intervals(
-                [(rival, last) for rival, last in rows if last is not None],
+                [(row.rival, row.last) for row in rows],
                 look,
                 f"{label}-differences-{reference}",
                 f"lead of {reference}, points",
@@ -215,7 +209,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
                     row.equal_spread,
                 ],
             )
-            for row in found
+            for row in rows
         ]
         if cells:
             about = f"{reference} minus each other method."
@@ -234,8 +228,10 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
 def _how_compared(runs: Runs) -> str:
     if most_folds(runs) < FEWEST:
         return f"Intervals need at least {FEWEST} folds."
-    spread = "Training sets of different folds overlap; the intervals use the variance of Nadeau "
-    spread += "and Bengio, which allows for that."
+    spread = (
+        "Training sets of different folds overlap; the intervals use the variance of Nadeau and "
+        "Bengio, which allows for that."
+    )
     if any(r.data is not None and r.data.redrawn for records in runs.values() for r in records):
         spread = "Each seed draws the bags anew, from the same instances."
     return (
@@ -247,7 +243,7 @@ def _how_compared(runs: Runs) -> str:
 
 def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     figures = []
-    pooled = "The instances of all folds are pooled. " * (most_folds(runs) > 1)
+    pooled = "The instances of all folds are pooled. " if most_folds(runs) > 1 else ""
     for name, records in runs.items():
         curve = Calibration(name, *calibration(records))
         figures.append(reliability(curve, look[name], f"{label}-calibration-{name}", BINS))

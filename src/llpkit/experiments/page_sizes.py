@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 
 from llpkit.experiments.page_cells import folds, series
 from llpkit.experiments.results import Results
-from llpkit.experiments.sizes import (
-    SizeAccuracy,
-    by_size,
-    doublings,
-    size_accuracies,
-    size_differences,
-    slopes,
+from llpkit.experiments.sizes import SizeAccuracy, by_size, size_accuracies, slopes
+from llpkit.experiments.statistics import (
+    BOUND,
+    FEWEST,
+    LEVEL,
+    Runs,
+    difference,
+    most_folds,
+    references,
 )
-from llpkit.experiments.statistics import BOUND, FEWEST, LEVEL, Runs, most_folds, references
 from llpkit.experiments.times import BELOW, seconds_to_accuracy
 from llpkit.report import (
     Block,
@@ -22,13 +23,13 @@ from llpkit.report import (
     Figure,
     Figures,
     Section,
-    SizePoint,
     Style,
     Table,
     epoch_curves,
     present,
     size_curves,
 )
+from llpkit.report.spread import Spread
 
 
 def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> list[Block]:
@@ -38,23 +39,19 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
         return []
     rows = size_accuracies(runs)
     sizes = sorted({row.size for row in rows})
-    kinds = [("last epoch", False)]
+    kinds = ["last"]
     if all(row.selected is not None for row in rows):
-        kinds.append(("selected epoch", True))
-    figures, tables = [], list[Table]()
-    for kind, selected in kinds:
-        figures.append(_figure(rows, label, look, kind, selected))
-        tables += _tables(runs, rows, sizes, kind, selected)
-    tables.insert(1, _times(runs, sizes))
-    if len(kinds) > 1:
-        tables += _selection(rows, sizes)
+        kinds.append("selected")
+    figures = [_figure(_by_method(rows, kind), look, label, kind) for kind in kinds]
+    tables = [table for kind in kinds for table in _tables(runs, rows, sizes, kind)]
     return [
         Section(
             "Accuracy against bag size",
             [
                 Figures(present(figures)),
-                *tables[:2],
-                Details("More tables", tables[2:]),
+                tables[0],
+                _seconds(runs, sizes),
+                *([Details("More tables", tables[1:])] if tables[1:] else []),
                 Details("Learning curves at every size", [_curves(runs, sizes, label, look)]),
             ],
             _how_measured(runs, sizes),
@@ -77,110 +74,64 @@ def _how_measured(runs: Runs, sizes: Sequence[int]) -> str:
     return text
 
 
-def _figure(
-    rows: Sequence[SizeAccuracy],
-    label: str,
-    look: Mapping[str, Style],
-    kind: str,
-    selected: bool,
-) -> Figure | None:
-    points = []
+def _by_method(rows: Sequence[SizeAccuracy], kind: str) -> dict[str, dict[int, Spread]]:
+    """Accuracies by method and size, of the last or the selected epoch."""
+    accuracies: dict[str, dict[int, Spread]] = {}
     for row in rows:
-        found = row.selected if selected else row.accuracy
-        assert found is not None
-        sd = None if found.sd is None else found.sd / 100
-        points.append(SizePoint(row.method, row.size, found.mean / 100, sd))
-    name = f"{label}-bag-size-{kind.split()[0]}"
-    return size_curves(points, look, name, f"Accuracy on test instances, {kind}")
+        spread = row.selected if kind == "selected" else row.accuracy
+        if spread is not None:
+            accuracies.setdefault(row.method, {})[row.size] = spread
+    return accuracies
+
+
+def _figure(
+    accuracies: Mapping[str, Mapping[int, Spread]],
+    look: Mapping[str, Style],
+    label: str,
+    kind: str,
+) -> Figure | None:
+    title = f"Accuracy on test instances, {kind} epoch"
+    return size_curves(accuracies, look, f"{label}-bag-size-{kind}", title)
 
 
 def _tables(
-    runs: Runs, rows: Sequence[SizeAccuracy], sizes: Sequence[int], kind: str, selected: bool
+    runs: Runs, rows: Sequence[SizeAccuracy], sizes: Sequence[int], kind: str
 ) -> list[Table]:
-    short = kind.split()[0]
-    slope = {row.method: row.change for row in slopes(runs, selected)}
-    extra = [Column("slope", "Slope", "points per doubling", "+.1f")] if slope else []
-    accuracy = {(row.method, row.size): row.selected if selected else row.accuracy for row in rows}
-    tables = [
-        Table(
-            [*_columns(sizes, ".1f", "higher"), *extra],
-            [
-                (
-                    name,
-                    [*(accuracy.get((name, n)) for n in sizes), *([slope.get(name)] * len(extra))],
-                )
-                for name in runs
-            ],
-            f"Accuracy in percent by bag size, {kind}.",
-            name=f"bag-size-{short}",
-            apart=[BOUND],
-        )
+    """Accuracies with their slopes, and the lead of the reference over the others."""
+    slope = slopes(runs, kind == "selected")
+    more = [Column("slope", "Slope", "points per doubling", "+.1f")] if slope else []
+    columns = [*_columns(sizes, ".1f", "higher"), *more]
+    cells: list[tuple[str, list[Cell]]] = [
+        (name, [*(its.get(n) for n in sizes), *([slope.get(name)] if slope else [])])
+        for name, its in _by_method(rows, kind).items()
     ]
-    steps = {(row.method, *row.sizes): row.change for row in doublings(runs, selected)}
-    pairs = list(dict.fromkeys(key[1:] for key in steps))
-    if len(pairs) > 1:  # a single step equals the slope
-        columns = [Column(f"from_{a}_to_{b}", f"{a} to {b}", spec="+.1f") for a, b in pairs]
-        cells = [(name, [steps.get((name, *pair)) for pair in pairs]) for name in runs]
-        about = f"Points per doubling from one size to the next, {kind}."
-        tables.append(Table(columns, cells, about, name=f"bag-size-steps-{short}"))
-    reference = next(iter(references(runs)), "")
-    apart = {
-        (row.rival, row.size): row.selected if selected else row.last
-        for row in size_differences(runs, reference)
-    }
-    rivals = list(dict.fromkeys(name for name, _ in apart))
-    if rivals:
-        cells = [(name, [apart.get((name, n)) for n in sizes]) for name in rivals]
-        about = f"Lead of {reference} in points, {kind}."
-        tables.append(
-            Table(_columns(sizes, "+.1f"), cells, about, name=f"bag-size-differences-{short}")
-        )
+    about = f"Accuracy in percent by bag size, {kind} epoch."
+    tables = [Table(columns, cells, about, name=f"bag-size-{kind}", apart=[BOUND])]
+    for reference in references(runs)[:1]:
+        ours = by_size(runs[reference])
+        rivals = {name: by_size(its) for name, its in runs.items() if name != reference}
+        cells = [
+            (name, [difference(ours.get(n, ()), its.get(n, ()), kind == "selected") for n in sizes])
+            for name, its in rivals.items()
+        ]
+        if rivals:
+            about = f"Lead of {reference} in points, {kind} epoch."
+            name = f"bag-size-differences-{kind}"
+            tables.append(Table(_columns(sizes, "+.1f"), cells, about, name=name))
     return tables
 
 
-def _times(runs: Runs, sizes: Sequence[int]) -> Table:
+def _seconds(runs: Runs, sizes: Sequence[int]) -> Table:
     """Time to accuracy at every size."""
     cells: list[tuple[str, list[Cell]]] = []
     for name, records in runs.items():
         own = by_size(records)
-        cells.append((name, [seconds_to_accuracy(own[n])[1] if n in own else None for n in sizes]))
+        cells.append((name, [seconds_to_accuracy(own[n]) if n in own else None for n in sizes]))
     about = (
         f"Seconds of training until the mean curve is {100 * BELOW:.0f} point below its own last "
         "accuracy, as the runs took them: comparable on one machine only."
     )
     return Table(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
-
-
-def _selection(rows: Sequence[SizeAccuracy], sizes: Sequence[int]) -> list[Table]:
-    """The gain from selecting an epoch by held-out bags, and the selected epoch."""
-    at = {(row.method, row.size): row for row in rows}
-    gains: list[tuple[str, list[Cell]]] = []
-    epochs: list[tuple[str, list[Cell]]] = []
-    for name in dict.fromkeys(row.method for row in rows):
-        own = [at.get((name, n)) for n in sizes]
-        gains.append((name, [row.gain if row else None for row in own]))
-        epochs.append((name, [_epochs(row) if row else None for row in own]))
-    return [
-        Table(
-            _columns(sizes, "+.1f"),
-            gains,
-            "Selected minus last epoch, points, by fold.",
-            name="bag-size-selection",
-        ),
-        Table(
-            _columns(sizes, ""),
-            epochs,
-            "The selected epoch: median over folds (first to last).",
-            name="bag-size-epochs",
-        ),
-    ]
-
-
-def _epochs(row: SizeAccuracy) -> str | None:
-    if row.selected_epoch is None:
-        return None
-    median, first, last = row.selected_epoch
-    return f"{median:g}" + (f" ({first} to {last})" if first < last else "")
 
 
 def _columns(sizes: Sequence[int], spec: str, better: str = "") -> list[Column]:

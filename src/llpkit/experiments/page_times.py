@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llpkit.experiments.page_cells import mean, series
+from llpkit.experiments.page_cells import series
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import (
@@ -13,13 +13,7 @@ from llpkit.experiments.statistics import (
     references,
     with_interval,
 )
-from llpkit.experiments.times import (
-    BELOW,
-    EpochTime,
-    TimeToAccuracy,
-    epoch_times,
-    times_to_accuracy,
-)
+from llpkit.experiments.times import BELOW, epoch_times, times_to_accuracy
 from llpkit.report import (
     Block,
     Cell,
@@ -33,7 +27,6 @@ from llpkit.report import (
     present,
     time_curves,
 )
-from llpkit.report import EpochTime as Bar
 from llpkit.report import epoch_times as epoch_time_bars
 
 
@@ -43,7 +36,8 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
     if not rows:
         return []
     digits = 1 + decimals(row.seconds.mean for row in rows)
-    bars = [Bar(row.method, row.seconds.mean, row.seconds.sd, mean(row.ratio)) for row in rows]
+    seconds = {row.method: row.seconds for row in rows}
+    ratios = {row.method: row.ratio.mean for row in rows if row.ratio is not None}
     columns = [
         Column("seconds", "Seconds per epoch", "± one SD over epochs", f".{digits}f"),
         Column("ratio", "Ratio", f"to {BOUND} in the same turn", ".2f"),
@@ -56,7 +50,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
         Section(
             "Epoch time",
             [
-                Figures(present([epoch_time_bars(bars, look, f"{label}-epoch-time")])),
+                Figures(present([epoch_time_bars(seconds, ratios, look, f"{label}-epoch-time")])),
                 Details(
                     "The same as a table",
                     [Table(columns, cells, name="epoch-time", apart=[BOUND])],
@@ -76,7 +70,8 @@ def time_to_accuracy_section(
     if any("test_accuracy" not in r.history for records in runs.values() for r in records):
         return []
     timed = epoch_times(results.by_method("epoch-time"))
-    tables = [_table(runs, timed, reference) for reference in references(runs)]
+    seconds = {row.method: row.seconds.mean for row in timed if row.method in runs}
+    tables = [_table(runs, seconds, reference) for reference in references(runs)]
     if not tables or len(runs) < 2:
         return []
     more = ""
@@ -87,7 +82,6 @@ def time_to_accuracy_section(
         )
     if most_folds(runs) >= FEWEST:
         more += " Intervals are bootstrapped over folds and lean towards few epochs."
-    seconds = {row.method: row.seconds.mean for row in timed if row.method in runs}
     figure = time_curves(series(runs, seconds), look, f"{label}-accuracy-time")
     return [
         Section(
@@ -102,42 +96,36 @@ def time_to_accuracy_section(
     ]
 
 
-def _table(runs: Runs, timed: list[EpochTime], reference: str) -> Table:
-    rows = times_to_accuracy(runs, timed, reference)
+def _table(runs: Runs, seconds: Mapping[str, float], reference: str) -> Table:
     level = with_interval("of epochs", runs)
     columns = [
-        Column(
-            "target_percent",
-            "Target",
-            "%, one point below its last accuracy",
-            ".1f",
-        ),
+        Column("target_percent", "Target", "%, one point below its last accuracy", ".1f"),
         Column("epochs", "Epochs", with_interval("to its target", runs), "d"),
-        Column("median_epochs", "Median", "over folds, each to its own target", "g"),
         Column("reference_epochs", f"Epochs of {reference}", "to the same target", "d"),
         Column("ratio", "Ratio, same accuracy", level, ".2f"),
         Column("own_ratio", "Ratio, each to its own", level, ".2f"),
     ]
-    if any(row.seconds is not None for row in rows):
+    if seconds:
         columns += [
             Column("seconds", "Seconds", "to its target", ".1f"),
             Column("reference_seconds", f"Seconds of {reference}", "to the same", ".1f"),
         ]
-    cells = [(row.method, _cells(row, reference)[: len(columns)]) for row in rows]
-    return Table(columns, cells, f"Each against {reference}.", name=f"time-to-accuracy-{reference}")
+    rows: list[tuple[str, list[Cell]]] = []
+    for row in times_to_accuracy(runs, reference):
+        compared = row.method not in (reference, BOUND)
+        never = compared and row.reference_epochs is None
+        cells: list[Cell] = [
+            100 * row.target,
+            row.epochs,
+            "never" if never else row.reference_epochs,
+            row.ratio,
+            row.own_ratio,
+            _product(row.epochs.mean, seconds.get(row.method)),
+            _product(row.reference_epochs, seconds.get(reference)),
+        ]
+        rows.append((row.method, cells[: len(columns)]))
+    return Table(columns, rows, f"Each against {reference}.", name=f"time-to-accuracy-{reference}")
 
 
-def _cells(row: TimeToAccuracy, reference: str) -> list[Cell]:
-    """One row; the method itself and the upper bound are not compared."""
-    compared = row.method not in (reference, BOUND)
-    reached = "never" if row.reference_epochs is None else str(row.reference_epochs)
-    return [
-        100 * row.target,
-        row.epochs,
-        row.median_epochs,
-        reached if compared else None,
-        row.ratio,
-        row.own_ratio,
-        row.seconds,
-        row.reference_seconds,
-    ]
+def _product(epochs: float | None, seconds: float | None) -> float | None:
+    return None if epochs is None or seconds is None else epochs * seconds

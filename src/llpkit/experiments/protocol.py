@@ -13,10 +13,10 @@ from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
 
 EXPERIMENTS = ("grid", "convergence", "bag-size", "epoch-time")
-"""In the order in which ``all`` runs them: the others use the grid's choice."""
+"""In the order of ``all``: the grid first, because the others use its choice."""
 
 WARM_UP = 2
-"""Epochs at the start of a timed run that are not counted."""
+"""Epochs at the start of a timed run that do not count."""
 
 
 def _part(kind: type[Settings]) -> Check:
@@ -36,8 +36,8 @@ def _key(default: Any, check: Check, help: str, text: bool = False) -> Any:
 class Grid(Settings):
     """The hyper-parameter search: one axis at a time, by the likelihood of held-out bags.
 
-    Each axis is a ladder of ascending values. The search starts with the middle three values (all
-    if there are no more) and goes one step beyond an end if the best value is there.
+    Each axis is a ladder of ascending values. The search tries the middle three values first, then
+    one more beyond the best if that is at an end.
     """
 
     folds: int = _key(2, whole, "How many folds a candidate is trained on.")
@@ -50,21 +50,21 @@ class Grid(Settings):
     methods: Mapping[str, Mapping[str, tuple[Any, ...]]] = _key(
         {},
         keys.by_method(keys.ladders),
-        "Ladders by method: for its own options, or instead of the above.",
+        "Ladders by method: for its options, or in place of those above.",
     )
     own_epochs: Mapping[str, int] = _key(
         {}, keys.by_method(whole), "Epochs by method, for those that learn more slowly."
     )
 
     def axes(self, method: str) -> dict[str, tuple[Any, ...]]:
-        """The axes of a method in the order in which they are searched.
+        """The axes of a method, in the order of the search.
 
         >>> Grid(methods={"llp-gan": {"weight": (0.1, 1, 10)}}).axes("llp-gan").keys()
         dict_keys(['weight', 'lr', 'weight_decay'])
         """
         usual = {"lr": self.lr, "weight_decay": self.weight_decay}
         own = self.methods.get(method, {})
-        # A method's own options first, then the usual axes with its own ladders.
+        # A method's options come first. Its ladders replace the usual ones.
         every = {axis: own[axis] for axis in own if axis not in usual} | usual | dict(own)
         return {axis: ladder for axis, ladder in every.items() if ladder}
 
@@ -94,9 +94,9 @@ class Times(Settings):
 class Protocol(Settings):
     """What the runs of a results folder share: data, partition and recipe.
 
-    An entry of ``methods`` holds the settings of a method that differ from the shared recipe. With
-    the key ``method`` it is a *variant*, which has a name of its own; ``folds`` limits the number
-    of its folds.
+    An entry of ``methods`` has the settings in which a method differs from the shared recipe. With
+    the key ``method``, it is a *variant* of that method under another name. ``folds`` limits its
+    number of folds.
 
     >>> Protocol("Digits", "digits", methods={"mle": {"lr": 0.003}}).recipe_of("mle").lr
     0.003
@@ -114,19 +114,21 @@ class Protocol(Settings):
         "Size of random bags, or a range; none if the data have bags.",
     )
     seed: int = _key(
-        0, partial(whole, least=0), "Of bags, folds and, together with the fold, the training."
+        0, partial(whole, least=0), "Seed of bags and folds and, with the fold, of the training."
     )
-    folds: int = _key(10, partial(whole, least=2, most=1000), "How many parts the bags make.")
+    folds: int = _key(10, partial(whole, least=2, most=1000), "Number of folds over the bags.")
     official: bool = _key(
-        False, flag, "Test on the data's own test split; folds are seeds that redraw the bags."
+        False, flag, "Use the data's own test split; each fold is a seed that redraws the bags."
     )
     concentration: float | None = _key(
-        None, partial(number, above=0), "With official, clusters bags by class: see random_bags."
+        None,
+        partial(number, above=0),
+        "With official: how much bags differ in their classes, see random_bags.",
     )
-    flat: bool = _key(False, flag, "Whether images are passed to the network as rows of numbers.")
+    flat: bool = _key(False, flag, "Whether the network gets images as rows of numbers.")
     recipe: Mapping[str, Any] = _key({}, keys.recipe, "Settings that all methods share.")
     methods: Mapping[str, Mapping[str, Any]] = _key(
-        {}, keys.methods, "The methods and variants to run, each with its own settings."
+        {}, keys.methods, "The methods and variants to run, with their settings."
     )
     grid: Grid | None = _key(None, _part(Grid), "The hyper-parameter search, if there is one.")
     sizes: Sizes | None = _key(None, _part(Sizes), "The experiment on bag sizes, if there is one.")
@@ -141,7 +143,7 @@ class Protocol(Settings):
         return {"grid": self.grid, "bag-size": self.sizes, "epoch-time": self.times}.get(experiment)
 
     def folds_of(self, experiment: str, name: str = "") -> int:
-        """Number of folds of an experiment, or of one of its methods, unless the user says so."""
+        """The default number of folds of an experiment, or of a method in it."""
         part = self._part(experiment)
         if isinstance(part, Times):
             return part.turns
@@ -150,15 +152,15 @@ class Protocol(Settings):
         return most if experiment == "grid" else min(most, int(own))
 
     def fold_limit(self, experiment: str) -> int:
-        """The number of folds that an experiment can have; of epoch times, the turns."""
+        """The largest number of folds of an experiment; for epoch times, of turns."""
         return self.folds_of(experiment) if experiment == "epoch-time" else self.folds
 
     def method_of(self, name: str) -> str:
-        """The method of a variant; a method is its own."""
+        """The method of a variant; the name itself if it is a method."""
         return str(self.methods.get(name, {}).get("method", name))
 
     def variant(self, name: str) -> str:
-        """The name if it is that of a variant, else empty."""
+        """The name if it is a variant's, else empty."""
         return "" if self.method_of(name) == name else name
 
     def settings_of(self, name: str, experiment: str, bag_size: int | None) -> dict[str, Any]:
@@ -199,7 +201,7 @@ class Protocol(Settings):
         return Recipe.from_dict(values)
 
     def quick(self) -> "Protocol":
-        """The same protocol with few folds and epochs, to see that everything works."""
+        """The protocol with few folds and epochs, to see that everything works."""
         few = min(self.folds, 3)
         epochs = min(int(self.recipe.get("epochs", 30)), 3)
         methods = {
@@ -219,7 +221,7 @@ class Protocol(Settings):
         )
 
     def searched(self, name: str) -> bool:
-        """Whether the grid tunes a method: if it has values to try, and the protocol sets none."""
+        """Whether the grid tunes a method: only if its entry sets nothing the grid would choose."""
         own = self.methods.get(name, {})
         axes = list(self.grid.axes(self.method_of(name))) if self.grid else []
         return bool(axes) and not any(axis in own for axis in (*axes, "method_options"))

@@ -1,4 +1,4 @@
-"""Protocols as YAML files: those of users and results folders, and those shipped with llpkit."""
+"""Protocols as YAML files: presets that come with llpkit, users' own, and in results folders."""
 
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,22 @@ def parse(values: Any, place: str = "protocol") -> Protocol:
         ...
     llpkit.errors.LLPError: protocol: fold is unknown; did you mean 'folds'?
     """
-    given = mapping(place, values)
-    if missing := [key for key in ("title", "dataset") if key not in given]:
+    keys = mapping(place, values)
+    if missing := [key for key in ("title", "dataset") if key not in keys]:
         raise LLPError(f"{place}: the key {missing[0]!r} is missing; add it")
-    found = Protocol.from_dict(given, lambda name: f"{place}: {name}")
-    if found.grid is not None:
-        whole(f"{place}: grid: folds", found.grid.folds, 1, found.folds)
-        _check_shared(place, found)
-    if found.concentration is not None and not found.official:
+    protocol = Protocol.from_dict(keys, lambda name: f"{place}: {name}")
+    if protocol.grid is not None:
+        whole(f"{place}: grid: folds", protocol.grid.folds, 1, protocol.folds)
+        _check_shared(place, protocol)
+    if protocol.concentration is not None and not protocol.official:
         raise LLPError(f"{place}: concentration needs official: true; add it, or remove this")
-    if found.official and found.bag_size is None:
+    if protocol.official and protocol.bag_size is None:
         raise LLPError(f"{place}: official draws random bags; set bag_size")
-    if found.sizes is not None:
-        whole(f"{place}: sizes: folds", found.sizes.folds, 1, found.folds)
-        if found.bag_size is None:
+    if protocol.sizes is not None:
+        whole(f"{place}: sizes: folds", protocol.sizes.folds, 1, protocol.folds)
+        if protocol.bag_size is None:
             raise LLPError(f"{place}: sizes needs random bags; set bag_size, or remove sizes")
-    return found
+    return protocol
 
 
 def _check_shared(place: str, protocol: Protocol) -> None:
@@ -53,7 +53,7 @@ def _check_shared(place: str, protocol: Protocol) -> None:
 
 
 def load(name: str | Path) -> Protocol:
-    """A protocol that comes with llpkit, by name, or one from a file.
+    """A preset by name, or a protocol from a file.
 
     >>> load("digits").dataset
     'digits'

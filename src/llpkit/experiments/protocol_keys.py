@@ -1,4 +1,4 @@
-"""Checks of the keys of a protocol: ``check(place, value)`` returns the value to keep."""
+"""Checks of a protocol's keys: ``check(place, value)`` returns the value to keep."""
 
 import json
 import re
@@ -15,10 +15,10 @@ from llpkit.networks import NETWORKS
 from llpkit.recipe import Recipe
 
 RATES = ("lr", "weight_decay")
-"""Axes of a grid that are settings of a recipe; the others are options of a method."""
+"""Axes of a grid that are settings of a recipe; all others are options of a method."""
 
 OWN = ("method", "folds")
-"""Keys of an entry of ``methods`` that are not settings of its recipe."""
+"""Keys of an entry of ``methods`` that are not settings of a recipe."""
 
 
 def known(names: Iterable[str]) -> Check:
@@ -27,16 +27,16 @@ def known(names: Iterable[str]) -> Check:
 
 
 def options(place: str, value: Any) -> Mapping[str, Any]:
-    """Options that a record, which is JSON, returns unchanged: no dates, no infinite numbers."""
-    found = mapping(place, value)
-    for key, own in found.items():
+    """Options that survive JSON, and so a record: no dates, no infinite numbers."""
+    checked = mapping(place, value)
+    for key, own in checked.items():
         try:
             same = json.loads(json.dumps(own, allow_nan=False)) == own
         except (TypeError, ValueError):
             same = False
         if not same:
             raise LLPError(f"{place}: {key} = {own!r}; give text, finite numbers or lists of them")
-    return found
+    return checked
 
 
 NAMES: dict[str, Iterable[str]] = {
@@ -48,41 +48,41 @@ NAMES: dict[str, Iterable[str]] = {
 
 def recipe(place: str, value: Any) -> dict[str, Any]:
     """Settings of a recipe, except those that a protocol has elsewhere."""
-    found = mapping(place, value)
-    if taken := [key for key in ("method", "seed") if key in found]:
+    settings = mapping(place, value)
+    if taken := [key for key in ("method", "seed") if key in settings]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
-    if found.get("patience") is not None:
+    if settings.get("patience") is not None:
         raise LLPError(f"{place}: runs of a protocol have the same epochs; remove patience")
     for key, names in NAMES.items():
-        if found.get(key) is not None:
-            known(names)(f"{place}: {key}", found[key])
-    options(f"{place}: method_options", found.get("method_options", {}))
-    checked = Recipe.from_dict(found, lambda name: f"{place}: {name}").to_dict()
-    return {key: checked[key] for key in found}
+        if settings.get(key) is not None:
+            known(names)(f"{place}: {key}", settings[key])
+    options(f"{place}: method_options", settings.get("method_options", {}))
+    checked = Recipe.from_dict(settings, lambda name: f"{place}: {name}").to_dict()
+    return {key: checked[key] for key in settings}
 
 
 def methods(place: str, value: Any) -> dict[str, Any]:
-    """Methods by name, and variants of a method, which name it by the key ``method``."""
-    found = {}
+    """Settings by method, or by variant of the method that the key ``method`` names."""
+    checks = {"method": known(METHODS), "folds": whole}
+    checked = {}
     for name, own in mapping(place, value).items():
         at = f"{place}: {name}"
-        given = mapping(at, own)
-        if "method" not in given:
+        entry = mapping(at, own)
+        if "method" not in entry:
             known(METHODS)(place, name)
         elif not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
             raise LLPError(f"{at} is not a name; use small letters, digits, dots and dashes")
-        checks = {"method": known(METHODS), "folds": whole}
-        more = {key: checks[key](f"{at}: {key}", given[key]) for key in OWN if key in given}
-        found[name] = more | recipe(at, {k: v for k, v in given.items() if k not in OWN})
-    return found
+        more = {key: checks[key](f"{at}: {key}", entry[key]) for key in OWN if key in entry}
+        checked[name] = more | recipe(at, {k: v for k, v in entry.items() if k not in OWN})
+    return checked
 
 
 def by_method(check: Check) -> Check:
     """Values by the name of a method."""
 
     def checked(place: str, value: Any) -> dict[str, Any]:
-        found = mapping(place, value)
-        return {known(METHODS)(place, k): check(f"{place}: {k}", own) for k, own in found.items()}
+        items = mapping(place, value).items()
+        return {known(METHODS)(place, name): check(f"{place}: {name}", own) for name, own in items}
 
     return checked
 
@@ -91,17 +91,17 @@ def ladder(check: Check) -> Check:
     """A list of different values."""
 
     def checked(place: str, value: Any) -> tuple[Any, ...]:
-        several = isinstance(value, list | tuple)
-        found = tuple(check(place, each) for each in value) if several else ()
-        if not several or len(set(found)) < len(found):
+        is_list = isinstance(value, list | tuple)
+        values = tuple(check(place, each) for each in value) if is_list else ()
+        if not is_list or len(set(values)) < len(values):
             raise LLPError(f"{place} = {value!r}; give a list of different values")
-        return found
+        return values
 
     return checked
 
 
 def scalar(place: str, value: Any) -> Any:
-    """A number, text, a truth value or none."""
+    """A number, text, true, false or none."""
     if isinstance(value, float):
         return number(place, value)
     if value is not None and not isinstance(value, str | int):
@@ -113,7 +113,7 @@ rates = ladder(partial(number, least=0))
 
 
 def ladders(place: str, value: Any) -> dict[str, Any]:
-    """Ladders by axis: of the two rates, or of options of a method."""
+    """Ladders by axis: a rate, or an option of a method."""
     return {
         axis: (rates if axis in RATES else ladder(scalar))(f"{place}: {axis}", own)
         for axis, own in mapping(place, value).items()

@@ -1,4 +1,4 @@
-"""Records of runs, and the files that hold them.
+"""Runs, their records, and the files that hold them.
 
 A finished run writes a small JSON file; later its row is moved to the Parquet file of its
 experiment. All files are written atomically.
@@ -16,10 +16,12 @@ from llpkit.files import atomic, write_text
 from llpkit.recipe import Recipe
 
 RUNS = "runs"
+"""Folder of the small files."""
 _TEXT = ("calibration", "examples", "environment", "method_options")
 """Fields that a Parquet file holds as JSON text."""
 _NESTED = ("data", "final", "selected", "history")
 """Fields that it holds in columns such as ``final.accuracy``."""
+_DEFAULTS = Recipe().to_dict()
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,59 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Record:
-    """The result of one run.
+class Run:
+    """One training run; the protocol of its folder has the data.
 
     Args:
-        experiment: One of :data:`llpkit.experiments.protocol.EXPERIMENTS`.
-        recipe: Every setting of the run, as in :meth:`Recipe.to_dict`; the seed is the protocol's,
-            which together with the fold determines the seed of the training.
+        experiment: One of :data:`llpkit.experiments.EXPERIMENTS`.
+        recipe: Every setting, as in :meth:`Recipe.to_dict`. The seed is the protocol's; together
+            with the fold it determines the seed of the training.
         fold: The test fold; in timed runs, the turn.
         bag_size: In ``bag-size``, the size of the bags; else ``None``, the protocol's size.
+        variant: The variant's name in the protocol; empty for the method itself.
+    """
+
+    experiment: str
+    recipe: Mapping[str, Any]
+    fold: int
+    bag_size: int | None = None
+    variant: str = ""
+
+    @property
+    def method(self) -> str:
+        """The name of the method or, in a protocol with variants of it, of the variant."""
+        return self.variant or str(self.recipe["method"])
+
+    @property
+    def id(self) -> str:
+        """Twelve hexadecimal digits: a hash of everything in which runs of a folder differ."""
+        text = json.dumps(
+            [self.experiment, dict(self.recipe), self.fold, self.bag_size], sort_keys=True
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """A short description that distinguishes it from the other runs of its experiment."""
+        parts = [self.method]
+        if self.bag_size is not None:
+            parts.append(f"bags of {self.bag_size}")
+        if self.experiment == "grid":
+            parts.append(f"lr {self.recipe['lr']:g}")
+            parts.append(f"weight decay {self.recipe['weight_decay']:g}")
+            parts += [f"{k} {v}" for k, v in (self.recipe["method_options"] or {}).items()]
+        turn = "turn" if self.experiment == "epoch-time" else "fold"
+        return ", ".join([*parts, f"{turn} {self.fold}"])
+
+
+@dataclass(frozen=True)
+class Record(Run):
+    """A run and its result.
+
+    Args:
         error: Why the run failed; empty if it succeeded, and then the fields below are set.
-        diverged: Whether it failed because the loss was no longer finite.
+        diverged: Whether it failed because the loss became infinite or NaN.
+        data: The bags and instances of its fold.
         final: Measures after the last epoch, including ``accuracy`` except in a grid.
         selected: The same after the epoch selected by held-out bags, if there were any.
         history: Measures after every epoch, one list per measure.
@@ -56,13 +100,8 @@ class Record:
         examples: Predictions of a few test bags: ``bag``, ``count``, ``size``, ``rows``,
             ``probability``, ``truth``.
         environment: Command, versions, hardware, device.
-        variant: Its name in the protocol, if that is not the method's.
     """
 
-    experiment: str
-    recipe: Mapping[str, Any]
-    fold: int
-    bag_size: int | None = None
     error: str = ""
     diverged: bool = False
     data: Data | None = None
@@ -73,21 +112,10 @@ class Record:
     calibration: Mapping[str, Sequence[float]] | None = None
     examples: Sequence[Mapping[str, Any]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
-    variant: str = ""
-
-    @property
-    def method(self) -> str:
-        """The name of the method or, in a protocol with variants of it, of the variant."""
-        return self.variant or str(self.recipe["method"])
-
-    @property
-    def id(self) -> str:
-        """Twelve hexadecimal digits, a hash of everything that determines the run."""
-        return run_id(self.experiment, self.recipe, self.fold, self.bag_size)
 
     @property
     def done(self) -> bool:
-        """Whether the run is final; one that diverged is, because it would diverge again."""
+        """Whether the run is final. One that diverged is: it would diverge again."""
         return not self.error or self.diverged
 
     @property
@@ -103,12 +131,6 @@ def machine(environment: Mapping[str, Any]) -> str:
     if environment.get("device") == "cuda":
         name = str(about.get("gpu", "cuda"))
     return f"{name}, compiled" if environment.get("compiled") else name
-
-
-def run_id(experiment: str, recipe: Mapping[str, Any], fold: int, bag_size: int | None) -> str:
-    """The id of a run; all runs of a folder share the protocol's data."""
-    text = json.dumps([experiment, dict(recipe), fold, bag_size], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def write_run(folder: Path, record: Record) -> Path:
@@ -127,11 +149,9 @@ def read_run(path: Path) -> Record:
 
 
 def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: Any) -> Record:
-    """A record from plain values; settings that it lacks get their defaults."""
-    if data is not None:
-        data = {**data, "class_names": tuple(data["class_names"])}
-    full = {**Recipe().to_dict(), **recipe}
-    return Record(data=None if data is None else Data(**data), recipe=full, **rest)
+    """A record from plain values. Settings newer than the record get their defaults."""
+    bags = None if data is None else Data(**{**data, "class_names": tuple(data["class_names"])})
+    return Record(data=bags, recipe={**_DEFAULTS, **recipe}, **rest)
 
 
 def write_packed(path: Path, records: Sequence[Record]) -> None:
@@ -173,11 +193,10 @@ def read_packed(path: Path, experiment: str) -> list[Record]:
 
 def _unflat(row: dict[str, Any], experiment: str) -> Record:
     parts: dict[str, Any] = {name: {} for name in ("recipe", *_NESTED)}
-    settings = Recipe().to_dict().keys()
     for name, value in row.items():
         own = json.loads(value) if name in _TEXT else value
         part, dot, key = name.partition(".")
-        if name in settings:
+        if name in _DEFAULTS:
             parts["recipe"][name] = own
         elif not dot:
             parts[name] = own

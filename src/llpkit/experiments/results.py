@@ -7,7 +7,7 @@ that is in both counts once, so that a call can be killed at any moment. Reading
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.records import (
     RUNS,
     Record,
+    Run,
     read_packed,
     read_run,
     write_packed,
@@ -84,28 +85,32 @@ class Results:
 
     def check(self) -> None:
         """Refuse records that do not belong together."""
-        shared: dict[tuple[Any, ...], tuple[str, Any]] = {}
-
-        def same(what: str, key: tuple[Any, ...], value: Any, record: Record) -> None:
-            at = f"{record.experiment}, {record.method}, fold {record.fold}"
-            # The first record of each kind sets the value that all others must have.
-            first, usual = shared.setdefault((what, *key), (at, value))
-            if usual != value:
-                raise LLPError(
-                    f"{self.folder}: {what} is {value} in one record ({at}) but {usual} in another "
-                    f"({first}); a results folder has one protocol: keep them in separate folders"
-                )
-
-        for record in (r for records in self.records.values() for r in records):
+        done = [record for records in self.records.values() for record in records]
+        for record in done:
             check_record(record, self.protocol, self.folder)
-            if record.data is not None:
-                same("the checksum of the data", (record.bag_size,), record.data.sha256, record)
-            if record.experiment != "grid":
-                for key, value in record.recipe.items():
-                    of = (record.experiment, record.bag_size)
-                    same(f"{key} of {record.method}", of, value, record)
-            if record.experiment == "epoch-time":
-                same("the machine", (), record.machine, record)
+        check_alike(done, self.folder)
+
+
+def check_alike(runs: Iterable[Run], folder: Path) -> None:
+    """Refuse runs that are not comparable: of other data, settings or machines."""
+    usual: dict[tuple[Any, ...], tuple[Any, Run]] = {}
+    for run in runs:
+        facts: dict[tuple[Any, ...], Any] = {}
+        if run.experiment != "grid":
+            of = (run.experiment, run.bag_size)
+            facts = {(f"{key} of {run.method}", *of): own for key, own in run.recipe.items()}
+        if isinstance(run, Record) and run.data is not None:
+            facts["the checksum of the data", run.bag_size] = run.data.sha256
+        if isinstance(run, Record) and run.experiment == "epoch-time":
+            facts["the machine",] = run.machine
+        for fact, value in facts.items():
+            expected, first = usual.setdefault(fact, (value, run))
+            if value != expected:
+                raise LLPError(
+                    f"{folder}: {fact[0]} is {value} in {run.experiment} ({run.title}) but "
+                    f"{expected} in {first.experiment} ({first.title}); a results folder has one "
+                    "protocol: choose another folder"
+                )
 
 
 def check_record(record: Record, protocol: Protocol, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""One run: its data, training, measures and record. Works in any process."""
+"""Performing one run: its data, training, measures and record. Works in any process."""
 
 import contextlib
 import functools
@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from llpkit import datasets, plugins
+from llpkit import datasets
 from llpkit._device import device_of
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
 from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
-from llpkit.experiments.records import Data, Record, run_id, write_run
+from llpkit.experiments.records import Data, Record, Run, write_run
 from llpkit.files import write_text
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
@@ -33,49 +33,9 @@ from llpkit.runs import checksum, environment
 from llpkit.training import Callback, fit
 
 UNFINISHED = "unfinished"
-"""Folder of the checkpoints of runs that a time limit has stopped."""
-_STATUS_EVERY = 0.5
+"""Folder of checkpoints of runs that a time limit stopped."""
+_PROGRESS_EVERY = 0.5
 _CHECKPOINT_EVERY = 60.0
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run; the data are in the protocol of its folder."""
-
-    experiment: str
-    recipe: Recipe
-    fold: int
-    bag_size: int | None = None
-    variant: str = ""
-
-    @property
-    def id(self) -> str:
-        """The same as :attr:`Record.id`."""
-        return run_id(self.experiment, self.recipe.to_dict(), self.fold, self.bag_size)
-
-    @property
-    def method(self) -> str:
-        """The same as :attr:`Record.method`."""
-        return self.variant or str(self.recipe.method)
-
-    @property
-    def title(self) -> str:
-        """A short description that distinguishes it from other runs."""
-        parts = [self.method]
-        if self.bag_size is not None:
-            parts.append(f"bags of {self.bag_size}")
-        if self.experiment == "grid":
-            own = {"lr": self.recipe.lr, "weight decay": self.recipe.weight_decay}
-            parts += [f"{k} {v:g}" for k, v in own.items()]
-            parts += [f"{k} {v}" for k, v in (self.recipe.method_options or {}).items()]
-        turn = "turn" if self.experiment == "epoch-time" else "fold"
-        return ", ".join([*parts, f"{turn} {self.fold}"])
-
-    @classmethod
-    def of(cls, record: Record) -> "Run":
-        """The run of a record."""
-        recipe = Recipe.from_dict(record.recipe)
-        return cls(record.experiment, recipe, record.fold, record.bag_size, record.variant)
 
 
 @dataclass(frozen=True)
@@ -88,11 +48,10 @@ class Worker:
         device, compile: As in :func:`llpkit.fit`.
         jobs: How many runs share the machine.
         data_dir: The folder of data sets.
-        deadline: A time (as from ``time.time``) after which no run is started and current ones
-            stop after their epoch; a later call continues them.
-        status: A folder for notes on the progress of runs.
+        deadline: A time, as from ``time.time``. After it, no run is started, and current ones stop
+            at the end of their epoch; a later call continues them.
+        status: A folder in which runs note their progress.
         command: What the user typed, for the record.
-        plugins: Files that register methods, for :func:`llpkit.plugins.load`.
     """
 
     folder: Path
@@ -104,47 +63,52 @@ class Worker:
     deadline: float = math.inf
     status: Path | None = None
     command: str = ""
-    plugins: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int | None:
+        """One if runs share the cores or batches are too small to gain from more; else no limit."""
+        return 1 if self.jobs > 1 or self.protocol.flat else None
 
 
-def carry_out(run: Run, worker: Worker) -> None:
-    """Train, measure and write the record, also of a failure; nothing after the deadline."""
+def carry_out(run: Run, worker: Worker) -> Record | None:
+    """Train, measure and write the record, also of a failure; ``None`` if the time was up."""
     if time.time() > worker.deadline:
-        return
-    plugins.load(worker.plugins)
+        return None
     state = worker.folder / UNFINISHED / run.id
-    with _noted(run, worker.status) as note:
+    with _progress(run, worker.status) as progress:
         try:
-            record = train(run, worker, [note], state)
+            record = train(run, worker, progress, state)
         except _Unfinished:
-            return
+            return None
         except Exception as error:
-            # One failed run must not stop the others; the traceback is for bugs only.
+            # One failed run must not stop the others. Tracebacks are for bugs only.
             about = {"command": worker.command}
             if not isinstance(error, LLPError):
                 about["traceback"] = traceback.format_exc()
             record = Record(
-                run.experiment,
-                run.recipe.to_dict(),
-                run.fold,
-                run.bag_size,
+                **_fields(run),
                 error=f"{type(error).__name__}: {error}",
                 diverged=isinstance(error, Diverged),
                 environment=about,
-                variant=run.variant,
             )
         write_run(worker.folder, record)
     shutil.rmtree(state, ignore_errors=True)
     with contextlib.suppress(OSError):  # other runs may be unfinished
         state.parent.rmdir()
+    return record
+
+
+def _fields(run: Run) -> dict[str, Any]:
+    """The fields of a run, without those that a record adds."""
+    return {each.name: getattr(run, each.name) for each in fields(Run)}
 
 
 class _Unfinished(Exception):
-    """The time limit of a call ended within a run."""
+    """The time limit ended a run early."""
 
 
 class _Deadline(Callback):
-    """Interrupts a run at the time limit; counts the time of earlier calls."""
+    """Pauses a run at the time limit. ``before`` is the time that earlier calls spent on it."""
 
     def __init__(self, deadline: float) -> None:
         self.deadline, self.before = deadline, 0.0
@@ -161,27 +125,25 @@ def train(
 ) -> Record:
     """Train and return the record, without writing it.
 
-    With a time limit, checkpoints go to the folder ``state``, and one found there is continued.
+    With a time limit, checkpoints go to the folder ``state``, and a run paused there is resumed.
     """
     started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    protocol, recipe = worker.protocol, run.recipe
+    protocol, recipe = worker.protocol, Recipe.from_dict(run.recipe)
     data, sha256 = load(protocol, worker.data_dir, run.bag_size)
-    if data.truth is None:
-        raise LLPError(f"{protocol.dataset} has no labels to test by; choose another data set")
+    assert data.truth is not None  # load() checks it
     inputs: Any = data.inputs
     if protocol.flat:
         inputs = inputs.flatten(1).float() / 255
     train_bags, test_bags = divide(protocol, data, run.fold, run.bag_size)
-    # A grid must not see the test fold, and a timed run must not spend time on it.
+    # A timed run must not spend time on the test fold.
     every_epoch = run.experiment != "epoch-time"
     watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
-    blind = run.experiment == "grid"
-    method = METHODS[recipe.method]
+    blind = run.experiment == "grid"  # must not see the test fold
+    limit = _Deadline(worker.deadline)
+    run_dir = state if math.isfinite(worker.deadline) else None
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
-    limit = _Deadline(worker.deadline)
-    kept = state if math.isfinite(worker.deadline) else None
-    with warnings.catch_warnings(), _threads(worker):
+    with warnings.catch_warnings(), threads(worker.threads):
         # Methods are compared by their accuracy, and many bags are too large for exact values.
         for kind in (BaselineWarning, ApproximationWarning):
             warnings.simplefilter("ignore", kind)
@@ -190,27 +152,22 @@ def train(
             train_bags,
             inputs,
             recipe=recipe.replace(seed=seed),
-            labels=data.truth if method.needs_labels else None,
+            labels=data.truth if METHODS[recipe.method].needs_labels else None,
             device=worker.device,
             compile=worker.compile,
             callbacks=[*callbacks, limit] if blind else [watch, *callbacks, limit],
             progress=False,
-            run_dir=kept,
-            resume=kept is not None,
+            run_dir=run_dir,
+            resume=run_dir is not None,
             checkpoint_every=_CHECKPOINT_EVERY,
         )
     if len(model.history) < recipe.epochs:
         raise _Unfinished
-    about = {**circumstances(worker), "started": started}
-    about["parameters"] = sum(p.numel() for p in model.network.parameters())
     selected = None
     if recipe.held_out is not None:
         selected = at_epoch(model.history[(model.chosen_epoch or 0) - 1])
     return Record(
-        run.experiment,
-        recipe.to_dict(),
-        run.fold,
-        run.bag_size,
+        **_fields(run),
         data=Data(
             sha256,
             tuple(data.class_names),
@@ -226,17 +183,20 @@ def train(
         seconds=round(limit.before + time.perf_counter() - start, 3),
         calibration=None if blind else watch.calibration(),
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
-        environment=about,
-        variant=run.variant,
+        environment={
+            **circumstances(worker),
+            "started": started,
+            "parameters": sum(p.numel() for p in model.network.parameters()),
+        },
     )
 
 
 def circumstances(worker: Worker) -> dict[str, Any]:
     """Versions, hardware, device and jobs, for the record."""
-    with _threads(worker):
-        found = environment()
-    found |= {"device": device_of(worker.device).type, "compiled": worker.compile}
-    return found | {"jobs": worker.jobs, "command": worker.command}
+    with threads(worker.threads):
+        about = environment()
+    about |= {"device": device_of(worker.device).type, "compiled": worker.compile}
+    return about | {"jobs": worker.jobs, "command": worker.command}
 
 
 def load(
@@ -254,6 +214,8 @@ def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: 
     data = datasets.load(
         name, data_dir=data_dir, bag_size=bag_size, seed=seed, **json.loads(options)
     )
+    if data.truth is None:
+        raise LLPError(f"{name} has no labels to test by; choose another data set")
     return data, checksum(data)
 
 
@@ -290,40 +252,40 @@ def divide(
 
 
 @contextmanager
-def _threads(worker: Worker) -> Iterator[None]:
-    """One thread if runs share the cores, or if batches are too small to gain from more."""
+def threads(number: int | None) -> Iterator[None]:
+    """This many threads of torch; ``None`` changes nothing."""
     before = torch.get_num_threads()
-    if worker.jobs > 1 or worker.protocol.flat:
-        torch.set_num_threads(1)
+    torch.set_num_threads(number or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-class _Note(Callback):
-    """Writes the progress of a run to a small file, for the display."""
+class _Progress(Callback):
+    """Writes the progress of a run to a small file, for the display of another process."""
 
-    def __init__(self, run: Run, path: Path | None) -> None:
+    def __init__(self, run: Run, path: Path) -> None:
         self.run, self.path, self.last = run, path, 0.0
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
         now = time.monotonic()
-        if self.path is None or now < self.last + _STATUS_EVERY:
+        if now < self.last + _PROGRESS_EVERY:
             return
         self.last = now
-        reached = row.get("test_accuracy")
-        about = {"method": self.run.method, "fold": self.run.fold, "accuracy": reached}
-        about |= {"epoch": row["epoch"], "epochs": session.epochs}
+        about = {"method": self.run.method, "fold": self.run.fold, "epoch": row["epoch"]}
+        about |= {"epochs": session.epochs, "accuracy": row.get("test_accuracy")}
         with contextlib.suppress(LLPError):  # the folder may be on another machine
             write_text(self.path, json.dumps(about))
 
 
 @contextmanager
-def _noted(run: Run, folder: Path | None) -> Iterator[_Note]:
-    path = None if folder is None else folder / f"{run.id}.json"
+def _progress(run: Run, folder: Path | None) -> Iterator[list[Callback]]:
+    if folder is None:
+        yield []
+        return
+    path = folder / f"{run.id}.json"
     try:
-        yield _Note(run, path)
+        yield [_Progress(run, path)]
     finally:
-        if path is not None:
-            path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)

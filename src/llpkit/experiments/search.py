@@ -1,9 +1,9 @@
 """The grid: hyper-parameters of each method, chosen by the likelihood of held-out bags.
 
-The search takes one axis at a time: candidates differ in one axis and otherwise use the choices on
-earlier axes. A candidate's score is the mean over folds of the last epoch's mean log-likelihood of
-bags held out of the *training* folds, so that no label is used. A candidate whose loss is no longer
-finite has lost. The choice depends only on the records of grid runs.
+The search goes axis by axis: candidates differ in one axis and use the choices made on earlier
+ones. A candidate's score is the mean log-likelihood of bags held out of the *training* folds, after
+the last epoch, averaged over folds; no label is used. A candidate that diverges loses. The choice
+depends on the records of grid runs alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,12 @@ from typing import Any
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.protocol_keys import RATES
-from llpkit.experiments.records import Record
+from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Run
 from llpkit.methods import METHODS
 
 _START = 3
-"""Number of values in the middle of a ladder that a search starts with."""
+"""Number of values that a search starts with, from the middle of a ladder."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Candidate:
         values: The values by axis.
         score: Mean over folds of the log-likelihood of held-out bags; ``None`` if not known.
         scores: The scores by fold.
-        diverged: Number of folds in which the loss was no longer finite.
+        diverged: Number of folds in which the loss became infinite or NaN.
         seconds: Time of all its runs.
     """
 
@@ -72,7 +71,7 @@ class Search:
 
 
 def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Search:
-    """Search the axes as far as the records allow.
+    """The search as far as the records allow.
 
     Args:
         protocol: The protocol with the grid.
@@ -87,7 +86,6 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
     tried: dict[str, Candidate] = {}
     edges = []
     for axis, ladder in protocol.grid.axes(protocol.method_of(method)).items():
-        # Extend the start at the end where the best value is, once at each end.
         start = _middle(ladder)
         values = start
         while True:
@@ -102,6 +100,7 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
             if not finite or any(run not in known for run in runs):
                 return Search(method, list(runs.values()), list(tried.values()))
             top = max(finite, key=lambda value: finite[value])
+            # The best value may be at one end, and after a step there at the other.
             longer = _longer(ladder, start, values, top)
             if longer == values:
                 break
@@ -135,7 +134,7 @@ def _longer(
 
 
 def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[Run]:
-    recipe = protocol.recipe_of(method, "grid", **settings(values))
+    recipe = protocol.recipe_of(method, "grid", **settings(values)).to_dict()
     folds = range(protocol.folds_of("grid"))
     return [Run("grid", recipe, fold, variant=protocol.variant(method)) for fold in folds]
 
@@ -146,9 +145,9 @@ def settings(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> settings({"lr": 0.001, "weight": 10})
     {'lr': 0.001, 'method_options': {'weight': 10}}
     """
-    found = {axis: value for axis, value in values.items() if axis in RATES}
+    rates = {axis: value for axis, value in values.items() if axis in RATES}
     options = {axis: value for axis, value in values.items() if axis not in RATES}
-    return found | ({"method_options": options} if options else {})
+    return rates | ({"method_options": options} if options else {})
 
 
 def _candidate(

@@ -13,7 +13,7 @@ Runs = Mapping[str, Sequence[Record]]
 REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
 """The method of llpkit; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
-"""Level of intervals, and the fewest folds for one: two tell next to nothing about a deviation."""
+"""Level of intervals, and the fewest folds for one: two say little about a deviation."""
 
 
 def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
@@ -56,11 +56,17 @@ def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record]
 
 def by_fold(records: Sequence[Record], selected: bool = False) -> dict[int, float]:
     """Accuracies in per cent by fold: of the last epoch, or of the selected one."""
-    return {r.fold: 100 * _row(r, selected)["accuracy"] for r in records}
+    rows = {r.fold: (r.selected or {}) if selected else r.final for r in records}
+    return {fold: 100 * row["accuracy"] for fold, row in rows.items()}
 
 
-def _row(record: Record, selected: bool) -> Mapping[str, float]:
-    return (record.selected or {}) if selected else record.final
+def difference(
+    one: Sequence[Record], other: Sequence[Record], selected: bool = False
+) -> Interval | None:
+    """The accuracy of one minus another in points, over the folds that both have, if any."""
+    ours, theirs = paired(one, other)
+    first, second = by_fold(ours, selected), by_fold(theirs, selected)
+    return interval([first[fold] - second[fold] for fold in first], theirs) if first else None
 
 
 def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
@@ -68,7 +74,7 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
 
     The variance of the mean of :math:`k` folds is :math:`(1/k + n_{test}/n_{train}) s^2` (Nadeau &
     Bengio, *Inference for the generalization error*, 2003), with the sizes from the records. Folds
-    of several partitions may be given together, as in repeated cross-validation.
+    of several partitions can be pooled, as in repeated cross-validation.
     """
     mean, k = fmean(values), len(values)
     if k < FEWEST:
@@ -76,17 +82,17 @@ def interval(values: Sequence[float], records: Sequence[Record]) -> Interval:
     return around(mean, _variance(values, records), k - 1)
 
 
-def unpaired(one: Sequence[Record], other: Sequence[Record], selected: bool = False) -> Interval:
+def unpaired(one: Sequence[Record], other: Sequence[Record]) -> Interval:
     """The mean accuracy of one minus another, in points, with Welch's interval."""
-    parts = [(list(by_fold(its, selected).values()), its) for its in (one, other)]
-    apart = fmean(parts[0][0]) - fmean(parts[1][0])
+    parts = [(list(by_fold(its).values()), its) for its in (one, other)]
+    mean = fmean(parts[0][0]) - fmean(parts[1][0])
     if min(len(values) for values, _ in parts) < FEWEST:
-        return Interval(apart)
+        return Interval(mean)
     variances = [(_variance(values, its), len(values) - 1) for values, its in parts]
     # Welch and Satterthwaite's degrees of freedom.
     total = sum(variance for variance, _ in variances)
     spent = sum(variance**2 / degrees for variance, degrees in variances)
-    return around(apart, total, total**2 / spent if spent else 1.0)
+    return around(mean, total, total**2 / spent if spent else 1.0)
 
 
 def _variance(values: Sequence[float], records: Sequence[Record]) -> float:

@@ -20,6 +20,7 @@ from llpkit.experiments.statistics import (
     REFERENCE,
     Runs,
     by_fold,
+    difference,
     interval,
     paired,
     pitman_morgan,
@@ -147,25 +148,28 @@ class Difference:
 
 def differences(runs: Runs, reference: str = REFERENCE) -> list[Difference]:
     """The reference minus each other method, over the folds that both have."""
-    found = []
+    rows = []
     for name, records in runs.items():
         ours, theirs = paired(runs.get(reference, []), records)
-        if name == reference or not ours:
+        last = difference(ours, theirs)
+        if name == reference or last is None:
             continue
         mine, other = list(by_fold(ours).values()), list(by_fold(theirs).values())
-        several = len(ours) > 1
-        found.append(
+        along, ahead, epochs = _along(ours, theirs)
+        rows.append(
             Difference(
-                name,
-                len(ours),
-                interval([m - o for m, o in zip(mine, other, strict=True)], theirs),
-                *_along(ours, theirs),
-                stdev(mine) if several else None,
-                stdev(other) if several else None,
-                pitman_morgan(mine, other),
+                rival=name,
+                folds=len(ours),
+                last=last,
+                along=along,
+                ahead=ahead,
+                epochs=epochs,
+                sd_reference=stdev(mine) if len(mine) > 1 else None,
+                sd_rival=stdev(other) if len(other) > 1 else None,
+                equal_spread=pitman_morgan(mine, other),
             )
         )
-    return found
+    return rows
 
 
 def _along(
@@ -176,38 +180,12 @@ def _along(
     epochs = len(mine[0])
     if any(len(curve) != epochs or None in curve for curve in (*mine, *other)):
         return None, None, None
-    apart = [
+    gaps = [
         [100 * (m - o) for m, o in zip(first, second, strict=True)]
         for first, second in zip(mine, other, strict=True)
     ]
-    ahead = sum(fmean(at_epoch) > 0 for at_epoch in zip(*apart, strict=True))
-    return interval([fmean(its) for its in apart], theirs), ahead, epochs
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A measure after every epoch: its mean over folds, and its deviation if there are several."""
-
-    method: str
-    epochs: Sequence[int]
-    mean: Sequence[float]
-    sd: Sequence[float | None]
-    folds: int
-
-
-def curves(runs: Runs, key: str = "test_accuracy") -> list[Curve]:
-    """A curve for every method that has this column of the history in all folds and epochs."""
-    found = []
-    for name, records in runs.items():
-        columns = [record.history.get(key, ()) for record in records]
-        if not all(columns) or any(value is None for column in columns for value in column):
-            continue
-        each = [_known(spread(values)) for values in zip(*columns, strict=True)]
-        epochs = [int(epoch) for epoch in records[0].history["epoch"]]
-        found.append(
-            Curve(name, epochs, [s.mean for s in each], [s.sd for s in each], len(records))
-        )
-    return found
+    ahead = sum(fmean(at_epoch) > 0 for at_epoch in zip(*gaps, strict=True))
+    return interval([fmean(its) for its in gaps], theirs), ahead, epochs
 
 
 def calibration(records: Sequence[Record]) -> Calibration:

@@ -1,6 +1,6 @@
 """Seconds per epoch, and the epochs and seconds that a method takes to reach an accuracy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -67,7 +67,7 @@ def _seconds(records: Sequence[Record]) -> Spread | None:
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """The time a method takes to one point below its last accuracy, and a reference to the same.
+    """The epochs a method takes to one point below its last accuracy, and a reference to the same.
 
     Epochs are those of the mean curve over folds, with intervals bootstrapped over folds. ``None``
     means never, or too few folds for an interval.
@@ -76,50 +76,40 @@ class TimeToAccuracy:
         method: Its name.
         target: The accuracy.
         epochs: The first epoch at the target, with its interval.
-        median_epochs: The median of the folds, each to its own target.
         reference_epochs: The first epoch at which the reference reaches the target.
         ratio: Ratio of these epochs, method over reference, with its interval.
         own_ratio: The same ratio, each to one point below its *own* last accuracy.
-        seconds, reference_seconds: Epochs times the time per epoch of each.
     """
 
     method: str
     target: float
     epochs: Interval
-    median_epochs: float
     reference_epochs: int | None = None
     ratio: Interval | None = None
     own_ratio: Interval | None = None
-    seconds: float | None = None
-    reference_seconds: float | None = None
 
 
-def times_to_accuracy(
-    runs: Runs, times: Sequence[EpochTime] = (), reference: str = REFERENCE
-) -> list[TimeToAccuracy]:
+def times_to_accuracy(runs: Runs, reference: str = REFERENCE) -> list[TimeToAccuracy]:
     """A row for every method, over the folds that it shares with the reference.
 
     Supervised training is not compared.
     """
-    seconds = {row.method: row.seconds.mean for row in times}
-    found = []
+    rows = []
     for name, records in runs.items():
         ours, theirs = paired(runs.get(reference, []), records)
         if ours:
             compared = name not in (reference, BOUND)
-            row = _compared(name, _curves(theirs), _curves(ours) if compared else None)
-            found.append(_with_seconds(row, seconds, reference))
-    return found
+            rows.append(_compared(name, _curves(theirs), _curves(ours) if compared else None))
+    return rows
 
 
-def seconds_to_accuracy(records: Sequence[Record]) -> tuple[int, float]:
-    """Epochs and seconds until the mean curve is one point below its own last accuracy.
+def seconds_to_accuracy(records: Sequence[Record]) -> float:
+    """Mean seconds of training until the mean curve is one point below its own last accuracy.
 
     The seconds are those of the runs themselves, so they compare only on one machine.
     """
     epochs = int(_to_own(_curves(records).mean(0, keepdims=True))[1][0])
-    taken = [sum(record.history["seconds"][:epochs]) for record in records]
-    return epochs, float(np.mean(taken))
+    return float(np.mean([sum(record.history["seconds"][:epochs]) for record in records]))
 
 
 def _curves(records: Sequence[Record]) -> Any:
@@ -129,13 +119,12 @@ def _curves(records: Sequence[Record]) -> Any:
 def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
     folds = len(own)
     # A bootstrap over folds. Both methods use the same draws, so that they stay paired by fold.
-    draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))  # folds of each draw
+    draws = np.random.default_rng(0).integers(folds, size=(_DRAWS, folds))
     target, epochs = _to_own(own.mean(0, keepdims=True))
     targets, drawn = _to_own(own[draws].mean(1))  # (draws,) each
-    median = float(np.median(_to_own(own)[1]))
     # A curve always reaches one point below its own end.
     reached = Interval(int(epochs[0]), *map(_whole, _ends(drawn, folds)))
-    row = TimeToAccuracy(name, float(target[0]), reached, median)
+    row = TimeToAccuracy(name, float(target[0]), reached)
     if reference is None:
         return row
     ours, redrawn = reference.mean(0, keepdims=True), reference[draws].mean(1)
@@ -148,19 +137,6 @@ def _compared(name: str, own: Any, reference: Any | None) -> TimeToAccuracy:
         reference_epochs=same,
         ratio=None if same is None else Interval(epochs[0] / same, *map(_number, ratios)),
         own_ratio=Interval(own_ratio, *map(_number, own_ratios)),
-    )
-
-
-def _with_seconds(
-    row: TimeToAccuracy, seconds: Mapping[str, float], reference: str
-) -> TimeToAccuracy:
-    def taken(epochs: float | None, method: str) -> float | None:
-        return None if epochs is None or method not in seconds else epochs * seconds[method]
-
-    return replace(
-        row,
-        seconds=taken(row.epochs.mean, row.method),
-        reference_seconds=taken(row.reference_epochs, reference),
     )
 
 

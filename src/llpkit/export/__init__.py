@@ -1,7 +1,7 @@
-"""Models as files that other programs run: ONNX, and programs of torch.
+"""Models as files for other programs: ONNX, and programs of :mod:`torch.export`.
 
-:func:`onnx` writes any run, network or estimator, with the encoder of its table, so that raw
-columns go in. :func:`torch` writes networks. Both compare the file with the model.
+:func:`onnx` writes any run, network or estimator, including the encoder of its table, so that the
+inputs are raw columns. :func:`torch` writes networks. Both compare the file with the model.
 """
 
 from llpkit.export.check import Compared

@@ -1,4 +1,4 @@
-"""Comparing an exported file with its model: on the run's own rows and on made-up ones."""
+"""Comparing an exported file with its model, on rows of the run's data and on random rows."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -16,13 +16,13 @@ from llpkit.errors import LLPError
 from llpkit.export.encoder import Feeds, feeds_of
 from llpkit.export.source import Source
 from llpkit.runs import is_long, load_data, take
-from llpkit.tables import Table
+from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.columns import NumberColumn, VectorColumn
 from llpkit.training import Fitted
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
-"""Largest difference between the probabilities of a file and its model."""
+"""Largest accepted difference between the probabilities of a file and its model."""
 _ROWS, _IMAGES = 1000, 16
 _OWN_ROWS, _OWN_IMAGES = 10_000, 64
 _BATCH = 500
@@ -30,7 +30,7 @@ _NEW = "never seen before — ☃"
 
 
 class Rows(NamedTuple):
-    """Rows to compare on: the inputs of the file, and those of the model."""
+    """Rows to compare on: inputs of the file and of the model."""
 
     feeds: Feeds
     inputs: Any
@@ -49,55 +49,52 @@ Predict = Callable[[Rows], tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Compared:
-    """What a comparison found."""
+    """The result of a comparison."""
 
     rows: int
     own_rows: int
-    """How many of them are from the run's own data, or were given."""
+    """How many of them come from the run's data or from the caller."""
     difference: float
     """The largest difference of a probability."""
 
 
 def compare(source: Source, predict: Predict, name: str, dtype: Any, rows: Any = None) -> Compared:
-    """Compare a file with its model; raises if they differ.
+    """Compare a file with its model, and raise an error if they differ.
 
     Args:
         source: The model.
         predict: The exported model.
-        name: Its input, if it is not a table's columns.
+        name: The name of its input, unless the inputs are the columns of a table.
         dtype: The type of that input.
         rows: Further inputs to compare on.
     """
-    given = [] if rows is None else [_given(source, rows, name, dtype)]
-    own = [*given, *_own(source, name, dtype)]
-    parts = [*own, _made_up(source, name, dtype)]
+    own = [] if rows is None else [_of_caller(source, rows, name, dtype)]
+    own += _of_run(source, name, dtype)
+    parts = [*own, _random(source, name, dtype)]
     largest = 0.0
     for batch in (batch for part in parts for batch in part.batches()):
-        wanted = source.predict_proba(batch.inputs)
-        found, label = predict(batch)
-        if found.shape != wanted.shape:
-            raise LLPError(f"the file gives probabilities {found.shape}, the model {wanted.shape}")
-        gap = np.abs(found - wanted)
+        expected = source.predict_proba(batch.inputs)
+        p, label = predict(batch)
+        if p.shape != expected.shape:
+            raise LLPError(f"the file gives probabilities {p.shape}, the model {expected.shape}")
+        gap = np.abs(p - expected)
         largest = max(largest, float(gap.max()))
         if not gap.max() <= TOLERANCE:  # larger, or not a number
             row = int(gap.max(1).argmax())
             raise LLPError(
                 f"the file differs from the model by {gap.max():.2g} in probability, more than "
-                f"{TOLERANCE:g}: {found[row]} instead of {wanted[row]}; no file was written"
+                f"{TOLERANCE:g}: {p[row]} instead of {expected[row]}; no file was written"
             )
-        _check_labels(label, wanted)
-    return Compared(_number(parts), _number(own), largest)
+        _check_labels(label, expected)
+    number, number_own = (sum(len(part.inputs) for part in group) for group in (parts, own))
+    return Compared(number, number_own, largest)
 
 
-def _number(parts: list[Rows]) -> int:
-    return sum(len(part.inputs) for part in parts)
-
-
-def _check_labels(label: Array, wanted: Array) -> None:
-    """Labels follow from the probabilities, unless two are as good as equal."""
-    ordered = np.sort(wanted, 1)
+def _check_labels(label: Array, expected: Array) -> None:
+    """Check labels against probabilities; where two are nearly equal, either label may win."""
+    ordered = np.sort(expected, 1)
     clear = ordered[:, -1] - ordered[:, -2] > 2 * TOLERANCE
-    wrong = clear & (label != wanted.argmax(1))
+    wrong = clear & (label != expected.argmax(1))
     if wrong.any():
         raise LLPError(
             f"the file gives other labels than the model in {several(int(wrong.sum()), 'row')}; "
@@ -105,7 +102,7 @@ def _check_labels(label: Array, wanted: Array) -> None:
         )
 
 
-def _given(source: Source, rows: Any, name: str, dtype: Any) -> Rows:
+def _of_caller(source: Source, rows: Any, name: str, dtype: Any) -> Rows:
     if source.encoder is None:
         values = np.asarray(rows, dtype)
         return Rows({name: values}, values)
@@ -117,8 +114,8 @@ def _of_table(source: Source, table: Table) -> Rows:
     return Rows(feeds_of(source.encoder, table), source.encoder.apply(table))
 
 
-def _own(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
-    """The rows of the run's own data, if they can still be read."""
+def _of_run(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
+    """Rows of the run's data, if they can still be read."""
     if source.run is None:
         return
     data = source.run.config.data
@@ -126,29 +123,29 @@ def _own(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
         if source.encoder is None:
             inputs = load_data(data, source.run.config.recipe.seed).inputs
             most = _OWN_IMAGES if len(inputs.shape) == 4 else _OWN_ROWS
-            some = take(inputs, torch.arange(min(most, len(inputs))))
-            values = some.load(range(len(some))) if isinstance(some, ImageFiles) else some
+            first = take(inputs, torch.arange(min(most, len(inputs))))
+            values = first.load(range(len(first))) if isinstance(first, ImageFiles) else first
             yield Rows({name: values.numpy().astype(dtype)}, values)
         elif data.table is not None and not is_long(source.run, data):
             table = Table.read(data.table)
             part = Table(table.path, table.data.slice(0, _OWN_ROWS), table.delimiter)
             yield _of_table(source, part)
-    except LLPError:  # moved or changed: made-up rows must do
+    except LLPError:  # moved or changed: random rows must do
         return
 
 
-def _made_up(source: Source, name: str, dtype: Any) -> Rows:
-    """Random rows, with missing values and new categories."""
+def _random(source: Source, name: str, dtype: Any) -> Rows:
+    """Random rows, including missing values and new categories."""
     random = np.random.default_rng(0)
     if source.encoder is not None:
-        return _of_table(source, _made_up_table(source, random))
+        return _of_table(source, _random_table(source.encoder, random))
     if isinstance(source.model, Fitted):
         shape = source.model.input_shape
         if dtype == np.uint8:
             values = random.integers(0, 256, (_IMAGES, *shape), dtype)
         else:
-            known = source.model.preprocess
-            mean, scale = known.mean.cpu().numpy(), known.scale.cpu().numpy()
+            preprocess = source.model.preprocess
+            mean, scale = preprocess.mean.cpu().numpy(), preprocess.scale.cpu().numpy()
             number = _IMAGES if len(shape) == 3 else _ROWS
             values = (mean + scale * random.normal(size=(number, *shape))).astype(dtype)
     else:
@@ -156,23 +153,22 @@ def _made_up(source: Source, name: str, dtype: Any) -> Rows:
     return Rows({name: values}, values)
 
 
-def _made_up_table(source: Source, random: np.random.Generator) -> Table:
+def _random_table(encoder: FeatureEncoder, random: np.random.Generator) -> Table:
     import pyarrow as pa
 
-    assert source.encoder is not None
     columns = {}
-    for column in source.encoder.columns:
-        gone = random.random(_ROWS) < 0.1
+    for column in encoder.columns:
+        missing = random.random(_ROWS) < 0.1
         if isinstance(column, NumberColumn):
             values = column.mean + column.scale * 2 * random.standard_t(4, _ROWS)
-            columns[column.name] = pa.array(values, mask=gone)
+            columns[column.name] = pa.array(values, mask=missing)
         elif isinstance(column, VectorColumn):
             lists = np.array(column.mean) + np.array(column.scale) * random.normal(
                 size=(_ROWS, len(column.mean))
             )
-            columns[column.name] = pa.array([*lists.astype(np.float32)], mask=gone)
+            columns[column.name] = pa.array([*lists.astype(np.float32)], mask=missing)
         else:
             words = np.array([*column.levels, _NEW], object)
             chosen = words[random.integers(len(words), size=_ROWS)]
-            columns[column.name] = pa.array(chosen, pa.large_string(), mask=gone)
-    return Table(Path("made-up rows"), pa.table(columns))
+            columns[column.name] = pa.array(chosen, pa.large_string(), mask=missing)
+    return Table(Path("random rows"), pa.table(columns))

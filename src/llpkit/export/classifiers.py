@@ -1,4 +1,4 @@
-"""Classifiers that EM was run around, as ONNX nodes: the scores that LLPClassifier scales."""
+"""The classifiers inside :class:`~llpkit.estimators.LLPClassifier` as ONNX nodes."""
 
 import itertools
 from collections.abc import Callable
@@ -20,27 +20,27 @@ Builder = Callable[[Graph, Any, Name], Name]
 
 
 def add_scores(graph: Graph, model: Any, x: Name, classes: int, floor: float) -> Name:
-    """Scores ``(n, 1)`` of the second of two classes, or ``(n, K)``; see ``class_scores``."""
+    """Scores ``(n, 1)`` of the second of two classes, or ``(n, K)``, as ``class_scores`` does."""
     kind = f"{type(model).__module__.partition('.')[0]}.{type(model).__name__}"
     if kind not in CLASSIFIERS:
         names = ", ".join(name.partition(".")[2] for name in CLASSIFIERS)
         raise LLPError(
-            f"LLPClassifier around {type(model).__name__} cannot be exported to ONNX; the "
-            f"classifiers that can be are {names}"
+            f"LLPClassifier around {type(model).__name__} cannot be exported to ONNX; these "
+            f"classifiers can: {names}"
         )
     seen = np.asarray(model.classes_)
-    found = CLASSIFIERS[kind](graph, model, x)
+    scores = CLASSIFIERS[kind](graph, model, x)
     if not hasattr(model, "predict_proba"):
-        if len(seen) < classes:  # what class_scores gives a class then depends on the other rows
+        if len(seen) < classes:  # class_scores then depends on the other rows
             raise LLPError(
                 f"{type(model).__name__} saw {len(seen)} of {classes} classes; fit it again"
             )
-        return found
+        return scores
     if len(seen) < classes:  # a class without rows in the last M-step has probability zero
         chosen = np.zeros((len(seen), classes))
         chosen[np.arange(len(seen)), seen] = 1
-        found = graph.add("MatMul", found, graph.constant(chosen))
-    p = graph.add("Clip", found, graph.constant(floor), graph.constant(1 - floor))
+        scores = graph.add("MatMul", scores, graph.constant(chosen))
+    p = graph.add("Clip", scores, graph.constant(floor), graph.constant(1 - floor))
     log_p = graph.add("Log", p)
     if classes > 2:
         return log_p
@@ -89,7 +89,7 @@ def _lightgbm(graph: Graph, model: Any, x: Name) -> Name:
 
 
 def _single(graph: Graph, x: Name) -> Name:
-    """The features in single precision, in which forests and XGBoost compare them."""
+    """The features rounded to single precision, as forests and XGBoost compare them."""
     return graph.cast(graph.cast(x, np.float32), np.float64)
 
 
@@ -133,13 +133,13 @@ def _pairwise(model: Any, pairs: list[tuple[int, int]]) -> Array:
     ends = np.cumsum(model.n_support_)
     of = [slice(end - n, end) for end, n in zip(ends, model.n_support_, strict=True)]
     dual = np.zeros((len(pairs), len(model.support_vectors_)))
-    for p, (i, j) in enumerate(pairs):  # libsvm leaves out a vector's own class
+    for p, (i, j) in enumerate(pairs):  # libsvm's rows leave out the class of the vector
         dual[p, of[i]], dual[p, of[j]] = model.dual_coef_[j - 1, of[i]], model.dual_coef_[i, of[j]]
     return dual
 
 
 def _votes(graph: Graph, decision: Name, pairs: list[tuple[int, int]], classes: int) -> Name:
-    """Votes of all pairs ``(n, K)``, with ties broken by the sum of their decisions."""
+    """Votes of all pairs ``(n, K)``; ties are broken by the sum of their decisions."""
     first, second = (np.eye(classes)[list(side)] for side in zip(*pairs, strict=True))  # (P, K)
     lost = graph.cast(graph.add("Less", decision, graph.constant(0.0)), np.float64)
     votes = graph.linear(lost, second - first, first.sum(0))

@@ -1,4 +1,4 @@
-"""The encoder of a table as ONNX nodes and as a torch module: raw columns in, features out."""
+"""The encoder of a table, from raw columns to features, as ONNX nodes and as a torch module."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Feeds = dict[str, np.ndarray]
 
 
 def input_names(encoder: FeatureEncoder) -> list[str]:
-    """The input of every column: its name, unless an output or another column has it."""
+    """The name of every column's input: the column's name, made unique."""
     taken = set(OUTPUTS)
     names = []
     for column in encoder.columns:
@@ -31,7 +31,7 @@ def input_names(encoder: FeatureEncoder) -> list[str]:
 def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
     """The inputs of a table, one per column.
 
-    Numbers and lists are float64, NaN where missing; texts are empty where missing.
+    Missing numbers and lists are NaN, float64; missing texts are empty.
     """
     feeds = {}
     for name, column in zip(input_names(encoder), encoder.columns, strict=True):
@@ -46,7 +46,7 @@ def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
 
 
 def add_encoder(graph: Graph, encoder: FeatureEncoder) -> Name:
-    """Add one input per column; returns the features, float32 ``(n, D)``."""
+    """Add one input per column and return the features, float32 ``(n, D)``."""
     parts: list[Name] = []
     for name, column in zip(input_names(encoder), encoder.columns, strict=True):
         if isinstance(column, NumberColumn):
@@ -60,33 +60,33 @@ def add_encoder(graph: Graph, encoder: FeatureEncoder) -> Name:
 
 
 def _number(graph: Graph, x: Name, column: NumberColumn) -> list[Name]:
-    gone = graph.add("IsNaN", x)
-    return [graph.column(part) for part in _standardised(graph, x, gone, column)]
+    missing = graph.add("IsNaN", x)
+    return [graph.column(part) for part in _standardised(graph, x, missing, column)]
 
 
 def _vector(graph: Graph, x: Name, column: VectorColumn) -> list[Name]:
-    # A list with one missing entry counts as no list.
-    each = graph.cast(graph.add("IsNaN", x), np.float32)
-    most = graph.add("ReduceMax", each, graph.constant([1], np.int64), keepdims=1)
-    return _standardised(graph, x, graph.cast(most, np.bool_), column)
+    # A list with a missing entry is missing.
+    entries = graph.cast(graph.add("IsNaN", x), np.float32)
+    any_missing = graph.add("ReduceMax", entries, graph.constant([1], np.int64), keepdims=1)
+    return _standardised(graph, x, graph.cast(any_missing, np.bool_), column)
 
 
 def _standardised(
-    graph: Graph, x: Name, gone: Name, column: NumberColumn | VectorColumn
+    graph: Graph, x: Name, missing: Name, column: NumberColumn | VectorColumn
 ) -> list[Name]:
-    """Standardised values, zero where they are missing, and the mark of missing ones, if any."""
-    # In float64, as the encoder computes: dates in seconds, for example, need the digits.
+    """Standardised values, zero where missing, and an indicator of missing values, if any."""
+    # In float64 like the encoder: dates in seconds, for example, need the digits.
     centred = graph.add("Sub", x, graph.constant(column.mean))
     scaled = graph.add("Div", centred, graph.constant(column.scale))
     bounded = graph.add("Clip", scaled, graph.constant(-1e30), graph.constant(1e30))
-    value = graph.add("Where", gone, graph.constant(0.0), bounded)
-    features = [value, gone] if column.missing else [value]
+    value = graph.add("Where", missing, graph.constant(0.0), bounded)
+    features = [value, missing] if column.missing else [value]
     return [graph.cast(feature, np.float32) for feature in features]
 
 
 def _category(graph: Graph, text: Name, column: CategoryColumn) -> Name:
     width, levels = len(column.feature_names), len(column.levels)
-    none = width  # the position of no feature
+    none = width  # beyond the last feature, so all features are zero
     missing = width - 1 if column.missing else none
     positions = dict.fromkeys(_spellings(MISSING), missing)
     positions |= {level: i for i, level in enumerate(column.levels)}
@@ -103,13 +103,13 @@ def _category(graph: Graph, text: Name, column: CategoryColumn) -> Name:
 
 
 def _spellings(words: Sequence[str]) -> list[str]:
-    """These words in upper, lower and mixed case: ONNX cannot change the case of an input."""
+    """These words in every mix of upper and lower case, because ONNX cannot change the case."""
     cases = (itertools.product(*({c.lower(), c.upper()} for c in word)) for word in words)
     return sorted("".join(letters) for word in cases for letters in word)
 
 
 class ColumnEncoder(nn.Module):
-    """The encoder of a table as a module; texts come as the numbers of their levels."""
+    """The encoder of a table as a module; texts are given as the numbers of their levels."""
 
     def __init__(self, encoder: FeatureEncoder) -> None:
         super().__init__()
@@ -121,14 +121,15 @@ class ColumnEncoder(nn.Module):
                 self.register_buffer(f"scale_{i}", torch.tensor(column.scale, dtype=torch.float64))
 
     def forward(self, columns: dict[str, Tensor]) -> Tensor:
-        """Features ``(n, D)``, float32, of the columns that :func:`tensors_of` gives."""
+        """Features ``(n, D)``, float32, of the columns that :func:`tensors_of` returns."""
         parts: list[Tensor] = []
         for i, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
             x = columns[name]
             if isinstance(column, CategoryColumn):
                 levels, width = len(column.levels), len(column.feature_names)
-                missing = width - 1 if column.missing else width  # width: no feature
-                other = levels if column.other else width
+                none = width  # beyond the last feature
+                missing = width - 1 if column.missing else none
+                other = levels if column.other else none
                 code = torch.where(x < 0, missing, torch.where(x >= levels, other, x))
                 parts.append((code[:, None] == torch.arange(width)).float())
                 continue
@@ -141,11 +142,11 @@ class ColumnEncoder(nn.Module):
 
 
 def tensors_of(encoder: FeatureEncoder, feeds: Feeds) -> dict[str, Tensor]:
-    """The inputs of :class:`ColumnEncoder`: feeds, with levels as numbers.
+    """The inputs of :class:`ColumnEncoder`: feeds with levels as numbers.
 
-    Numbers follow the order of the levels; -1 is missing, and the number of levels is any other.
+    Levels are numbered in order; -1 is a missing value, and the number of levels is any other.
     """
-    found = {}
+    tensors = {}
     for name, column in zip(input_names(encoder), encoder.columns, strict=True):
         values = feeds[name]
         if isinstance(column, CategoryColumn):
@@ -153,19 +154,15 @@ def tensors_of(encoder: FeatureEncoder, feeds: Feeds) -> dict[str, Tensor]:
             other = len(column.levels)
             codes = [-1 if v.lower() in MISSING else number.get(v, other) for v in values]
             values = np.array(codes, np.int64)
-        found[name] = torch.tensor(values)
-    return found
+        tensors[name] = torch.tensor(values)
+    return tensors
 
 
 def empty_columns(encoder: FeatureEncoder, rows: int) -> dict[str, Tensor]:
     """Inputs of :class:`ColumnEncoder` with this many rows."""
-    kinds = {
-        name: (0, torch.int64)
-        if isinstance(column, CategoryColumn)
-        else (len(column.mean) if isinstance(column, VectorColumn) else 0, torch.float64)
-        for name, column in zip(input_names(encoder), encoder.columns, strict=True)
-    }
-    return {
-        name: torch.zeros((rows, width) if width else (rows,), dtype=dtype)
-        for name, (width, dtype) in kinds.items()
-    }
+    tensors = {}
+    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+        shape = (rows, len(column.mean)) if isinstance(column, VectorColumn) else (rows,)
+        dtype = torch.int64 if isinstance(column, CategoryColumn) else torch.float64
+        tensors[name] = torch.zeros(shape, dtype=dtype)
+    return tensors

@@ -25,7 +25,7 @@ from llpkit.statistics.effect import effect_shifts
 def add_estimator(graph: Graph, model: BaseLLP, x: Name, *, of_run: bool) -> Name:
     """Probabilities ``(n, K)`` of features ``(n, D)``, float64.
 
-    Those of a run follow from its logits, as in ``llpkit predict``; ``predict_proba`` of a mixed
+    For a run they follow from the logits, as in ``llpkit predict``; ``predict_proba`` of a mixed
     model averages over the effect of a new bag.
     """
     z, classes = add_logits(graph, model, x), len(model.classes_)
@@ -64,10 +64,10 @@ def _ensemble(graph: Graph, model: LLPEnsembleClassifier, x: Name) -> Name:
         if weight == 0:
             continue
         z = add_logits(graph, member, x)
-        if len(model.classes_) > 2:  # without their common part, which means nothing
+        if len(model.classes_) > 2:  # a common shift changes no probability, but the average
             z = graph.add("Sub", z, graph.add("ReduceMean", z, graph.constant([1], np.int64)))
         terms.append(graph.add("Mul", z, graph.constant(weight)))
-    if not terms:  # all members were useless, and the shift is all there is
+    if not terms:  # all weights are zero, so only the shift remains
         terms = [graph.linear(x, np.zeros((model.n_features_in_, 1)), [0.0])]
     return graph.add("Add", graph.add("Sum", *terms), graph.constant(model.shift_))
 

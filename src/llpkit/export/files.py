@@ -1,4 +1,4 @@
-"""Writing a model to a file that other programs read, checked against the model."""
+"""Writing a model to a file for other programs, and checking the file against the model."""
 
 import json
 import os
@@ -40,9 +40,9 @@ class Exported:
     inputs: tuple[str, ...]
     class_names: tuple[str, ...]
     compared: Compared
-    """How the file was compared with the model."""
+    """The comparison of the file with the model."""
     coded: tuple[str, ...] = ()
-    """Inputs that are the numbers of levels instead of text, in a torch program."""
+    """Inputs that take the numbers of levels instead of text, in a torch program."""
 
 
 def to_onnx(
@@ -55,21 +55,21 @@ def to_onnx(
 ) -> Exported:
     """Write a model as an ONNX file.
 
-    The inputs are the raw columns of the table the run learned from, one tensor ``(n,)`` each:
-    numbers as float64, NaN where missing; categories as text, empty where missing. Without a table
-    there is one input, ``features`` ``(n, D)`` or ``images`` ``(n, C, H, W)``. The outputs are
-    ``probability`` ``(n, K)`` and ``label`` ``(n,)``, the number of a class.
+    The inputs are the raw columns of the run's table, one tensor ``(n,)`` each: numbers are
+    float64, NaN if missing; categories are text, empty if missing. Without a table there is one
+    input, ``features`` ``(n, D)`` or ``images`` ``(n, C, H, W)``. The outputs are ``probability``
+    ``(n, K)`` and ``label`` ``(n,)``, the number of a class.
 
-    The file is run with onnxruntime and compared with the model: on rows of the run's own data,
-    if it can still be read, and on random rows. If a probability differs by more than 1e-5, no file
-    is written.
+    The file is run with onnxruntime and compared with the model, on rows of the run's data, if it
+    can still be read, and on random rows. If a probability differs by more than 1e-5, no file is
+    written.
 
     Args:
         model: A run directory, what :func:`llpkit.fit` returned, or a fitted estimator.
-        path: The file, which ends in ``.onnx``.
+        path: The file; its name must end in ``.onnx``.
         rows: Further rows to compare on: an array or, for a run with a table, a CSV or Parquet
             file.
-        float_images: Whether images are floats, as they were in training, and not 0 to 255.
+        float_images: Whether images are floats, as in training, instead of 0 to 255.
         force: Replace an existing file.
 
     >>> import tempfile
@@ -105,14 +105,15 @@ def to_torch(
 
     ``torch.export.load(path).module()(inputs)`` returns probabilities ``(n, K)`` and labels
     ``(n,)``. For tables, ``inputs`` is a dictionary of raw columns as in :func:`to_onnx`, except
-    that a program takes no text: a category is the number of its level, int64 ``(n,)``; -1 means
-    missing, and the number of levels any other value. ``llpkit.json`` in the file lists the levels.
+    that a program takes no text: a category is the number of its level, int64 ``(n,)``, where -1
+    means missing and the number of levels any other value. ``llpkit.json`` in the file lists the
+    levels.
 
     Args:
         model: A run directory of a network, or what :func:`llpkit.fit` returned.
-        path: The file, which ends in ``.pt2``.
+        path: The file; its name must end in ``.pt2``.
         rows: Further rows to compare on, as for :func:`to_onnx`.
-        float_images: Whether images are floats, as they were in training, and not 0 to 255.
+        float_images: Whether images are floats, as in training, instead of 0 to 255.
         force: Replace an existing file.
     """
     file = _place(path, ".pt2", force)
@@ -139,7 +140,7 @@ def to_torch(
 def _place(path: Any, ending: str, force: bool) -> Path:
     file = place_of("path", path).expanduser()
     if file.suffix.lower() != ending:
-        raise LLPError(f"{file} does not end in {ending}; choose such a name")
+        raise LLPError(f"{file} does not end in {ending}; choose a name that does")
     if not file.parent.is_dir():
         raise LLPError(f"{file} cannot be written: there is no folder {file.parent}; create it")
     if os.path.lexists(file) and not (force and file.is_file()):
@@ -173,7 +174,7 @@ def _onnx(source: Source, float_images: bool) -> tuple[bytes, str, Any]:
             p = add_estimator(graph, estimator, graph.cast(x, np.float64), of_run=of_run)
         except LLPError:
             raise
-        except Exception as error:  # a file may hold parts that do not fit together
+        except Exception as error:  # a loaded file may contain parts that do not fit together
             raise LLPError(f"the estimator cannot be exported: {error!r}; fit it again") from error
         made = graph.finish(p, len(estimator.classes_))
     for value in (*made.graph.input, *made.graph.output):

@@ -1,5 +1,6 @@
 """An ONNX graph, built node by node."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +22,7 @@ _OWN = "llpkit/"
 
 
 def need(*packages: str) -> None:
-    """Raise an error with its remedy if a package is not installed."""
-    import importlib
-
+    """Raise an error if a package is not installed."""
     for name in packages:
         try:
             importlib.import_module(name)
@@ -34,7 +33,7 @@ def need(*packages: str) -> None:
 
 
 class Graph:
-    """Nodes, inputs and constants of a graph; every method returns the name of a value."""
+    """The nodes, inputs and constants of a graph; methods return names of values."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -42,7 +41,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def input(self, name: str, dtype: Any, shape: Sequence[int] = ()) -> Name:
-        """An input of rows with this shape each."""
+        """An input whose rows have this shape."""
         self.inputs.append(_info(name, dtype, [ROWS, *shape]))
         return name
 
@@ -63,7 +62,7 @@ class Graph:
         return name
 
     def cast(self, value: Name, dtype: Any) -> Name:
-        """A value in another type."""
+        """A value converted to another type."""
         return self.add("Cast", value, to=_type(dtype))
 
     def column(self, value: Name) -> Name:
@@ -111,20 +110,20 @@ class Graph:
 
 
 def joined(first: Graph, features: Name, width: int, body: Any) -> Any:
-    """A model that gives the features ``(n, width)`` of a graph to another model."""
+    """A model that passes the features ``(n, width)`` of a graph to another model."""
     from onnx import compose, helper
 
-    # Inner names of the body could be those of columns.
+    # A prefix, because names inside the body could equal names of columns.
     inner = compose.add_prefix(body, "network/")
     head = first.model([_info(features, np.float32, [ROWS, width])])
     source = inner.graph.input[0].name
-    whole = compose.merge_models(head, inner, io_map=[(features, source)], name="llpkit")
-    del whole.opset_import[:]
-    whole.opset_import.extend(head.opset_import)  # the merger lists the common one twice
-    for name, output in zip(OUTPUTS, whole.graph.output, strict=True):
-        whole.graph.node.append(helper.make_node("Identity", [output.name], [name]))
+    model = compose.merge_models(head, inner, io_map=[(features, source)], name="llpkit")
+    del model.opset_import[:]
+    model.opset_import.extend(head.opset_import)  # merging lists the common one twice
+    for name, output in zip(OUTPUTS, model.graph.output, strict=True):
+        model.graph.node.append(helper.make_node("Identity", [output.name], [name]))
         output.name = name
-    return whole
+    return model
 
 
 def _info(name: str, dtype: Any, shape: Sequence[str | int]) -> Any:

@@ -1,4 +1,4 @@
-"""A trained network as one module: raw inputs in, probabilities and labels out."""
+"""A trained network as one module, from raw inputs to probabilities and labels."""
 
 import copy
 import io
@@ -23,7 +23,7 @@ FEATURES, IMAGES = "features", "images"
 
 
 class Deployed(nn.Module):
-    """Encoder, if any, preprocessing, network and probabilities, on the CPU."""
+    """The encoder, if any, preprocessing, network and probabilities, on the CPU."""
 
     def __init__(self, model: Fitted, encoder: FeatureEncoder | None = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Deployed(nn.Module):
 
 
 def input_of(model: Fitted, float_images: bool) -> tuple[str, torch.dtype]:
-    """The name and the type of the input of a model without an encoder."""
+    """The name and type of the input of a model without an encoder."""
     if len(model.input_shape) != 3:
         return FEATURES, torch.float32
     return IMAGES, torch.float32 if float_images else torch.uint8
@@ -56,8 +56,8 @@ def input_of(model: Fitted, float_images: bool) -> tuple[str, torch.dtype]:
 def program_of(
     model: Fitted, dtype: torch.dtype, encoder: FeatureEncoder | None = None
 ) -> torch.export.ExportedProgram:
-    """The model as a program that takes batches of any size; with an encoder, of its columns."""
-    # With one row, torch would take the size of the batch for a constant.
+    """The model as a program for batches of any size; with an encoder, of raw columns."""
+    # With a single row, torch would treat the batch size as a constant.
     example: Any = torch.zeros((2, *model.input_shape), dtype=dtype)
     any_size: Any = {0: torch.export.Dim.DYNAMIC}
     if encoder is not None:
@@ -98,13 +98,13 @@ def network_model(model: Fitted, name: str, dtype: torch.dtype) -> Any:
             f"the network {type(model.network).__name__} cannot be exported to ONNX: {error}"
         ) from error
     assert exported is not None
-    made = exported.model_proto
-    made.ir_version = IR
-    # Torch's notes on every node, larger than a small network.
-    for part in (made, made.graph, *made.graph.node, *made.graph.value_info):
+    proto = exported.model_proto
+    proto.ir_version = IR
+    # Torch's annotations of every node are larger than a small network.
+    for part in (proto, proto.graph, *proto.graph.node, *proto.graph.value_info):
         part.ClearField("metadata_props")
         part.ClearField("doc_string")
-    return made
+    return proto
 
 
 def saved(program: torch.export.ExportedProgram, texts: dict[str, str]) -> bytes:
@@ -124,7 +124,7 @@ def loaded(content: bytes) -> nn.Module:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch has to say to itself: old names in its own code, missing torchvision."""
+    """Suppress warnings about torch's own code and a missing torchvision."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What is exported: a run, a trained network or a fitted estimator."""
+"""The source of an export: a run, a trained network or a fitted estimator."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from llpkit.training import Fitted
 
 @dataclass(frozen=True)
 class Source:
-    """A model with what belongs to it."""
+    """A model with its class names and, if it has them, its encoder and its run."""
 
     model: Fitted | BaseLLP
     class_names: tuple[str, ...]
@@ -37,7 +37,7 @@ class Source:
 
     @property
     def estimator(self) -> BaseLLP:
-        """The estimator, of a model that is not a network."""
+        """The estimator, unless the model is a network."""
         found = self.model.estimator if isinstance(self.model, FittedEstimator) else self.model
         if not isinstance(found, BaseLLP):
             raise LLPError(f"the model is a {type(found).__name__}, which cannot be exported")
@@ -45,7 +45,7 @@ class Source:
 
     @property
     def files(self) -> list[Path]:
-        """Files that must not be overwritten: those of the run and its table."""
+        """Files that must not be overwritten: the run's files and its table."""
         if self.run is None:
             return []
         folder, table = self.run.folder, self.run.config.data.table
@@ -57,10 +57,10 @@ class Source:
         return np.asarray(self.model.predict_proba(inputs))
 
     def about(self, levels: bool = False) -> dict[str, Any]:
-        """What a file says about its model: names of classes and columns, and the version.
+        """The metadata of a file: names of classes and columns, and the version.
 
-        With ``levels``, also what a program that takes no text needs: the levels of categories, and
-        the words for missing values.
+        With ``levels``, it includes what programs that take no text need: the levels of categories
+        and the words for missing values.
         """
         found: dict[str, Any] = {
             "llpkit_version": llpkit.__version__,

@@ -1,6 +1,6 @@
 """Sums of decision trees as one ONNX node, in float64: scikit-learn, XGBoost, LightGBM.
 
-All values are kept as they are, so that every row reaches the same leaf as in the library.
+Thresholds are copied exactly, so every row reaches the same leaf as in the library.
 """
 
 import json
@@ -28,9 +28,9 @@ class Tree:
     threshold: Array
     missing_left: Array
     value: Array
-    """What a leaf adds."""
+    """The contribution of a leaf."""
     target: int = 0
-    """The output that it is added to."""
+    """The output that the leaf adds to."""
 
 
 def add_trees(
@@ -38,7 +38,7 @@ def add_trees(
 ) -> Name:
     """The sums ``(n, targets)`` for features ``(n, D)``, float64.
 
-    A row goes to the left where its feature is at most the threshold or, with ``below``, below it.
+    A row goes left if its feature is at most the threshold or, with ``below``, less than it.
     """
     from onnx import numpy_helper
 
@@ -52,7 +52,7 @@ def add_trees(
     for each in trees:
         tree = _with_a_split(each)
         leaf = tree.left < 0
-        # Inner nodes and leaves are numbered apart.
+        # Inner nodes and leaves are numbered separately.
         number = np.where(leaf, np.cumsum(leaf) - 1 + leaves, np.cumsum(~leaf) - 1 + nodes)
         inner = np.flatnonzero(~leaf)
         left, right = tree.left[inner], tree.right[inner]
@@ -127,7 +127,7 @@ _SIDES = ("left", "right")
 
 
 def forest_trees(model: Any, columns: Iterable[int]) -> list[Tree]:
-    """The trees of a forest; leaves add the probabilities of these classes, over all trees."""
+    """The trees of a forest; leaves add class probabilities divided by the number of trees."""
     found = []
     for estimator in model.estimators_:
         tree = estimator.tree_
@@ -155,7 +155,7 @@ def xgboost_trees(model: Any) -> tuple[list[Tree], Array]:
         if any(about["split_type"]):
             raise LLPError("XGBClassifier splits on categories, which cannot be exported")
         left, right = (np.array(about[f"{side}_children"]) for side in _SIDES)
-        # In a leaf, the value is where the threshold of a split would be.
+        # A leaf stores its value in place of a threshold.
         split = np.array(about["split_conditions"], np.float32)
         feature, missing = np.array(about["split_indices"]), np.array(about["default_left"])
         found.append(Tree(left, right, feature, split, missing, split, target))

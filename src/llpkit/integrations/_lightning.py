@@ -25,7 +25,7 @@ from llpkit.recipe import AUTO, Recipe
 from llpkit.tables import FeatureEncoder
 from llpkit.tables.frames import is_frame
 from llpkit.training import Fitted
-from llpkit.training.batches import Step, epoch_seed, plan_epoch
+from llpkit.training.batches import Step, plan_epoch
 from llpkit.training.building import (
     augmentations,
     make_network,
@@ -37,15 +37,16 @@ from llpkit.training.check import (
     check_finite,
     check_table,
     check_views,
-    divide,
+    hold_out,
     labels_of_rows,
-    refuse_probabilities,
 )
+from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.fingerprint import of_bags
 from llpkit.training.frames import encode
 from llpkit.training.inputs import Feed, Pipeline, as_inputs, blocks_of, to_float
 from llpkit.training.measures import Measures
+from llpkit.training.seeds import epoch_seed
 
 _CPU = torch.device("cpu")
 _KEY = "llpkit"
@@ -130,7 +131,7 @@ class LLPHooks:
         if bags.num_instances == 0:
             raise LLPError("the bags hold no instances; there is nothing to learn from")
         unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
-        self.bags, self.held_out = divide(bags.to(_CPU), unseen, recipe.seed)
+        self.bags, self.held_out = hold_out(bags.to(_CPU), unseen, recipe.seed)
         parts = [self.bags] if self.held_out is None else [self.bags, self.held_out]
         check_finite(self.inputs, *(part.rows for part in parts))
         check_views(self.method, self.bags, recipe.batch_size)

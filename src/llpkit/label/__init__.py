@@ -2,7 +2,8 @@
 
 from llpkit.label.bagging import WAYS
 from llpkit.label.items import ArrayItems, ImageItems, Items, RowItems
-from llpkit.label.project import ORDERS, Project
+from llpkit.label.project import Project
+from llpkit.label.queue import ORDERS
 from llpkit.label.store import Store
 
 __all__ = ["ORDERS", "WAYS", "ArrayItems", "ImageItems", "Items", "Project", "RowItems", "Store"]

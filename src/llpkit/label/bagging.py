@@ -41,20 +41,19 @@ def by_group(groups: Sequence[str], size: int) -> dict[str, list[int]]:
     return found
 
 
-def by_order(keys: Sequence[float], size: int, first: int = 1) -> dict[str, list[int]]:
-    """Neighbours in the order of ``keys``, such as times, share a bag."""
-    order = np.argsort(np.asarray(keys), kind="stable").tolist()
-    return _numbered(even(order, size), first)
+def by_order(keys: Sequence[float] | NDArray[np.floating], size: int) -> list[list[int]]:
+    """Neighbours in the order of ``keys``, such as times or scores, share a bag."""
+    return even(np.argsort(np.asarray(keys), kind="stable").tolist(), size)
 
 
-def by_likeness(features: NDArray[np.floating], size: int, first: int = 1) -> dict[str, list[int]]:
-    """Items with similar features share a bag: all items are halved again and again.
+def by_likeness(features: NDArray[np.floating], size: int) -> list[list[int]]:
+    """Items with similar features share a bag: the items are halved recursively.
 
-    The count of equal items is worth as much as the label of each, that of very different items no
-    more than one or two labels (:func:`llpkit.statistics.bag_information`).
+    A count of equal items is worth as many labels as there are items; a count of very different
+    items is worth one or two (:func:`llpkit.statistics.bag_information`).
 
     >>> by_likeness(np.array([[1.0, 0.0], [9.0, 0.0], [2.0, 0.0], [8.0, 0.0]]), size=2)
-    {'bag 0001': [0, 2], 'bag 0002': [3, 1]}
+    [[0, 2], [3, 1]]
     """
     pieces: list[list[int]] = []
 
@@ -73,31 +72,7 @@ def by_likeness(features: NDArray[np.floating], size: int, first: int = 1) -> di
         divide(order[cut:])
 
     divide(np.arange(len(features)))
-    return _numbered(pieces, first)
-
-
-def at_random(number: int, size: int, seed: int, first: int = 1) -> dict[str, list[int]]:
-    """Items in random bags."""
-    order = np.random.default_rng(seed).permutation(number).tolist()
-    return _numbered(even(order, size), first)
-
-
-def by_score(
-    scores: NDArray[np.floating], free: Sequence[int], size: int, first: int
-) -> dict[str, list[int]]:
-    """Bags of the free items, neighbours in score together.
-
-    Bags whose items have similar scores differ most from bag to bag, so that their counts say more
-    about what the scores mean than those of mixed bags do.
-
-    Args:
-        scores: The model's logit of every item.
-        free: The items to distribute.
-        size: The size of a bag.
-        first: The number of the first bag, for its name.
-    """
-    order = sorted(free, key=lambda item: float(scores[item]))
-    return _numbered(even(order, size), first)
+    return pieces
 
 
 def even(items: Sequence[int], size: int) -> list[list[int]]:
@@ -112,8 +87,13 @@ def even(items: Sequence[int], size: int) -> list[list[int]]:
     return [list(map(int, piece)) for piece in np.array_split(np.asarray(items), number)]
 
 
-def _numbered(pieces: Sequence[list[int]], first: int = 1) -> dict[str, list[int]]:
-    return {f"bag {number:04d}": piece for number, piece in enumerate(pieces, first)}
+def numbered_name(number: int) -> str:
+    """The name of a bag that has no other.
+
+    >>> numbered_name(7)
+    'bag 0007'
+    """
+    return f"bag {number:04d}"
 
 
 def make(
@@ -126,36 +106,38 @@ def make(
     features: NDArray[np.floating] | None = None,
     taken: Collection[str] = (),
 ) -> dict[str, list[int]]:
-    """Bags of the free items, made in one of the ways.
+    """Divide the free items into named bags.
 
     Args:
         way: ``"folder"``, ``"time"``, ``"alike"`` or ``"random"``.
-        free: The items to distribute.
+        free: The items to divide.
         size: The largest size of a bag.
-        seed: Of random bags.
+        seed: For random bags.
         groups: The folder of every item, free or not.
         times: When every item was made.
-        features: Those of every item.
-        taken: The names of the bags that there are already.
+        features: The features of every item.
+        taken: The names of existing bags.
     """
-    first = len(taken) + 1
     if way == "folder":
         if groups is None:
             raise LLPError("these items have no folders; make bags with --bags random")
-        made = by_group([groups[i] for i in free], size)
-    elif way == "time":
-        if times is None:
-            raise LLPError("these items have no times; make bags with --bags random")
-        made = by_order([times[i] for i in free], size, first)
-    elif way == "alike":
-        if features is None:
-            raise LLPError("these items have no features; make bags with --bags random")
-        made = by_likeness(features[list(free)], size, first)
+        named = by_group([groups[i] for i in free], size)
     else:
-        made = at_random(len(free), size, seed, first)
-    found: dict[str, list[int]] = {}
-    for name, places in made.items():
-        while name in taken or name in found:
+        if way == "time":
+            if times is None:
+                raise LLPError("these items have no times; make bags with --bags random")
+            pieces = by_order([times[i] for i in free], size)
+        elif way == "alike":
+            if features is None:
+                raise LLPError("these items have no features; make bags with --bags random")
+            pieces = by_likeness(features[list(free)], size)
+        else:
+            order = np.random.default_rng(seed).permutation(len(free)).tolist()
+            pieces = even(order, size)
+        named = {numbered_name(i): piece for i, piece in enumerate(pieces, len(taken) + 1)}
+    bags: dict[str, list[int]] = {}
+    for name, places in named.items():
+        while name in taken or name in bags:
             name += ", added"  # to a folder some of whose items are in bags already
-        found[name] = [free[i] for i in places]
-    return found
+        bags[name] = [free[i] for i in places]
+    return bags

@@ -1,7 +1,7 @@
 """Features for models that have to learn from a few dozen counts.
 
-A network needs more counts than a person gives in the first hour. So the images get fixed
-descriptors, and all items, counted or not, decide in which directions they are compared.
+A network needs more counts than a person gives in the first hour. So images get fixed descriptors,
+and the principal components of all items, counted or not, are the features.
 """
 
 import math
@@ -23,11 +23,11 @@ class Features:
     r"""Principal components of a Gaussian kernel over the items: ``(R, D)`` from their inputs.
 
     The kernel's width is the median distance between items. Beyond a thousand items, a random
-    thousand of them stand for all (the Nyström method).
+    thousand of them represent all (the Nyström method).
 
     Args:
-        inputs: Those of all items: uint8 images ``(R, C, H, W)``, or rows ``(R, D)``.
-        seed: Of the choice of a thousand items.
+        inputs: Inputs of all items: uint8 images ``(R, C, H, W)``, or rows ``(R, D)``.
+        seed: For the choice of a thousand items.
 
     >>> rows = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     >>> Features(rows)(rows[:3]).shape
@@ -46,19 +46,19 @@ class Features:
         values, vectors = torch.linalg.eigh(centred)  # ascending
         kept = max(1, min(_COMPONENTS, int((values > 1e-9 * len(values)).sum())))
         spread = values[-kept:].clamp(min=1e-9)
-        # With this scale an item's features have a length of about one.
+        # Scaled so that the features of an item have a length of about one.
         self._axes = vectors[:, -kept:] / spread.sqrt() / (spread.sum() / len(values)).sqrt()
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The features of the same items or of others, float64 ``(R, D)``."""
-        return torch.cat([self._projected(some) for some in inputs.split(1024)])
+        return torch.cat([self._projected(batch) for batch in inputs.split(1024)])
 
     def _projected(self, inputs: Tensor) -> Tensor:
         distances = torch.cdist(self._described(inputs), self._landmarks).square()
         kernel = torch.exp(-distances / self._width)
         centred = kernel - kernel.mean(1, keepdim=True) - self._mean + self._mean.mean()
-        found: Tensor = centred @ self._axes
-        return found
+        projected: Tensor = centred @ self._axes
+        return projected
 
     def _described(self, inputs: Tensor) -> Tensor:
         return (describe(inputs) if self._images else inputs).double()
@@ -67,8 +67,8 @@ class Features:
 def describe(images: Tensor) -> Tensor:
     """Edges and colours of images, float32 ``(R, D)``.
 
-    Very small images are described by their pixels. For larger ones, a descriptor and that of the
-    mirror image are split into what they share and what sets them apart; the latter has less
+    Very small images are described by their pixels. For larger ones, the descriptors of the image
+    and of its mirror image are replaced by their sum and their difference; the difference has less
     weight, because most things look alike from both sides.
 
     Args:
@@ -76,8 +76,8 @@ def describe(images: Tensor) -> Tensor:
     """
     if max(images.shape[2:]) <= _SMALL:
         return images.flatten(1) / 255
-    found, mirrored = _edges_and_colours(images), _edges_and_colours(images.flip(-1))
-    return torch.cat([found + mirrored, _MIRRORED * (found - mirrored)], 1) / 2
+    x, mirrored = _edges_and_colours(images), _edges_and_colours(images.flip(-1))
+    return torch.cat([x + mirrored, _MIRRORED * (x - mirrored)], 1) / 2
 
 
 def _edges_and_colours(images: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ def _edges_and_colours(images: Tensor) -> Tensor:
     angle = torch.atan2(dy, dx).gather(1, channel) % math.pi
     # An edge between two directions counts for both, in proportion.
     directions = torch.arange(_ORIENTATIONS).view(1, -1, 1, 1)
-    apart = (angle * (_ORIENTATIONS / math.pi) - directions).abs()
-    share = (1 - torch.minimum(apart, _ORIENTATIONS - apart)).clamp(min=0)
+    gap = (angle * (_ORIENTATIONS / math.pi) - directions).abs()
+    share = (1 - torch.minimum(gap, _ORIENTATIONS - gap)).clamp(min=0)  # angles wrap around
     edges = strength.sqrt() * share  # (R, O, H, W)
     blocks = [_blocks(edges, side) for side in (4, 8)]
     return torch.cat([*blocks, _colours(x), functional.avg_pool2d(x, 8).flatten(1)], 1)
@@ -105,10 +105,10 @@ def _blocks(edges: Tensor, side: int) -> Tensor:
 
 
 def _colours(x: Tensor) -> Tensor:
-    """How much of the image has each of a few colours, ``(R, LEVELS ** C)``."""
+    """The square root of the share of pixels of each colour, scaled, ``(R, LEVELS ** C)``."""
     level = (x * _LEVELS).long().clamp(max=_LEVELS - 1)  # (R, C, H, W)
     places = _LEVELS ** torch.arange(x.shape[1]).view(1, -1, 1, 1)
-    which = (level * places).sum(1).flatten(1)  # (R, H W)
+    colour = (level * places).sum(1).flatten(1)  # (R, H W)
     counts = torch.zeros(len(x), _LEVELS ** x.shape[1])
-    counts.scatter_add_(1, which, torch.ones(which.shape))
-    return 8 * (counts / which.shape[1]).sqrt()
+    counts.scatter_add_(1, colour, torch.ones(colour.shape))
+    return 8 * (counts / colour.shape[1]).sqrt()

@@ -23,15 +23,15 @@ ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".w
 LEARNED_SIDE = 32
 """Images are reduced to squares of this side for the model that learns while one counts."""
 _SHOWN_SIDE = 480
-_CRISP = 64  # smaller images are shown with square pixels, so they are sent as they are
+_CRISP = 64  # smaller images are shown enlarged, with square pixels, and are sent losslessly
 _CACHED = 1024
 
 Progress = Callable[[int, int], None]
-"""Called with the number of finished items and the number of all."""
+"""Called with the number of finished items and the total."""
 
 
 class Encoded:
-    """An image as the browser gets it: a small one as PNG, a larger one as JPEG."""
+    """An image as it is sent to the browser: PNG if small, else JPEG."""
 
     def __init__(self, pixels: NDArray[np.uint8]) -> None:
         from PIL import Image
@@ -49,16 +49,16 @@ class Items(ABC):
     """A collection of items to count, by number."""
 
     names: list[str]
-    """A unique name of every item, the same in every session."""
+    """The unique name of every item, the same in every session."""
     groups: list[str] | None = None
-    """The folder, or the bag column's value, of every item."""
+    """The folder, or the value of the bag column, of every item."""
     times: list[float] | None = None
     """When every item was made, in seconds."""
     notes: Sequence[str] = ()
     """Remarks for the user, such as items that were left out."""
     has_pictures = True
     path: Path | None = None
-    """The user's own table of all items, if they are rows."""
+    """The user's table, if the items are its rows."""
     columns: Collection[str] = ()
     """The columns of the exported table that are features."""
 
@@ -66,7 +66,7 @@ class Items(ABC):
         return len(self.names)
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Number the items anew: the first is the one that was ``order[0]``."""
+        """Renumber the items: ``order[0]`` becomes the first."""
         self.names = [self.names[i] for i in order]
         if self.groups is not None:
             self.groups = [self.groups[i] for i in order]
@@ -95,33 +95,33 @@ class Items(ABC):
 
 
 class ImageItems(Items):
-    """The images in a folder and the folders in it; links that lead elsewhere are left out.
+    """The images in a folder and its subfolders, without links that lead out of it.
 
-    Files are named by number from outside, so no request can leave the folder. Unreadable images
-    are listed in ``notes``.
+    Requests name files by number, so none can leave the folder. Unreadable images are listed in
+    ``notes``.
     """
 
     def __init__(self, folder: Path | str, progress: Progress | None = None) -> None:
         self.folder = Path(os.path.realpath(folder))
-        found = sorted(_images(self.folder))
-        if not found:
+        names = sorted(_images(self.folder))
+        if not names:
             raise LLPError(
                 f"{folder} holds no images ({', '.join(ENDINGS)}); give a folder of photos"
             )
-        small, bad = _reduced([self.folder / name for name in found], progress)
-        self.notes = [f"{found[i]} is left out: {reason}" for i, reason in sorted(bad.items())]
-        kept = [i for i in range(len(found)) if i not in bad]
+        small, bad = _reduced([self.folder / name for name in names], progress)
+        self.notes = [f"{names[i]} is left out: {reason}" for i, reason in sorted(bad.items())]
+        kept = [i for i in range(len(names)) if i not in bad]
         if not kept:
-            raise LLPError(f"no image in {folder} can be read; the first: {bad[0]}")
+            raise LLPError(f"no image in {folder} can be read; the first one: {bad[0]}")
         self._small = torch.from_numpy(small[kept])
-        self.names = [found[i] for i in kept]
+        self.names = [names[i] for i in kept]
         self.groups = [os.path.dirname(name) or "." for name in self.names]
         self.times = [_taken(self.folder / name) for name in self.names]
-        # A cache of this object alone, so that it ends with it.
+        # Not a decorator on the method, whose cache would keep the object alive.
         self._read = functools.lru_cache(_CACHED)(self._encoded)
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Also the images."""
+        """Renumber the items and their images."""
         super().arrange(order)
         self._small = self._small[list(order)]
         self._read.cache_clear()
@@ -146,20 +146,20 @@ class ImageItems(Items):
         _write(path, {**columns, "image": [self.names[item] for item in chosen]})
 
     def fit_options(self) -> list[str]:
-        """The column of paths, where they begin, and the size of the images."""
+        """The column of paths, the folder they start from, and the size of the images."""
         size = f"{LEARNED_SIDE}x{LEARNED_SIDE}"
         return ["--image", "image", "--image-root", str(self.folder), "--image-size", size]
 
 
 class ArrayItems(Items):
-    """Images in memory, for demonstrations; exported with their pixels as features."""
+    """Images in memory, for demonstrations; their pixels are exported as features."""
 
     def __init__(self, images: Tensor, names: Sequence[str] | None = None) -> None:
         self._images = images
         self.names = list(names or (f"image {i + 1}" for i in range(len(images))))
 
     def arrange(self, order: Sequence[int]) -> None:
-        """Also the images."""
+        """Renumber the items and their images."""
         super().arrange(order)
         self._images = self._images[list(order)]
 
@@ -184,11 +184,11 @@ class ArrayItems(Items):
 class RowItems(Items):
     """The rows of a table, shown as names and values.
 
+    Rows are identified by their number, so new ones may be added at the end only.
+
     Args:
         path: The table.
-        bag: A column whose values are the bags, if there is one; it is not a feature.
-
-    A row is known by its number, so rows may be added only at the end.
+        bag: A column of bag ids, if there is one; it is not a feature.
     """
 
     has_pictures = False
@@ -233,7 +233,7 @@ def _images(folder: Path) -> Iterator[str]:
 
 
 def _taken(path: Path) -> float:
-    """When a photo was taken according to its camera, else when its file was changed last."""
+    """When a photo was taken, according to its camera or else the time of the file."""
     from PIL import ExifTags, Image
 
     with contextlib.suppress(OSError, ValueError, SyntaxError), Image.open(path) as image:
@@ -248,7 +248,7 @@ def _taken(path: Path) -> float:
 def _reduced(
     paths: Sequence[Path], progress: Progress | None
 ) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """Small copies of images, uint8 ``(R, 3, S, S)``, and the reasons for those not readable."""
+    """Small copies of images, uint8 ``(R, 3, S, S)``, and why the others cannot be read."""
     small = np.zeros((len(paths), 3, LEARNED_SIDE, LEARNED_SIDE), np.uint8)
     bad: dict[int, str] = {}
 

@@ -33,7 +33,7 @@ def items_of(
 
 
 def usual_way(items: Items) -> str:
-    """How bags are made by default: by folder if there are several, else by likeness of images."""
+    """The default of ``--bags``: folders, if there are several; else images alike, random rows."""
     if items.groups is not None and len(set(items.groups)) > 1:
         return "folder"
     return "alike" if items.has_pictures else "random"
@@ -74,7 +74,7 @@ def opened(
 
 @contextmanager
 def trainer(learn: bool = True) -> Iterator[Executor | None]:
-    """One process in the background that trains models; ``None`` if nothing is to be learned."""
+    """A background process that trains models; ``None`` if none are to be trained."""
     if not learn:
         yield None
         return
@@ -88,19 +88,21 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
     try:
         yield pool
     finally:
-        # A training under way is not worth waiting for.
+        # A running training is not worth waiting for.
         for process in list((pool._processes or {}).values()):
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is gone: after a kill nobody else would end it."""
+    """End this process when its parent is gone, since a killed parent cannot end it."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the server, which ends this process
     threading.Thread(target=watch, daemon=True).start()

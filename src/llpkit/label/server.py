@@ -1,8 +1,8 @@
 """The local web server behind the counting page.
 
-It is for the person at this machine, so it answers only on the loopback interface, only to requests
-that carry the token from the address, and only to pages that it served itself. Items are asked for
-by number: no request contains a path.
+It serves the person at this machine only: it listens on the loopback interface, requires the token
+from the printed address, and accepts requests from its own page alone. Items are requested by
+number, so no request contains a path.
 """
 
 import hmac
@@ -30,7 +30,7 @@ from llpkit.label.store import checked_person
 LARGEST_BODY = 2**16
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _STATIC = {"label.js": "text/javascript", "label.css": "text/css"}
-_ITEM = re.compile("[0-9]{1,12}")  # Python refuses to read numbers of thousands of digits
+_ITEM = re.compile("[0-9]{1,12}")  # int() refuses thousands of digits
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -63,7 +63,7 @@ class Guard:
         await self.app(scope, _limited(receive), send)
 
     def _refusal(self, request: Request) -> Response | None:
-        # A page of another site may reach this port under a name of its own (DNS rebinding).
+        # The page of another site may reach this port under its own host name (DNS rebinding).
         host = request.headers.get("host", "")
         if host.rsplit(":", 1)[0] not in HOSTS and host not in HOSTS:
             return _problem("this server answers on localhost only", 421)
@@ -107,13 +107,13 @@ class TooLarge(LLPError):
 
 
 def _problem(message: str, status: int = 400) -> Response:
-    # Closing keeps a client from sending the rest of a body that nobody reads.
+    # Closing the connection stops a client from sending the rest of a body that nobody reads.
     headers = _HEADERS | ({"Connection": "close"} if status == 413 else {})
     return JSONResponse({"error": message}, status, headers=headers)
 
 
 def make_app(project: Project, token: str) -> ASGIApp:
-    """The page and its requests, for any ASGI server."""
+    """The page and its API, for any ASGI server."""
 
     async def page(request: Request) -> Response:
         text = _static("label.html").replace("{{positive}}", _escaped(project.positive))
@@ -191,7 +191,7 @@ def make_app(project: Project, token: str) -> ASGIApp:
 
 
 def _api(call: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Awaitable[Response]]:
-    """A request with a JSON object as its body, answered with JSON."""
+    """An endpoint that takes a JSON object and returns JSON."""
 
     async def endpoint(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -199,7 +199,7 @@ def _api(call: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Awaitable
         try:
             body = await request.body()
         except ClientDisconnect:
-            return _problem("the request broke off")
+            return _problem("the request was cut short")
         try:
             given = json.loads(body or b"{}")
         except (ValueError, RecursionError):

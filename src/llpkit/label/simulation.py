@@ -1,4 +1,4 @@
-"""A simulated person, who counts or labels without mistakes, and what the models make of it.
+"""A simulated person who counts or labels without mistakes, and how well the models learn.
 
 The person's pace is assumed, not measured: :data:`LOOK` seconds to look at an item, :data:`KEY`
 seconds per keystroke. A count takes its digits and Enter; a label takes one key.
@@ -54,7 +54,7 @@ def counting(
     bags: int,
     on_answer: Callable[[int], None] | None = None,
 ) -> Iterator[Step]:
-    """Count bags of a project one after the other; yields after every training.
+    """Count bags of a project one after the other, and yield after every training.
 
     Args:
         project: With test items and a pool.
@@ -63,6 +63,7 @@ def counting(
         bags: How many to count.
         on_answer: Called with every counted bag.
     """
+    learner = project.learner
     pressed, seconds, trained = 0, 0.0, 0
     for number in range(1, bags + 1):
         bag = project.next_bag(PERSON)
@@ -73,12 +74,12 @@ def counting(
         seconds += seconds_to_count(len(items), count)
         pressed += keystrokes(count)
         project.answer(bag, PERSON, count, count, seconds_to_count(len(items), count))
-        project.wait()
+        learner.wait()
         if on_answer is not None:
             on_answer(bag)
-        if project.beliefs is not None and len(project.history) > trained:
-            trained = len(project.history)
-            yield Step(number, pressed, seconds / 60, accuracy_of(project.beliefs, test_truth))
+        if learner.beliefs is not None and len(learner.history) > trained:
+            trained = len(learner.history)
+            yield Step(number, pressed, seconds / 60, accuracy_of(learner.beliefs, test_truth))
 
 
 def labelling(
@@ -95,14 +96,14 @@ def labelling(
     """Label single items in random order, as many as the same work allows in each step.
 
     Args:
-        inputs: Those of all items.
+        inputs: Inputs of all items.
         truth: Their labels.
         test: Test inputs.
         test_truth: Their labels.
         steps: The steps of counting to compare with.
         pool: Where models are trained.
         same: ``"keystrokes"`` or ``"minutes"``, the measure of work.
-        seed: Of the order and of training.
+        seed: For the order and for training.
     """
     order = np.random.default_rng(seed).permutation(len(inputs)).tolist()
     to_features = Features(inputs, seed)
@@ -120,13 +121,13 @@ def labelling(
 
 
 def accuracy_of(beliefs: learning.Beliefs, truth: Tensor) -> float:
-    """The share of test items that the model of all bags gets right."""
+    """The share of test items that the model of all bags classifies correctly."""
     assert beliefs.test is not None
     return float(((torch.from_numpy(beliefs.test) > 0).long() == truth).double().mean())
 
 
 class Demo(NamedTuple):
-    """Digits to count, odd against even, and test digits that nobody counts."""
+    """Digits to count, odd or even, and test digits that nobody counts."""
 
     items: ArrayItems
     truth: Tensor
@@ -142,13 +143,13 @@ def digits(seed: int = 0, number: int = 1200) -> Demo:
     assert isinstance(data.inputs, Tensor)
     assert data.truth is not None
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(data.inputs)))
-    some, rest = order[:number], order[number:]
-    items = ArrayItems(data.inputs[some])
-    return Demo(items, data.truth[some], data.inputs[rest], data.truth[rest])
+    counted, test = order[:number], order[number:]
+    items = ArrayItems(data.inputs[counted])
+    return Demo(items, data.truth[counted], data.inputs[test], data.truth[test])
 
 
 def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> None:
-    """Count digits on the page, and label as many as fit into the same time; fills the page."""
+    """Count digits on the page, then label digits for the same time, and show both curves."""
     curves: dict[str, list[Step]] = {"counts": [], "labels": []}
     last: dict[str, object] = {}
 
@@ -158,8 +159,9 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
             return ""
         i = len(labels) - 1
         return (
-            f" After {counts[i].minutes:.1f} minutes: {counts[i].accuracy:.1%} from "
-            f"{counts[i].answers} counts, {labels[i].accuracy:.1%} from {labels[i].answers} labels."
+            f" After {counts[i].minutes:.1f} minutes: {100 * counts[i].accuracy:.1f} % from "
+            f"{counts[i].answers} counts, {100 * labels[i].accuracy:.1f} % from "
+            f"{labels[i].answers} labels."
         )
 
     def show() -> None:
@@ -171,14 +173,14 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
             ],
             "text": (
                 f"A simulated person counts {bags} bags of digits, then labels single digits for "
-                f"as long ({LOOK} s per look, {KEY} s per key). Accuracy is that on "
+                f"as long ({LOOK} s per look, {KEY} s per key). Accuracy is measured on "
                 f"{len(demo.test)} other digits.{verdict()}"
             ),
             **last,
         }
 
     def answered(bag: int) -> None:
-        if project.beliefs is not None:
+        if project.learner.beliefs is not None:
             last["last"] = project.describe(bag, PERSON)
         show()
 

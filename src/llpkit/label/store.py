@@ -1,4 +1,4 @@
-"""Where the answers are kept: one SQLite file, written before an answer is acknowledged."""
+"""The answers in an SQLite file, written before they are acknowledged."""
 
 import reprlib
 import sqlite3
@@ -41,7 +41,7 @@ _NEXT = """(1 + max((select coalesce(max(id), 0) from answer),
 
 
 class Answer(NamedTuple):
-    """What one person said about one bag: a count, or a range if they were not sure."""
+    """One person's count of one bag, or a range if they were not sure."""
 
     bag: int
     person: str
@@ -67,8 +67,8 @@ class Store:
     """The items, bags, counts and labels of one counting project.
 
     A call returns only after its change is on disk, so a killed server loses no answer. Answers are
-    never overwritten: a later answer of the same person to the same bag counts instead, and
-    :meth:`undo` brings the earlier one back. Labels are kept in the same way.
+    never overwritten: the latest answer of a person to a bag is the one that counts, and
+    :meth:`undo` brings the earlier one back. The same holds for labels.
 
     >>> store = Store(":memory:")
     >>> store.set_items(["a.jpg", "b.jpg", "c.jpg"])
@@ -83,8 +83,8 @@ class Store:
         self._lock = threading.RLock()
         with writing(Path(path)), _readable(path):
             self._base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            # A write-ahead log survives a kill at any moment; FULL waits for the disk, so that a
-            # loss of power costs nothing either.
+            # A write-ahead log survives a kill at any moment; FULL waits for the disk, so that
+            # nothing is lost in a power failure either.
             self._base.execute("pragma journal_mode = wal")
             self._base.execute("pragma synchronous = full")
             self._base.execute("pragma foreign_keys = on")
@@ -97,7 +97,7 @@ class Store:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it is on disk at the end of the block, or none."""
+        """A transaction: at the end of the block, either all of it is on disk or nothing."""
         with self._lock, writing(Path(self.path)):
             try:
                 self._base.execute("begin immediate")
@@ -125,16 +125,16 @@ class Store:
         return found[0][0] if found else None
 
     def set_items(self, names: Sequence[str]) -> None:
-        """Make the items of the project known; later calls may only add items, in any place.
+        """Add the items that are new; later calls may add items in any place, but not remove any.
 
-        An item keeps its number for good, so new ones get the next numbers.
+        An item keeps its number, so new ones get the next numbers.
         """
         known = self.items()
         missing = sorted(set(known) - set(names))
         if missing:
-            some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" * (len(missing) > 3))
+            first = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" * (len(missing) > 3))
             raise LLPError(
-                f"{self.path} has items that are missing now: {some}; put them back, or count the "
+                f"{self.path} has items that are missing now: {first}; put them back, or count the "
                 "others in another project with --project"
             )
         old = set(known)
@@ -180,6 +180,11 @@ class Store:
             found.setdefault(bag, []).append(item)
         return found
 
+    def items_in_no_bag(self) -> list[int]:
+        """The items that no bag holds."""
+        query = "select id from item where id not in (select item from member) order by id"
+        return [item for (item,) in self._rows(query)]
+
     def bag_names(self) -> dict[int, str]:
         """The name of every bag."""
         return dict(self._rows("select id, name from bag"))
@@ -187,7 +192,7 @@ class Store:
     # Answers
 
     def answer(self, bag: int, person: str, low: int, high: int, seconds: float) -> None:
-        """Keep a person's count of a bag, or the range it is in."""
+        """Store a person's count of a bag, or a range."""
         size = self._rows("select count(*) from member where bag = ?", whole("bag", bag, 0))[0][0]
         if not size:
             raise LLPError(f"there is no bag {bag}; ask for the next one")
@@ -225,7 +230,7 @@ class Store:
     # Labels of single items
 
     def set_label(self, item: int, person: str, value: int | None) -> None:
-        """Keep the label of one item: 0, 1, or ``None`` to take it back."""
+        """Store the label of an item: 0, 1, or ``None`` to take it back."""
         if not self._rows("select 1 from item where id = ?", whole("item", item, 0)):
             raise LLPError(f"there is no item {item}")
         if value is not None:
@@ -245,7 +250,7 @@ class Store:
         return dict(self._rows(query))
 
     def opinions(self) -> dict[int, list[int]]:
-        """The labels that count for every item: each person's latest, whoever was the last."""
+        """The latest label that each person gave to each item."""
         query = (
             "select item, value from label where id in "
             "(select max(id) from label where not undone group by item, person) "
@@ -263,7 +268,7 @@ def checked_person(name: object) -> str:
         raise LLPError(f"person = {reprlib.repr(name)}; give a name")
     name = name.strip()
     if len(name) > LONGEST_NAME or not name.isprintable():
-        raise LLPError(f"person: give a name of at most {LONGEST_NAME} printable letters")
+        raise LLPError(f"person: give a name of at most {LONGEST_NAME} printable characters")
     return name
 
 

@@ -48,18 +48,9 @@ def _key(method: type[Method]) -> str:
     return key
 
 
-_OURS: tuple[type[Method], ...] = (
-    Supervised,
-    MLE,
-    MLEPass,
-    Teacher,
-    Direct,
-    OneVsRest,
-    AMLE,
-    AMLEPaper,
-)
-_OTHERS: tuple[type[Method], ...] = (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN)
-for _method in (*_OURS, *_OTHERS):
+_EXACT = (Supervised, MLE, MLEPass, Teacher, Direct, OneVsRest, AMLE, AMLEPaper)
+_BASELINES = (DLLP, DSQ, LLPVAT, ROT, AHIL, MixBag, LLPGAN)
+for _method in (*_EXACT, *_BASELINES):
     register(_method)
 
 
@@ -91,14 +82,14 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
                 hint = did_you_mean(option, known) if known else "it takes none"
                 raise LLPError(f'method "{method.key}" has no option {option!r}; {hint}')
     try:
-        made = method(**options)
+        instance = method(**options)
     except TypeError as error:
         raise LLPError(f'method "{method.key}" does not take these options: {error}') from error
     for option, value in options.items():  # a method may leave the checks to its annotations
         if option in known and not _fits(value, known[option].annotation):
             wanted = getattr(known[option].annotation, "__name__", known[option].annotation)
             raise LLPError(f'option {option} of method "{method.key}" = {value!r}; give a {wanted}')
-    return made
+    return instance
 
 
 def _fits(value: Any, annotation: Any) -> bool:

@@ -1,8 +1,8 @@
 r"""L²P-AHIL: proportion loss, and pseudo-labels weighted by how much they can be trusted.
 
-The most probable class :math:`k_i` of the weak view is the label of the strong view, with a weight
-from two entropies: that of the instance's own prediction, and how far its class, over the bag, is
-from :math:`y_k` certain instances:
+The most probable class :math:`k_i` of the weak view is the label of the strong view. Its weight
+falls with the entropy of the instance's prediction, and with the distance between the entropy of
+the class over the bag and that of :math:`y_k` certain instances:
 
 .. math::
 
@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._validation import number
-from llpkit.losses import class_counts, proportion_loss, two_columns
+from llpkit.losses import class_counts, two_columns
 from llpkit.methods.base import Batch, Learner, Method, as_logits, instance_weights, weighted_mean
+from llpkit.methods.dllp import mean_proportion_loss
 from llpkit.ragged import bag_index, segment_sum
 
 
@@ -58,38 +59,34 @@ class AHIL(Method):
         self.beta_bag = number("beta_bag", beta_bag, above=0)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
-        losses = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
-        return weighted_mean(losses, batch.weights)
+        return mean_proportion_loss(logits, batch)
 
     def step(
         self, batch: Batch, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
-        other = batch.inputs if batch.strong is None else batch.strong
+        evidence, offsets = batch.whole_bags
+        strong = batch.inputs if batch.strong is None else batch.strong
         # One pass, so that batch norm sees both views.
-        both = as_logits(learner.network(torch.cat([batch.inputs, other])), num_classes)
+        both = as_logits(learner.network(torch.cat([batch.inputs, strong])), num_classes)
         weak, strong = both.chunk(2)
-        counts = class_counts(batch.evidence.counts, batch.offsets.diff())
-        first, second = two_columns(weak.detach().float()), two_columns(strong.float())
-        labels, trust = self.pseudo_labels(first, counts, batch.offsets)
-        errors = trust * F.cross_entropy(second, labels, reduction="none")  # (n,)
-        loss = self.loss(weak, batch) + self.weight * weighted_mean(errors, instance_weights(batch))
+        counts = class_counts(evidence.counts, offsets.diff())
+        labels, trust = self.pseudo_labels(two_columns(weak.detach().float()), counts, offsets)
+        errors = F.cross_entropy(two_columns(strong.float()), labels, reduction="none")  # (n,)
+        known = weighted_mean(trust * errors, instance_weights(batch))
+        loss = self.loss(weak, batch) + self.weight * known
         learner.update(loss)
         return loss.detach(), weak.detach()
 
     def pseudo_labels(
         self, logits: Tensor, counts: Tensor, offsets: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The most probable class of every instance and its weight, both ``(n,)``."""
+        """The most probable class of every instance, and its weight; both ``(n,)``."""
         log_p = F.log_softmax(logits, 1)  # (n, K)
         p = log_p.exp()
         plogp = p * log_p
         labels = log_p.argmax(1)
         total = segment_sum(p, offsets)  # (B, K)
-        spread = total.log() - segment_sum(plogp, offsets) / total  # H(pi_k) of every bag
+        spread = total.log() - segment_sum(plogp, offsets) / total  # (B, K): H(pi_k)
         gap = spread - counts.to(p.dtype).log()
         agreement = torch.where(counts > 0, torch.exp(-gap.square() / self.beta_bag), 0.0)
         of_class = agreement[bag_index(offsets, len(logits))].gather(1, labels[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""The protocol of methods: their batches, their loss, and what they do after an epoch."""
+"""The protocol of methods: what they get, their loss, and what they do after an epoch."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit.bags import Bags
@@ -52,12 +53,19 @@ class Batch(NamedTuple):
     strong: Tensor | None = None
     """The same instances under the strong augmentation, for methods with two views."""
 
+    @property
+    def whole_bags(self) -> tuple[Evidence, Tensor]:
+        """The evidence and the offsets of a batch of whole bags."""
+        assert self.evidence is not None
+        assert self.offsets is not None
+        return self.evidence, self.offsets
+
 
 class LargeBag(NamedTuple):
     """A bag with more instances than a batch holds."""
 
     chunks: Callable[[], Iterator[Tensor]]
-    """Returns its inputs, piece by piece; each call draws a new augmentation."""
+    """Returns its inputs piece by piece; each call draws a new augmentation."""
     positions: Tensor
     offsets: Tensor
     evidence: Evidence
@@ -115,42 +123,44 @@ class Method:
     """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
-
     shardable: bool = False
     """Whether several processes can train, each on its own bags. If so, the loss must be the sum of
     the instances' (or bags') losses times ``batch.weights``, as :class:`BagMethod` does, and
     nothing else may depend on the other instances of a batch. Not inherited either."""
     per_instance: ClassVar[tuple[str, ...]] = ()
-    """Entries of :meth:`state_dict` with one row per instance, in engine order. Several processes
-    each have those of their own bags."""
-
+    """Entries of :meth:`state_dict` with one row per instance, in engine order. Each process has
+    the rows of its own bags."""
     chosen_approximation: Approximation = None
     """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
     A method with the option ``approximation`` sets it in :meth:`prepare`."""
-
     options: Mapping[str, Any] = MappingProxyType({})
     """The arguments of the constructor, defaults included."""
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        made = super().__new__(cls)
-        with suppress(TypeError):  # the constructor will raise it
-            bound = inspect.signature(cls.__init__).bind(made, *args, **options)
-            bound.apply_defaults()
-            made.options = dict(list(bound.arguments.items())[1:])  # without self
-        return made
-
-    def __init__(self) -> None:
-        """A method without options; others define their own constructor."""
-
     model: nn.Module | None = None
     """The network that predicts; ``None`` means the one being trained. A method with a teacher sets
     it in :meth:`prepare`. Held-out bags select it and callbacks see it; training bags are measured
     by the logits that :meth:`end_epoch` gets."""
-
     outputs: Callable[[nn.Module], Tensor] | None = None
-    """Set by the loop: runs any network in evaluation mode over all training instances, without
-    gradient or augmentation, and returns what it gives, ``(N, ...)`` in engine order. For use in
-    :meth:`begin_epoch` and :meth:`end_epoch`."""
+    """Set by the loop, for use in :meth:`begin_epoch` and :meth:`end_epoch`: runs any network in
+    evaluation mode over all training instances, without gradient or augmentation, and returns its
+    outputs ``(N, ...)`` in engine order."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # A subclass may break its parent's promises, so it has to make them itself.
+        for promise in ("replayable", "shardable"):
+            if promise not in vars(cls):
+                setattr(cls, promise, False)
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        method = super().__new__(cls)
+        with suppress(TypeError):  # the constructor will raise it
+            bound = inspect.signature(cls.__init__).bind(method, *args, **options)
+            bound.apply_defaults()
+            method.options = dict(list(bound.arguments.items())[1:])  # without self
+        return method
+
+    def __init__(self) -> None:
+        """A method without options; others define their own constructor."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""
@@ -163,10 +173,10 @@ class Method:
             )
 
     def begin_epoch(self, epoch: int) -> None:
-        """Called before epoch 1, 2, …, ``task.epochs``, also after a resume.
+        """Called before each epoch, from 1 to ``task.epochs``, also after a resume.
 
-        A recorded step does not notice a changed number, so each change costs a new recording.
-        What changes in every epoch belongs in a tensor on the device, filled in place.
+        A recorded CUDA graph holds numbers as constants, so a changed number costs a new recording.
+        Keep what changes in every epoch in a tensor on the device, and fill it in place.
         """
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -214,9 +224,7 @@ class BagMethod(Method):
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
-        losses = self._bag_losses(logits, batch.evidence, batch.offsets)  # (B,)
+        losses = self._bag_losses(logits, *batch.whole_bags)  # (B,)
         return weighted_mean(losses, batch.weights)
 
     def _bag_losses(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
@@ -234,20 +242,20 @@ class BagMethod(Method):
         piece. Both passes draw the same random numbers, and only the second updates the running
         statistics of batch norm.
         """
-        # The running statistics, which the first pass would update.
-        kept = {name: buffer.clone() for name, buffer in learner.network.named_buffers()}
+        network, device = learner.network, bag.positions.device
+        buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
         states, parts = [], []
         with torch.no_grad():
             stream = bag.chunks()
             while True:
-                # The state before a piece is drawn: its augmentation has to repeat, too.
-                states.append(_random_state(bag.positions.device))
+                # Before the piece is drawn, because its augmentation has to repeat as well.
+                states.append(_random_state(device))
                 piece = next(stream, None)
                 if piece is None:
                     break
-                parts.append(as_logits(learner.network(piece), num_classes))
-            for name, buffer in learner.network.named_buffers():
-                buffer.copy_(kept[name])
+                parts.append(as_logits(network(piece), num_classes))
+            for name, buffer in network.named_buffers():
+                buffer.copy_(buffers[name])
         logits = at_least_single(torch.cat(parts)).requires_grad_()  # (n,) or (n, K)
         loss = self._bag_losses(logits, bag.evidence, bag.offsets).mean()
         (gradient,) = torch.autograd.grad(loss, logits)
@@ -255,8 +263,8 @@ class BagMethod(Method):
         learner.optimizer.zero_grad(set_to_none=True)
         stream, start = bag.chunks(), 0
         for state in states[:-1]:  # the last state was taken before the stream ended
-            _set_random_state(bag.positions.device, state)
-            part = as_logits(learner.network(next(stream)), num_classes)
+            _set_random_state(device, state)
+            part = as_logits(network(next(stream)), num_classes)
             learner.backward(part, gradient=gradient[start : start + len(part)].to(part.dtype))
             start += len(part)
         learner.optimizer.step()
@@ -273,6 +281,17 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
     return torch.where(weights > 0, values, 0.0) @ weights.to(values.dtype)
 
 
+def mean_cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean cross-entropy with soft targets, or with labels ``(n,)``, under these weights."""
+    if logits.dim() == 2:
+        targets = targets.to(logits.dtype) if targets.is_floating_point() else targets
+        losses = F.cross_entropy(logits, targets, reduction="none")  # (n,)
+    else:
+        targets = targets.to(logits.dtype)
+        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return weighted_mean(losses, weights)
+
+
 def logit_dtype(network: nn.Module) -> torch.dtype:
     """The precision in which logits and targets of all instances are kept: single or double."""
     weights = next(network.parameters(), None)
@@ -281,7 +300,7 @@ def logit_dtype(network: nn.Module) -> torch.dtype:
 
 
 def at_least_single(values: Tensor) -> Tensor:
-    """Half precision as single; double stays."""
+    """Half precision becomes single; double stays."""
     return values if values.dtype == torch.float64 else values.float()
 
 

@@ -15,7 +15,7 @@ class Direct(BagMethod):
     Args:
         approximation: For many classes. ``"auto"`` is the exact likelihood where that is cheap,
             else ``"saddlepoint"``; ``None`` is always exact. See
-            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` is what was chosen.
+            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` has the choice.
     """
 
     key = "direct"
@@ -34,9 +34,9 @@ class Direct(BagMethod):
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task)
+        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         # The recursion for K classes reads the counts on the host, which a CUDA graph forbids.
-        self.replayable = task.num_classes is None
+        self.replayable = type(self).replayable and task.num_classes is None
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         return count_loss(logits, evidence, offsets, self.chosen_approximation)

@@ -31,9 +31,7 @@ class DSQ(BagMethod):
         return debiased_square_loss(logits.float(), evidence.counts, offsets)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
+        evidence, offsets = batch.whole_bags
         real = None if batch.weights is None else batch.weights > 0
-        counts = batch.evidence.counts
-        losses = debiased_square_loss(logits.float(), counts, batch.offsets, real)  # (B,)
+        losses = debiased_square_loss(logits.float(), evidence.counts, offsets, real)  # (B,)
         return weighted_mean(losses, batch.weights)

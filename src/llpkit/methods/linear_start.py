@@ -64,18 +64,18 @@ def linear_logits(features: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
         counts: Counts or their expectations, ``(B,)`` or ``(B, K)``.
         offsets: ``(B + 1,)``.
     """
-    # After a divergence, which the loop is about to report, there is still a result.
+    # If training has diverged, the loop is about to say so; features of zero get there.
     x = _components(features.float().nan_to_num(0, 0, 0))  # (N, D)
     sizes = offsets.diff()
     y = class_counts(counts.to(x.dtype), sizes)
     variances = torch.tensor(_VARIANCES, device=x.device)  # (L,)
     bag = torch.arange(len(sizes), device=x.device)
-    apart = bag % _HELD_OUT == _HELD_OUT - 1  # (B,) bool; none if there are few bags
-    kept = (~apart).to(x.dtype)
-    trial = _fit(x, y, offsets, kept, 1 / (2 * variances))
-    losses = (_losses(_softmax(x, trial), y, offsets) * (1 - kept)).sum(1)  # (L,)
+    held_out = bag % _HELD_OUT == _HELD_OUT - 1  # (B,) bool; none if there are few bags
+    training = (~held_out).to(x.dtype)
+    trial = _fit(x, y, offsets, training, 1 / (2 * variances))
+    losses = (_losses(_softmax(x, trial), y, offsets) * held_out).sum(1)  # (L,)
     best = variances[losses.argmin()][None]
-    weights = _fit(x, y, offsets, torch.ones_like(kept), 1 / (2 * best))
+    weights = _fit(x, y, offsets, torch.ones_like(training), 1 / (2 * best))
     z = (x @ weights[0, :-1]) + weights[0, -1]  # (N, K)
     return z[:, 1] - z[:, 0] if counts.dim() == 1 else z
 
@@ -106,8 +106,8 @@ def _losses(p: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
     return -(y * _means(p, offsets).clamp(min=1e-30).log()).sum(2)
 
 
-def _fit(x: Tensor, y: Tensor, offsets: Tensor, kept: Tensor, ridge: Tensor) -> Tensor:
-    """Weights ``(L, D + 1, K)``, the last row the biases, one fit per ridge; Adam on all bags."""
+def _fit(x: Tensor, y: Tensor, offsets: Tensor, used: Tensor, ridge: Tensor) -> Tensor:
+    """Weights ``(L, D + 1, K)`` with the biases in the last row, one fit per ridge, by Adam."""
     weights = x.new_zeros(len(ridge), x.shape[1] + 1, y.shape[1])
     optimizer = torch.optim.Adam([weights], lr=_RATE)
     bag, total = bag_index(offsets, len(x)), y.sum()
@@ -115,7 +115,7 @@ def _fit(x: Tensor, y: Tensor, offsets: Tensor, kept: Tensor, ridge: Tensor) -> 
     for _ in range(_STEPS):
         p = _softmax(x, weights)
         # The gradient by hand: it needs no graph, and a bag's mean enters every instance alike.
-        pull = -kept[:, None] * y / (_means(p, offsets).clamp(min=1e-30) * sizes)  # (L, B, K)
+        pull = -used[:, None] * y / (_means(p, offsets).clamp(min=1e-30) * sizes)  # (L, B, K)
         slope = pull[:, bag]
         slope = p * (slope - (p * slope).sum(2, keepdim=True))  # (L, N, K)
         shrink = 2 * ridge[:, None, None] * weights[:, :-1]

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from llpkit._validation import number
 from llpkit.errors import LLPError
-from llpkit.losses import proportion_loss
 from llpkit.methods.base import (
     Batch,
     Learner,
@@ -31,6 +31,7 @@ from llpkit.methods.base import (
     instance_weights,
     weighted_mean,
 )
+from llpkit.methods.dllp import mean_proportion_loss
 from llpkit.networks import generator_for
 
 
@@ -56,9 +57,7 @@ class LLPGAN(Method):
     network_name = "llp-gan"
 
     def __init__(self, weight: float = 1.0) -> None:
-        if not weight > 0:
-            raise LLPError(f"weight = {weight!r}; give a positive number")
-        self.weight = weight
+        self.weight = number("weight", weight, above=0)
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
@@ -82,9 +81,7 @@ class LLPGAN(Method):
             )
         if hasattr(network, "mark_forward_method"):  # Fabric wraps marked methods only
             network.mark_forward_method("forward_features")
-        assert batch.evidence is not None
-        assert batch.offsets is not None
-        x = batch.inputs
+        x, weights = batch.inputs, instance_weights(batch)
 
         # Discriminator step; no gradient reaches the generator.
         real, _ = network.forward_features(x)
@@ -93,13 +90,9 @@ class LLPGAN(Method):
         fake, _ = network.forward_features(fakes)
         l_real, l_fake = real.float().logsumexp(1), fake.float().logsumexp(1)  # (n,) each
         logits = as_logits(real, num_classes)
-        errors = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
-        known = weighted_mean(errors, batch.weights)
-        weights = instance_weights(batch)
-        adversarial = (
-            weighted_mean(F.softplus(l_real) - l_real, weights) + F.softplus(l_fake).mean()
-        )
-        loss = adversarial + self.weight * known
+        adversarial = weighted_mean(F.softplus(l_real) - l_real, weights)
+        adversarial = adversarial + F.softplus(l_fake).mean()
+        loss = adversarial + self.weight * mean_proportion_loss(logits, batch)
         learner.update(loss)
 
         with torch.no_grad():

@@ -13,13 +13,13 @@ Tsai & Lin, *Learning from label proportions with consistency regularization*, A
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import exp
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number, whole
-from llpkit.losses import proportion_loss
 from llpkit.methods.base import (
     Batch,
     Learner,
@@ -29,7 +29,7 @@ from llpkit.methods.base import (
     instance_weights,
     weighted_mean,
 )
-from llpkit.methods.ramp import rising
+from llpkit.methods.dllp import mean_proportion_loss
 
 
 class LLPVAT(Method):
@@ -81,10 +81,7 @@ class LLPVAT(Method):
         self.strength.fill_(self.weight * rising(epoch, self.epochs, self.ramp))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
-        losses = proportion_loss(logits.float(), batch.evidence.counts, batch.offsets)  # (B,)
-        return weighted_mean(losses, batch.weights)
+        return mean_proportion_loss(logits, batch)
 
     def step(
         self, batch: Batch, learner: Learner, num_classes: int | None
@@ -118,6 +115,19 @@ class LLPVAT(Method):
             (gradient,) = torch.autograd.grad(distance, d)
             d = unit(gradient)
         return log_p, d.to(x.dtype)
+
+
+def rising(epoch: int, epochs: int, share: float) -> float:
+    r"""The factor :math:`\exp(-5 (1 - t)^2)` in an epoch, counted from 1.
+
+    :math:`t` rises from zero to one over the first ``share`` of the epochs, and stays there.
+
+    >>> [round(rising(epoch, 10, share=0.4), 3) for epoch in (1, 3, 5, 10)]
+    [0.007, 0.287, 1.0, 1.0]
+    """
+    done = (epoch - 1) / epochs
+    left = 1 - min(1.0, done / share) if share > 0 else 0.0
+    return exp(-5 * left * left)
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

@@ -60,11 +60,10 @@ class MixBag(BagMethod):
     def step(
         self, batch: Batch, learner: Learner, num_classes: int | None
     ) -> tuple[Tensor, Tensor]:
-        assert batch.evidence is not None
-        assert batch.offsets is not None
+        evidence, offsets = batch.whole_bags
         logits = as_logits(learner.network(batch.inputs), num_classes)
-        plain = self._bag_losses(logits, batch.evidence, batch.offsets)  # (B,)
-        mixed = self._mixed(logits.float(), batch.evidence.counts, batch.offsets, batch.weights)
+        plain = self._bag_losses(logits, evidence, offsets)  # (B,)
+        mixed = self._mixed(logits.float(), evidence.counts, offsets, batch.weights)
         chosen = torch.rand(len(plain), device=plain.device) < self.share
         loss = weighted_mean(torch.where(chosen, mixed, plain), batch.weights)
         learner.update(loss)

@@ -9,13 +9,13 @@ Baručić & Kybic, *Fast Learning from Label Proportions with Small Bags*, ICIP 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number, one_of
+from llpkit.bags import Bags
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Method, Task, logit_dtype, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, logit_dtype, mean_cross_entropy
 from llpkit.methods.tractability import check_tractable
 
 FIRST_TARGETS = ("counts", "network")
@@ -33,10 +33,10 @@ class MLE(Method):
             is over-relaxed EM, which has the same fixed points and converges in fewer epochs.
         approximation: For many classes. ``"auto"`` gives exact posteriors where these are cheap,
             else those of ``"saddlepoint"``; ``None`` always exact ones. See
-            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` is what was chosen.
+            :func:`llpkit.likelihood.log_prob`. ``chosen_approximation`` has the choice.
         first: Targets of the first epoch: ``"counts"``, the posterior if all instances of a bag
-            were alike (y / n for an exact count), or ``"network"``, that of the untrained network,
-            as in the code of the paper's authors.
+            were alike (y / n for an exact count), or ``"network"``, the posterior under the
+            untrained network, as in the code of the paper's authors.
     """
 
     key = "mle"
@@ -58,20 +58,15 @@ class MLE(Method):
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task)
+        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags = task.bags
         # With logits of zero, the posterior given an exact count is y / n.
-        shape = task.bags.num_instances, task.num_classes or 1
-        nothing = torch.zeros(shape, dtype=logit_dtype(network), device=task.device)
-        self.targets = self._e_step(nothing if task.num_classes else nothing[:, 0])[1]
+        shape = (task.bags.num_instances, *([task.num_classes] if task.num_classes else []))
+        flat = torch.zeros(shape, dtype=logit_dtype(network), device=task.device)
+        self.targets = self._e_step(flat)[1]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        targets = self.targets[batch.positions].to(logits.dtype)
-        if logits.dim() == 2:
-            losses = F.cross_entropy(logits, targets, reduction="none")  # (n,)
-        else:
-            losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
-        return weighted_mean(losses, batch.weights)
+        return mean_cross_entropy(logits, self.targets[batch.positions], batch.weights)
 
     def end_epoch(self, logits: Tensor) -> Tensor | None:
         log_p, phi = self._e_step(logits)
@@ -83,19 +78,22 @@ class MLE(Method):
         return log_p if self.chosen_approximation is None else None
 
     def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return log_prob_and_posterior(
-            logits,
-            self.bags.evidence,
-            self.bags.offsets,
-            approximation=self.chosen_approximation,
-            validate=False,
-        )
+        return e_step(logits, self.bags, self.chosen_approximation)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.targets.copy_(state["targets"])
+
+
+def e_step(
+    logits: Tensor, bags: Bags, approximation: Approximation = None
+) -> tuple[Tensor, Tensor]:
+    """The log-likelihood of every bag ``(B,)`` and the posterior of every instance."""
+    return log_prob_and_posterior(
+        logits, bags.evidence, bags.offsets, approximation=approximation, validate=False
+    )
 
 
 class MLEPass(MLE):

@@ -1,9 +1,8 @@
 """Training on true labels: the upper bound for all other methods."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from llpkit.methods.base import Batch, Method, Task, weighted_mean
+from llpkit.methods.base import Batch, Method, Task, mean_cross_entropy
 
 
 class Supervised(Method):
@@ -25,10 +24,4 @@ class Supervised(Method):
         self.labels = task.labels
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        labels = self.labels[batch.positions]
-        if logits.dim() == 2:
-            losses = F.cross_entropy(logits, labels, reduction="none")  # (n,)
-        else:
-            labels = labels.to(logits.dtype)
-            losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-        return weighted_mean(losses, batch.weights)
+        return mean_cross_entropy(logits, self.labels[batch.positions], batch.weights)

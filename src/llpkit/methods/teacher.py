@@ -14,8 +14,8 @@ teacher's logits on the weak view:
 Dividing by the temperature *before* the counts are taken into account sharpens the targets of
 single instances, while those of a bag still sum to its counts. With :math:`\lambda = 0` it is EM.
 
-In large bags the posterior given flat logits says next to nothing, so the first bank comes from a
-linear model of the network's features, see :mod:`llpkit.methods.linear_start`.
+In large bags the posterior given flat logits is nearly uninformative, so the first bank comes from
+a linear model of the network's features, see :mod:`llpkit.methods.linear_start`.
 """
 
 import copy
@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number
-from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
-from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, weighted_mean
+from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
 from llpkit.methods.linear_start import Features, linear_logits
+from llpkit.methods.mle import e_step
 from llpkit.methods.tractability import check_tractable
 from llpkit.ragged import segment_sum
 
@@ -44,13 +44,12 @@ class Teacher(Method):
         temperature: :math:`T` of the targets of the strong view; one does not sharpen.
         weight: The final weight :math:`\lambda` of the strong view.
         ramp: Share of the epochs in which :math:`\lambda` rises from zero.
-        decay: The teacher keeps this share of itself in every step; less at first, so that it
-            follows a short run, too.
+        decay: The share of itself that the teacher keeps in every step; less at first, so that
+            it also follows a short run.
         start: Share of the epochs in which a linear model of the teacher's features may give the
             logits: before the first epoch, and after each for as long as it explains the counts
             better than the teacher. Zero starts from flat logits.
-        approximation: For many classes, as for ``mle``; ``chosen_approximation`` is what was
-            chosen.
+        approximation: For many classes, as for ``mle``.
     """
 
     key = "teacher"
@@ -83,7 +82,7 @@ class Teacher(Method):
 
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task)
+        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
         self.features = Features(self.model)
@@ -105,7 +104,7 @@ class Teacher(Method):
         self.strength.fill_(self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0))
         self.starting = done < self.start
         if self.starting and self.bank is None:
-            # Only once: from now on the steps of every epoch renew all of it.
+            # Only once: from now on, the steps of every epoch renew it.
             assert self.outputs is not None
             self.bank = F.pad(self.outputs(self.features), (0, 0, 0, 1))
             if epoch == 1:
@@ -127,11 +126,11 @@ class Teacher(Method):
             self._follow(learner.network)
             output, features = self.features.both(batch.inputs)
             if self.bank is not None:
-                self.bank.index_copy_(0, self._into(batch), features.to(self.bank.dtype))
+                self.bank.index_copy_(0, self._bank_rows(batch), features.to(self.bank.dtype))
         return loss.detach(), as_logits(output, num_classes).float()
 
-    def _into(self, batch: Batch) -> Tensor:
-        """Rows of the bank: the instances' own, or the last one for padding."""
+    def _bank_rows(self, batch: Batch) -> Tensor:
+        """The row of every instance in the bank; padding goes to the last."""
         if batch.weights is None:
             return batch.positions
         return torch.where(batch.weights > 0, batch.positions, self.bags.num_instances)
@@ -140,12 +139,7 @@ class Teacher(Method):
         return self._error(logits, self.targets, batch)
 
     def _error(self, logits: Tensor, targets: Tensor, batch: Batch) -> Tensor:
-        wanted = targets[batch.positions].to(logits.dtype)
-        if logits.dim() == 2:
-            losses = F.cross_entropy(logits, wanted, reduction="none")  # (n,)
-        else:
-            losses = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-        return weighted_mean(losses, batch.weights)
+        return mean_cross_entropy(logits, targets[batch.positions], batch.weights)
 
     def _follow(self, network: nn.Module) -> None:
         """Move the teacher towards the student: its weights and the statistics of batch norm."""
@@ -157,11 +151,11 @@ class Teacher(Method):
             *zip(self.model.buffers(), network.buffers(), strict=True),
         ]
         real = [(old.data, now.data) for old, now in pairs if old.is_floating_point()]
-        mine, theirs = [old for old, _ in real], [now for _, now in real]
+        teacher, student = [old for old, _ in real], [now for _, now in real]
         # All tensors at once, in three kernels; a scalar weight would be frozen in a recording.
-        gaps = torch._foreach_sub(theirs, mine)
+        gaps = torch._foreach_sub(student, teacher)
         torch._foreach_mul_(gaps, new)
-        torch._foreach_add_(mine, gaps)
+        torch._foreach_add_(teacher, gaps)
         for old, now in pairs:
             if not old.is_floating_point():  # the number of batches
                 old.copy_(now)
@@ -189,13 +183,7 @@ class Teacher(Method):
         return log_p
 
     def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        return log_prob_and_posterior(
-            logits,
-            self.bags.evidence,
-            self.bags.offsets,
-            approximation=self.chosen_approximation,
-            validate=False,
-        )
+        return e_step(logits, self.bags, self.chosen_approximation)
 
     def state_dict(self) -> dict[str, Any]:
         return {"targets": self.targets, "sharp": self.sharp, "steps": self.steps}

@@ -1,20 +1,20 @@
-"""Whether the likelihood of a task is tractable: exactly, or with an approximation."""
+"""Whether the likelihood of bags is tractable: exactly, or with an approximation."""
 
+from llpkit.bags import Bags
 from llpkit.errors import LLPError, TooManyStates
 from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES, check_budget
-from llpkit.methods.base import Task
 
 OPTION = "approximation"
 
 
-def check_tractable(approximation: Approximation, task: Task) -> Approximation:
-    """The approximation to train with, ``None`` for exact: what ``"auto"`` chooses, or as given.
+def check_tractable(approximation: Approximation, bags: Bags) -> Approximation:
+    """The approximation to train with, ``None`` for exact, after resolving ``"auto"``.
 
-    Refuses, before any training, bags whose likelihood is intractable with this option.
+    Bags whose likelihood is intractable with this option are refused.
     """
-    bags, classes = task.bags, task.num_classes
+    classes = bags.num_classes
     chosen = resolve(approximation, bags.evidence, bags.sizes)
     if chosen is None:
         if classes is not None and classes > 2:

@@ -1,4 +1,4 @@
-"""What networks are made of: layers, initial weights, and checks of input shapes."""
+"""Building blocks of networks: layers, initial weights, and checks of input shapes."""
 
 import math
 from collections.abc import Sequence
@@ -88,8 +88,8 @@ def shape_of(input_shape: Any) -> tuple[int, ...]:
     """The shape of one input, checked."""
     if not isinstance(input_shape, Sequence) or len(input_shape) not in (1, 3):
         raise LLPError(
-            f"input_shape = {input_shape!r}; give that of one input, (C, H, W) of an image or "
-            "(D,) of features"
+            f"input_shape = {input_shape!r}; give the shape of one input, (C, H, W) for images or "
+            "(D,) for features"
         )
     return tuple(whole(f"input_shape[{i}]", side) for i, side in enumerate(input_shape))
 

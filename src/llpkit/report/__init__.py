@@ -5,11 +5,10 @@ A :class:`Page` holds blocks: sections, paragraphs, facts, tables, figures, wall
 network request and runs no script. Nothing here trains or reads anything.
 """
 
-from llpkit.report.bars import EpochTime, epoch_times, importance_bars, intervals
+from llpkit.report.bars import epoch_times, importance_bars, intervals
 from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import Calibration, reliability
 from llpkit.report.curves import (
-    SizePoint,
     epoch_curves,
     run_curves,
     run_panels,
@@ -36,7 +35,6 @@ __all__ = [
     "Column",
     "Commands",
     "Details",
-    "EpochTime",
     "Facts",
     "Figure",
     "Figures",
@@ -47,7 +45,6 @@ __all__ = [
     "Paragraph",
     "Section",
     "Series",
-    "SizePoint",
     "Spread",
     "Style",
     "Table",

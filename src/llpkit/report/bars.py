@@ -1,7 +1,6 @@
 """Figures of one bar or interval per row: epoch times, differences, importances."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
 from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, shortened
-from llpkit.report.spread import Interval
+from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import BOUND, INK, MUTED, RC, Style
 from llpkit.report.table import decimals
 
@@ -17,34 +16,25 @@ COLUMNS = 15  # most columns whose importance is drawn
 _BOTTOM = 20.0
 
 
-class EpochTime(NamedTuple):
-    """Seconds per epoch with their deviation, and the ratio to supervised training."""
-
-    method: str
-    seconds: float
-    sd: float | None = None
-    ratio: float | None = None
-
-
-def epoch_times(rows: Sequence[EpochTime], look: Mapping[str, Style], name: str) -> Figure | None:
-    """Bars of the time per epoch, with the ratio to supervised training."""
-    if not rows:
+def epoch_times(
+    seconds: Mapping[str, Spread],
+    ratios: Mapping[str, float],
+    look: Mapping[str, Style],
+    name: str,
+) -> Figure | None:
+    """Bars of the seconds per epoch by method, with the ratio to supervised training if known."""
+    if not seconds:
         return None
-    digits = decimals(row.seconds for row in rows)
+    digits = decimals(each.mean for each in seconds.values())
     texts = [
-        f"{row.seconds:.{digits}f} s" + ("" if row.ratio is None else f" · {row.ratio:.2f}×")
-        for row in rows
+        f"{each.mean:.{digits}f} s" + (f" · {ratios[method]:.2f}×" if method in ratios else "")
+        for method, each in seconds.items()
     ]
-    seconds, sds = [row.seconds for row in rows], [row.sd or 0.0 for row in rows]
-    title, methods = "Seconds per epoch", [row.method for row in rows]
+    title, methods = "Seconds per epoch", list(seconds)
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
         drawing, axes = _rows(title, methods, 27.0, 90)
-        places = _places(methods)
-        axes.barh(places, seconds, height=0.62, color=[look[method].light for method in methods])
-        axes.errorbar(seconds, places, xerr=sds, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
-        for place, second, sd, text in zip(places, seconds, sds, texts, strict=True):
-            _beside(axes, text, second + sd, place)
-        axes.set_xlim(0, 1.02 * max(v + sd for v, sd in zip(seconds, sds, strict=True)) or 1)
+        longest = _bars(axes, list(seconds.values()), texts, [look[m].light for m in methods])
+        axes.set_xlim(0, 1.02 * longest or 1)
     tail = f" The ratio is to {BOUND}." if BOUND in methods else ""
     return Figure(name, f"{title}: {_spelled(methods, texts)}.{tail}", drawing)
 
@@ -52,21 +42,33 @@ def epoch_times(rows: Sequence[EpochTime], look: Mapping[str, Style], name: str)
 def importance_bars(entries: Sequence[tuple[str, float, float]], style: Style) -> Figure:
     """Bars of ``(column, mean, standard deviation)`` in the given order; only the first 15."""
     drawn = entries[:COLUMNS]
-    names, means = [_printable(name) for name, _, _ in drawn], [mean for _, mean, _ in drawn]
-    sds = [sd for _, _, sd in drawn]
-    texts = [f"{mean:.3f}" for mean in means]
+    names = [_printable(name) for name, _, _ in drawn]
+    texts = [f"{mean:.3f}" for _, mean, _ in drawn]
     title = "Loss of log-likelihood per bag"
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
         drawing, axes = _rows(title, names, 20.0, 46)
-        places = _places(names)
-        axes.barh(places, means, height=0.62, color=style.light)
-        axes.errorbar(means, places, xerr=sds, fmt="none", ecolor=INK, elinewidth=1, capsize=2)
-        for place, mean, sd, text in zip(places, means, sds, texts, strict=True):
-            _beside(axes, text, max(mean + sd, 0), place)
+        values = [Spread(mean, sd) for _, mean, sd in drawn]
+        _bars(axes, values, texts, [style.light] * len(drawn))
     left_out = len(entries) - len(drawn)
     more = f"; {left_out} more columns are not shown" if left_out else ""
     spelled = _spelled(names, texts)
     return Figure("importances", f"{title} when a column is shuffled: {spelled}{more}.", drawing)
+
+
+def _bars(
+    axes: Axes, values: Sequence[Spread], texts: Sequence[str], colours: Sequence[str]
+) -> float:
+    """Bars with their deviations, and a text beside each; returns where the longest ends."""
+    places, means = _places(values), [value.mean for value in values]
+    sds = [value.sd or 0.0 for value in values]
+    axes.barh(places, means, height=0.62, color=colours)
+    axes.errorbar(means, places, xerr=sds, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
+    ends = [max(mean + sd, 0.0) for mean, sd in zip(means, sds, strict=True)]
+    for text, end, place in zip(texts, ends, places, strict=True):
+        axes.annotate(
+            text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=LABEL
+        )
+    return max(ends)
 
 
 def _printable(name: str) -> str:
@@ -120,12 +122,8 @@ def _rows(title: str, names: Sequence[str], height: float, right: float) -> tupl
     return drawing, axes
 
 
-def _places(names: Sequence[str]) -> list[int]:
+def _places(names: Sequence[object]) -> list[int]:
     return list(range(len(names), 0, -1))
-
-
-def _beside(axes: Axes, text: str, x: float, y: float) -> None:
-    axes.annotate(text, (x, y), (5, 0), textcoords="offset points", va="center", fontsize=LABEL)
 
 
 def _spelled(names: Sequence[str], texts: Sequence[str]) -> str:

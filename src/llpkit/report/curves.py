@@ -8,17 +8,8 @@ from statistics import fmean, stdev
 from llpkit.report.figure import Figure
 from llpkit.report.lines import EPOCHS, SECONDS, SIZES, Line, draw_lines
 from llpkit.report.series import Series, by_method
+from llpkit.report.spread import Spread
 from llpkit.report.style import CONSTANT, TRAINING, Style
-
-
-@dataclass(frozen=True)
-class SizePoint:
-    """A method at one bag size: mean and deviation over folds, as fractions."""
-
-    method: str
-    size: int
-    mean: float
-    sd: float | None
 
 
 @dataclass(frozen=True)
@@ -90,15 +81,16 @@ def time_curves(series: Sequence[Series], look: Mapping[str, Style], name: str) 
 
 
 def size_curves(
-    points: Sequence[SizePoint], look: Mapping[str, Style], name: str, title: str
+    accuracies: Mapping[str, Mapping[int, Spread]], look: Mapping[str, Style], name: str, title: str
 ) -> Figure | None:
-    """Accuracy against bag size, on a logarithmic axis."""
+    """Accuracies in percent by method and bag size, on a logarithmic axis."""
     lines = []
-    for method in dict.fromkeys(point.method for point in points):
-        own = sorted((p for p in points if p.method == method), key=lambda p: p.size)
-        some = any(p.sd is not None for p in own)
-        sd = [math.nan if p.sd is None else p.sd for p in own] if some else []
-        lines.append(Line(method, look[method], [p.size for p in own], [p.mean for p in own], sd))
+    for method, own in accuracies.items():
+        sizes = sorted(own)
+        means = [own[size].mean / 100 for size in sizes]
+        sds = [math.nan if (sd := own[size].sd) is None else sd / 100 for size in sizes]
+        known = not all(map(math.isnan, sds))
+        lines.append(Line(method, look[method], sizes, means, sds if known else []))
     return draw_lines(name, title, lines, SIZES, percent=True)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from llpkit.errors import LLPError
-
 
 @dataclass(frozen=True)
 class Series:
@@ -21,8 +19,8 @@ class Series:
         selected_epoch: The epoch whose weights were kept; by default the last.
 
     >>> run = Series("mle", 0, [{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": 0.4}])
-    >>> run.value("loss")
-    0.4
+    >>> run.points("loss")
+    {1: 0.7, 2: 0.4}
     """
 
     method: str
@@ -30,45 +28,16 @@ class Series:
     history: Sequence[Mapping[str, Any]]
     selected_epoch: int | None = None
 
-    def __post_init__(self) -> None:
-        for i, row in enumerate(self.history):
-            if "epoch" not in row:
-                raise LLPError(
-                    f"history[{i}] of {self.method}, run {self.run}, has no 'epoch' but "
-                    f"{sorted(row)}; number every row"
-                )
-
     def points(self, key: str) -> dict[int, float]:
         """Finite values of ``key`` by epoch."""
-        found = ((int(row["epoch"]), as_number(row.get(key))) for row in self.history)
-        return {epoch: value for epoch, value in found if value is not None}
-
-    def value(self, key: str) -> float | None:
-        """The value of ``key`` at the selected epoch."""
-        if not self.history:
-            return None
-        if self.selected_epoch is None:
-            return as_number(self.history[-1].get(key))
-        for row in self.history:
-            if int(row["epoch"]) == self.selected_epoch:
-                return as_number(row.get(key))
-        raise LLPError(
-            f"selected_epoch = {self.selected_epoch}, but the history of {self.method}, run "
-            f"{self.run}, has no such epoch; pass one of its {len(self.history)} epochs"
-        )
+        found = {int(row["epoch"]): row.get(key) for row in self.history}
+        known = {epoch: float(value) for epoch, value in found.items() if value is not None}
+        return {epoch: value for epoch, value in known.items() if math.isfinite(value)}
 
     def epoch_seconds(self) -> float | None:
         """Median time of an epoch, without the first, which also warms up, if there are more."""
         seconds = list(self.points("seconds").values())
         return median(seconds[1:] or seconds) if seconds else None
-
-
-def as_number(value: Any) -> float | None:
-    """A finite float, or ``None``."""
-    if value is None:
-        return None
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 def by_method(series: Sequence[Series]) -> dict[str, list[Series]]:

@@ -15,13 +15,6 @@ _MOST = 60
 """Rows drawn; a column with more values is not read from a picture."""
 
 
-class Ends(Protocol):
-    """Smallest and largest possible shares, ``(G, K)``."""
-
-    low: Any
-    high: Any
-
-
 class GroupShares(Protocol):
     """What is drawn: see :class:`llpkit.statistics.Shares`."""
 

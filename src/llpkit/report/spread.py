@@ -32,11 +32,6 @@ class Interval:
     low: float | None = None
     high: float | None = None
 
-    def divided(self, by: float) -> "Interval":
-        """The interval of the mean divided by a positive number."""
-        ends = (None if end is None else end / by for end in (self.low, self.high))
-        return Interval(self.mean / by, *ends)
-
     def __format__(self, spec: str) -> str:
         numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
         # The format option "z" turns a rounded -0.0 into 0.0.

@@ -1,7 +1,8 @@
-"""The work behind the commands: run directories, predictions, measurements. Nothing here prints."""
+"""The work behind the commands: run directories, predictions, measures. Nothing here prints."""
 
-from llpkit.runs.data import Known, checksum, divide, known_datasets, load_data, take
-from llpkit.runs.folder import FIGURES, REPORT, RunFolder
+from llpkit.runs.data import checksum, known_datasets, load_data, take
+from llpkit.runs.evaluation import evaluate
+from llpkit.runs.folder import REPORT, RunFolder
 from llpkit.runs.inference import (
     draw_shares,
     run_shares,
@@ -9,73 +10,39 @@ from llpkit.runs.inference import (
     table_shares,
     write_shares,
 )
-from llpkit.runs.machine import environment, flat
-from llpkit.runs.measures import measure
-from llpkit.runs.predictions import (
-    Predictions,
-    Run,
-    data_of,
-    evaluate,
-    is_saved_model,
-    is_table,
-    open_model,
-    open_run,
-    predict,
-    write_predictions,
-)
-from llpkit.runs.resume import CONFIG, nothing_to_resume, unfinished
-from llpkit.runs.streaming import Streamed, is_long, stream
-from llpkit.runs.train import (
-    ENVIRONMENT,
-    METRICS,
-    Finished,
-    Stopped,
-    fit,
-    follow,
-    leads,
-)
-from llpkit.training.model import ENCODER
+from llpkit.runs.machine import environment
+from llpkit.runs.opening import Run, data_of, is_saved_model, open_model, open_run
+from llpkit.runs.predictions import predict, write_predictions
+from llpkit.runs.resume import nothing_to_resume, saved_settings
+from llpkit.runs.streaming import is_long, stream
+from llpkit.runs.train import fit, follow, leads
 
 __all__ = [
-    "CONFIG",
-    "ENCODER",
-    "ENVIRONMENT",
-    "FIGURES",
-    "METRICS",
     "REPORT",
-    "Finished",
-    "Known",
-    "Predictions",
     "Run",
     "RunFolder",
-    "Stopped",
-    "Streamed",
     "checksum",
     "data_of",
-    "divide",
     "draw_shares",
     "environment",
     "evaluate",
     "fit",
-    "flat",
     "follow",
     "is_long",
     "is_saved_model",
-    "is_table",
     "known_datasets",
     "leads",
     "load_data",
-    "measure",
     "nothing_to_resume",
     "open_model",
     "open_run",
     "predict",
     "run_shares",
     "run_summary",
+    "saved_settings",
     "stream",
     "table_shares",
     "take",
-    "unfinished",
     "write_predictions",
     "write_shares",
 ]

@@ -1,4 +1,4 @@
-"""A look at the data before any training: can the counts answer the question?"""
+"""A check of the data before training: can the counts answer the question?"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +14,12 @@ from llpkit.runs.data import load_data
 from llpkit.statistics import Identifiability, identifiability
 
 _LOW = 0.25
-"""Counts that say less than this share of what exact counts would are worth a warning."""
+"""A share of the information of exact counts; counts with less get a warning."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What the data are, and what their counts can and cannot show."""
+    """What the data are, and what their counts can show."""
 
     data: DataSet
     found: Identifiability
@@ -27,13 +27,13 @@ class Checked:
 
     @property
     def warnings(self) -> list[str]:
-        """What is no problem in principle but makes the counts worth little."""
-        said = self.found.explained
-        if not self.found.ok or said >= _LOW:
+        """Counts that can answer the question in principle but carry little information."""
+        explained, bags = self.found.explained, len(self.data.bags)
+        if not self.found.ok or explained >= _LOW:
             return []
         return [
-            f"the counts say only {said:.0%} of what exact counts would: {len(self.data.bags):,} "
-            f"bags are worth about as much as {said * len(self.data.bags):,.0f} with exact counts; "
+            f"the counts carry only {explained:.0%} of the information of exact counts: {bags:,} "
+            f"bags are worth about as much as {explained * bags:,.0f} with exact counts; "
             "give narrower ranges, or exact counts of some bags"
         ]
 
@@ -50,7 +50,7 @@ class Checked:
 
 
 def check(config: Config) -> Checked:
-    """Load the data of a configuration and look for what they cannot determine."""
+    """Load the data of a configuration and look for what the counts cannot determine."""
     data = load_data(config.data, config.recipe.seed)
     features = data.inputs if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2 else None
     names = None if data.encoder is None else data.encoder.feature_names
@@ -65,16 +65,17 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     rate = constant_rate(bags)
     shares = torch.stack([1 - rate, rate]) if rate.dim() == 0 else rate
     pairs = list(zip(data.class_names, shares.tolist(), strict=True))
-    shown = pairs[1:] if rate.dim() == 0 else pairs
-    kind = "exact"
+    if rate.dim() == 0:
+        del pairs[0]  # the share of positives is enough
+    counts = "exact"
     if not bags.evidence.is_exact:
-        words = bags.describe_counts()
-        kind = f"{words}, with {found.explained:.0%} of the information of exact counts"
+        information = f"{found.explained:.0%} of the information of exact counts"
+        counts = f"{bags.describe_counts()}, with {information}"
     facts = {
         "data": data.describe().splitlines()[0],
         "bags": f"{len(bags):,} of {several(bags.num_instances, 'instance')}, sizes {size}",
-        "counts": kind,
-        "shares": ", ".join(f"{name} {share:.1%}" for name, share in shown),
+        "counts": counts,
+        "shares": ", ".join(f"{name} {share:.1%}" for name, share in pairs),
         "spread": f"the counts vary {found.alike:.2f} times as much as by chance",
     }
     if len(found.efficiency):

@@ -12,12 +12,25 @@ from llpkit.bags import Bags
 from llpkit.config import TABLES, Config, Data
 from llpkit.datasets import DataSet, ImageFiles, Inputs, data_folder
 from llpkit.errors import LLPError
+from llpkit.tables import CountColumns
 
 
 def load_data(data: Data, seed: int) -> DataSet:
     """The data set that a configuration names."""
     name, options = data.arguments()
     return datasets.load(name, seed=seed, **options)
+
+
+def count_columns(data: Data) -> CountColumns:
+    """The columns with the counts, in a table that is read in parts."""
+    return CountColumns(
+        data.count,
+        data.count_low,
+        data.count_high,
+        data.proportion,
+        data.decimals,
+        noise=data.count_noise,
+    )
 
 
 def divide(bags: Bags, config: Config) -> dict[str, Bags]:
@@ -47,20 +60,19 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
 
 def checksum(data: DataSet) -> str:
     """SHA-256 of inputs and bags; image files enter by name and size."""
-    total = hashlib.sha256()
+    digest = hashlib.sha256()
     if isinstance(data.inputs, ImageFiles):
         for path in data.inputs.paths:
-            total.update(repr((path.name, path.stat().st_size)).encode())
+            digest.update(repr((path.name, path.stat().st_size)).encode())
     else:
-        total.update(data.inputs.contiguous().numpy().data)
-    bags = data.bags
-    known = bags.evidence
-    parts = [bags.offsets, bags.rows, known.low, known.high]
-    if not known.is_exact:
-        parts += [known.table, known.table_offsets]
+        digest.update(data.inputs.contiguous().numpy().data)
+    bags, evidence = data.bags, data.bags.evidence
+    parts = [bags.offsets, bags.rows, evidence.low, evidence.high]
+    if not evidence.is_exact:
+        parts += [evidence.table, evidence.table_offsets]
     for part in parts:
-        total.update(part.contiguous().numpy().data)
-    return total.hexdigest()
+        digest.update(part.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ def known_datasets(data_dir: str | None = None) -> list[Known]:
     known = []
     for name, entry in datasets.DATASETS.items():
         found = entry.found(folder)
-        remedy = "" if found else f"{entry.source}; put it there as {entry.place}"
+        remedy = "" if found else f"{entry.source}; save it there as {entry.place}"
         if name in TABLES:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from llpkit._threads import threads as limited
 from llpkit._threads import threads_for
 from llpkit._validation import option
 from llpkit.bags import Bags
+from llpkit.config import Config
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.files import Checksums, add_checksums, claim, write_text
@@ -38,8 +38,8 @@ class FittedEstimator(Fitted):
         details: dict[str, Any],
         encoder: FeatureEncoder | None = None,
     ) -> None:
-        same = Preprocess(torch.zeros(()), torch.ones(()))
-        super().__init__(nn.Identity(), same, num_classes, (num_features,), history)
+        unchanged = Preprocess(torch.zeros(()), torch.ones(()))
+        super().__init__(nn.Identity(), unchanged, num_classes, (num_features,), history)
         self.details, self.encoder = details, encoder
         self.estimator = estimator
 
@@ -83,66 +83,51 @@ class FittedEstimator(Fitted):
         return folder
 
 
-def train(
-    name: str,
-    options: Mapping[str, Any],
-    data: DataSet,
-    bags: Bags,
-    seed: int,
-    threads: int | None = None,
-    candidates: int | None = None,
-) -> FittedEstimator:
-    """Fit an estimator by name to the training bags of a table.
-
-    With ``candidates``, a search among that many settings comes first, see
-    :mod:`llpkit.runs.search`.
-    """
+def train(config: Config, data: DataSet, bags: Bags) -> FittedEstimator:
+    """Fit the estimator to the training bags of a table, after a search if one is asked for."""
     from llpkit.estimators.registry import make
 
+    choice, threads = config.choice, config.execution.threads
+    name, options = choice.estimator, choice.estimator_options
+    assert name is not None
     if not isinstance(data.inputs, Tensor) or data.inputs.dim() != 2:
         raise LLPError(
             f"{data.name} holds images, and the estimator {name} takes tables of features; choose "
             "a network instead"
         )
-    estimator = make(name, options, seed, threads)
+    model = make(name, options, config.recipe.seed, threads)
     rows = data.inputs[bags.rows].numpy()
-    searched: dict[str, Any] = {}
+    details: dict[str, Any] = {"estimator": name}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             with limited(threads):
-                if candidates is None:
-                    estimator.fit(rows, bags.evidence, bags.bag_index.numpy())
+                if choice.search is None:
+                    model.fit(rows, bags.evidence, bags.bag_index.numpy())
                 else:
-                    estimator, searched[SEARCH] = search(
-                        name, estimator, options, rows, bags, candidates, seed
-                    )
+                    model, details[SEARCH] = search(config, model, rows, bags)
         except LLPError:
             raise
         except Exception as error:  # classifiers refuse bad options in all kinds of ways
             if not options:
                 raise
-            given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            values = ", ".join(f"{key}={value!r}" for key, value in options.items())
             raise LLPError(
-                f"the estimator {name} with {option('estimator_options')} {given} failed: {error}"
+                f"the estimator {name} with {option('estimator_options')} {values} failed: {error}"
             ) from error
-    details: dict[str, Any] = {
-        "estimator": name,
-        "warnings": sorted({str(w.message) for w in caught}),
-        **searched,
-    }
-    history = history_of(estimator)
-    return FittedEstimator(estimator, bags.num_classes, rows.shape[1], history, details)
+    details["warnings"] = sorted({str(warning.message) for warning in caught})
+    return FittedEstimator(model, bags.num_classes, rows.shape[1], history_of(model), details)
 
 
 def history_of(estimator: Any) -> list[dict[str, Any]]:
-    """The log-likelihood in every iteration of EM; of bags that a fit had not seen, where it can.
+    """The log-likelihood after every iteration of EM; other estimators have no history.
 
-    Other estimators have no history.
+    It is out of fold where EM cross-fits.
     """
-    path = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
-    apart = "out_of_fold_" if getattr(estimator, "out_of_fold_", False) else ""
-    return [{"epoch": i, f"{apart}log_likelihood": value} for i, value in enumerate(path, 1)]
+    values = getattr(estimator, "log_likelihoods_", np.empty(0)).tolist()
+    out_of_fold = getattr(estimator, "out_of_fold_", False)
+    key = "out_of_fold_log_likelihood" if out_of_fold else "log_likelihood"
+    return [{"epoch": i, key: value} for i, value in enumerate(values, 1)]
 
 
 def load(folder: Path, trust: bool = False) -> FittedEstimator:
@@ -168,9 +153,9 @@ def load(folder: Path, trust: bool = False) -> FittedEstimator:
         if not set(error.names) <= set(BOOSTERS):
             raise
         raise LLPError(
-            f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, whose "
-            "reader a crafted file can crash; if you trust where the run comes from, pass "
-            "--trust-model (in Python: trust_model=True)"
+            f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, and a "
+            "crafted file can crash the code that reads it; if you trust where the run comes from, "
+            "pass --trust-model (in Python: trust_model=True)"
         ) from error
     return _Loaded(estimator, *parts, encoder)
 
@@ -179,18 +164,18 @@ class _Loaded(FittedEstimator):
     """A model read from a file, whose parts are valid but may not fit together."""
 
     def logits(self, inputs: Any) -> Tensor:
-        """Logits as in the saved model, or an error."""
+        """The logits of the saved model, checked for their shape."""
         inputs = self._inputs(inputs)
-        wanted = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
+        expected = (len(inputs), *([] if self.num_classes is None else [self.num_classes]))
         try:
             z = super().logits(inputs)
         except LLPError:
             raise
         except Exception as error:  # missing parts show only when the estimator is used
             raise LLPError(f"the estimator cannot be used: {error!r}; fit it again") from error
-        if z.shape != wanted or not z.isfinite().all():
+        if z.shape != expected or not z.isfinite().all():
             raise LLPError(
-                f"the estimator gave {'x'.join(map(str, z.shape))} logits for "
-                f"{'x'.join(map(str, wanted))}, or some that are not finite; fit it again"
+                f"the estimator gives logits of shape {tuple(z.shape)}, not {expected}, or some "
+                "that are not finite; fit it again"
             )
         return z

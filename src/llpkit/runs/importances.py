@@ -16,8 +16,9 @@ _ROWS = 20_000
 """Most rows that importances are measured on; more would only take longer."""
 _REPEATS = 5
 _PREDICTED = 2_000_000
-"""Rows that are predicted for all columns together; of a wide table, each column has fewer."""
+"""Most predictions over all columns; a wide table has fewer rows per column."""
 _FEWEST = 500
+"""Rows per column of a table that is still wider."""
 
 
 class Importance(NamedTuple):
@@ -40,25 +41,25 @@ def importances(
     order = random.permutation(len(bags))
     columns = _columns(encoder, inputs.shape[1])
     affordable = max(_FEWEST, _PREDICTED // (_REPEATS * max(1, len(columns))))
-    some = np.cumsum(bags.sizes.numpy()[order]) <= min(_ROWS, affordable)
-    some[0] = True  # one bag at least, even if it is larger than that
-    bags = bags[np.sort(order[some])]
+    sampled = np.cumsum(bags.sizes.numpy()[order]) <= min(_ROWS, affordable)
+    sampled[0] = True  # at least one bag, however large
+    bags = bags[np.sort(order[sampled])]
     rows = inputs[bags.rows].numpy()
 
     def likelihood(values: NDArray[Any]) -> float:
         logits = model.logits(torch.from_numpy(values))
         return evaluation.mean_log_likelihood(logits.cpu(), bags)
 
-    whole = likelihood(rows)
+    unshuffled = likelihood(rows)
     found, start = [], 0
     for name, width in columns:
-        falls = []
+        drops = []
         for _ in range(_REPEATS):
             shuffled = rows.copy()
             column = slice(start, start + width)
             shuffled[:, column] = shuffled[random.permutation(len(rows)), column]
-            falls.append(whole - likelihood(shuffled))
-        found.append(Importance(name, float(np.mean(falls)), float(np.std(falls, ddof=1))))
+            drops.append(unshuffled - likelihood(shuffled))
+        found.append(Importance(name, float(np.mean(drops)), float(np.std(drops, ddof=1))))
         start += width
     return sorted(found, key=lambda entry: -entry.mean)
 

@@ -1,4 +1,4 @@
-"""Standard errors of a run's coefficients, and shares of groups, from runs and tables."""
+"""Standard errors of the coefficients of a run, and shares of groups from runs and tables."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,17 +12,20 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
+from llpkit.evidence import Evidence
 from llpkit.files import write_bytes, write_text
 from llpkit.runs.data import divide
 from llpkit.runs.estimator import FittedEstimator
-from llpkit.runs.predictions import Run, table_bags
+from llpkit.runs.opening import Run
+from llpkit.runs.reading import table_bags
 from llpkit.statistics import Shares, Summary, shares, summary
+from llpkit.statistics.summary import effect_note
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.columns import CategoryColumn
 from llpkit.tables.selection import left_out, usable
 
 WEAK = 1000.0
-"""The penalty of models that are fitted here: it only settles which of redundant columns wins."""
+"""C of the models fitted here: a penalty that only decides between redundant columns."""
 MOST_GROUPS = 100
 
 
@@ -41,33 +44,31 @@ def summarise(
     level: float = 0.95,
 ) -> Summary:
     """Standard errors of a fitted estimator, in the units of the table's columns."""
-    rows = inputs[bags.rows].numpy().astype(np.float64)
-    found = summary(
-        model.estimator,
-        rows,
-        bags.evidence,
-        bags.bag_index.numpy(),
-        covariance=covariance,
-        level=level,
-    )
+    encoded = summary(model.estimator, *_xy(inputs, bags), covariance=covariance, level=level)
     if encoder is None or not model.estimator.fit_intercept:
-        return found
+        return encoded
     block, names = _units(encoder)
-    several = found.adapter is not None and len(found.adapter.classes) > 2
+    several = encoded.adapter is not None and len(encoded.adapter.classes) > 2
     classes = model.details.get("class_names") or list(range(len(model.estimator.classes_)))
-    others = [f"{name}: " for name in classes[1:]] if several else [""]
-    turn = np.kron(np.eye(len(others)), block)
-    extra = len(found.names) - turn.shape[1]  # the deviation of a random effect
-    turn = np.pad(turn, ((0, extra), (0, extra)))
-    turn[len(turn) - extra :, turn.shape[1] - extra :] = np.eye(extra)
-    terms = [f"{head}{name}" for head in others for name in names]
-    return found.turned(turn, terms + found.names[len(found.names) - extra :])
+    prefixes = [f"{name}: " for name in classes[1:]] if several else [""]
+    to_units = np.kron(np.eye(len(prefixes)), block)
+    extra = len(encoded.names) - to_units.shape[1]  # the deviation of a random effect
+    to_units = np.pad(to_units, ((0, extra), (0, extra)))
+    to_units[len(to_units) - extra :, to_units.shape[1] - extra :] = np.eye(extra)
+    terms = [f"{prefix}{name}" for prefix in prefixes for name in names]
+    return encoded.turned(to_units, terms + encoded.names[len(encoded.names) - extra :])
+
+
+def _xy(inputs: torch.Tensor, bags: Bags) -> tuple[Any, Evidence, Any]:
+    """Rows, evidence and the bag of each row, as the functions of llpkit.statistics take them."""
+    rows = inputs[bags.rows].numpy().astype(np.float64)
+    return rows, bags.evidence, bags.bag_index.numpy()
 
 
 def _units(encoder: FeatureEncoder) -> tuple[Any, list[str]]:
-    """Coefficients per unit of a number, and of categories against their first level.
+    """The linear map from intercept and weights of the features to coefficients, and their names.
 
-    Returns the linear map from intercept and weights of the features, and the names.
+    Coefficients are per unit of a number, and of a category compared with its first level.
     """
     width = 1 + len(encoder.feature_names)
     constant = np.zeros(width)
@@ -96,18 +97,17 @@ def _units(encoder: FeatureEncoder) -> tuple[Any, list[str]]:
 
 
 def run_summary(run: Run, data: Data, covariance: str, level: float, own: bool) -> Summary:
-    """Standard errors of a run; of its training bags if the data are its own."""
+    """Standard errors of a run; from its training bags if the data are its ``own``."""
     if not is_likelihood_model(run.model):
         raise LLPError(
-            f"{run.folder} is not a logistic regression, whose likelihood gives standard errors; "
-            "fit one with --estimator logistic or --estimator mixed-logistic"
+            f"{run.folder} is not a logistic regression, the only model with standard errors from "
+            "its likelihood; fit one with --estimator logistic or --estimator mixed-logistic"
         )
     assert isinstance(run.model, FittedEstimator)
-    table, inputs, bags = _read(run, data)
-    del table
+    _, inputs, bags = _read(run, data)
     part = divide(bags, run.config)["training"] if own else bags
-    found = summarise(run.model, inputs, part, run.encoder, covariance, level)
-    return replace(found, title=f"{found.title}, {run.folder}")
+    result = summarise(run.model, inputs, part, run.encoder, covariance, level)
+    return replace(result, title=f"{result.title}, {run.folder}")
 
 
 def run_shares(
@@ -116,42 +116,27 @@ def run_shares(
     """Shares by a column of a table, over all its bags, from a run."""
     if not isinstance(run.model, FittedEstimator):
         raise LLPError(
-            f"{run.folder} is a network, whose uncertainty is not known; fit an estimator instead, "
+            f"{run.folder} is a network, which has no standard errors; fit an estimator instead, "
             "such as --estimator mixed-logistic"
         )
+    model = run.model.estimator
     table, inputs, bags = _read(run, data)
-    code = group_values(table, by)[bags.rows.numpy()]
-    X = inputs[bags.rows].numpy().astype(np.float64)
-    y, groups = bags.evidence, bags.bag_index.numpy()
+    uncertainty: dict[str, Any]
     if replicates is not None:
-        options: dict[str, Any] = {"replicates": replicates, "progress": True}
-        found = shares(
-            run.model.estimator,
-            X,
-            y,
-            groups,
-            by=code,
-            level=level,
-            covariance="bootstrap",
-            **options,
-        )
+        uncertainty = {"covariance": "bootstrap", "replicates": replicates, "progress": True}
     elif is_likelihood_model(run.model):
         part = divide(bags, run.config)["training"] if own else bags
-        rows = inputs[part.rows].numpy().astype(np.float64)
-        known = summary(
-            run.model.estimator,
-            rows,
-            part.evidence,
-            part.bag_index.numpy(),
-            covariance=covariance,  # type: ignore[arg-type]
-        )
-        found = shares(run.model.estimator, X, y, groups, by=code, level=level, covariance=known)
+        fitted = summary(model, *_xy(inputs, part), covariance=covariance)  # type: ignore[arg-type]
+        uncertainty = {"covariance": fitted}
     else:
         raise LLPError(
-            f"the uncertainty of {run.model.details['estimator']} is known from refits only; give "
-            "their number, such as --bootstrap 100, or fit --estimator mixed-logistic"
+            f"{run.model.details['estimator']} has no standard errors, only refits show its "
+            "uncertainty; give their number, such as --bootstrap 100, or fit --estimator "
+            "mixed-logistic"
         )
-    return replace(found, by=by, classes=list(run.class_names))
+    code = group_values(table, by)[bags.rows.numpy()]
+    result = shares(model, *_xy(inputs, bags), by=code, level=level, **uncertainty)
+    return replace(result, by=by, classes=list(run.class_names))
 
 
 def _read(run: Run, data: Data) -> tuple[Table, torch.Tensor, Bags]:
@@ -178,10 +163,9 @@ def group_values(table: Table, by: str) -> Any:
 
 
 class TableShares(NamedTuple):
-    """Shares from a table, the summary of the model behind them, and notes."""
+    """Shares from a table, and notes on its columns and the model."""
 
     shares: Shares
-    summary: Summary
     notes: list[str]
 
 
@@ -208,33 +192,28 @@ def table_shares(
     columns = [_whole_column(table, name) for name in count]
     y = columns[0] if len(columns) == 1 else np.stack(columns, 1)
     times = None if multiplicity is None else _whole_column(table, multiplicity)
-    taken = {bag, multiplicity, *count, *left_out(table, list(drop))}
-    rest = [name for name in table.names if name not in taken]
+    not_features = {bag, multiplicity, *count, *left_out(table, list(drop))}
     notes: list[str] = []
     if features:
-        wrong = [name for name in features if name in taken]
+        wrong = [name for name in features if name in not_features]
         if wrong:
             raise LLPError(f"column {wrong[0]!r} cannot be a feature; leave it out of --features")
         chosen = list(features)
     else:
-        chosen, notes = usable(table, rest, wanted={*categorical})
+        others = [name for name in table.names if name not in not_features]
+        chosen, notes = usable(table, others, wanted={*categorical})
     encoder = FeatureEncoder.fit(table, chosen, categorical=categorical)
     X = encoder.apply(table).numpy().astype(np.float64)
     kind = LLPMixedLogisticRegression if effect else LLPLogisticRegression
     model = kind(C=WEAK).fit(X, y, groups, multiplicity=times)
-    about = summary(model, X, y, groups, covariance=covariance, multiplicity=times)  # type: ignore[arg-type]
-    found = shares(
-        model,
-        X,
-        y,
-        groups,
-        by=code,
-        level=level,
-        covariance=about,
-        multiplicity=times,
+    fitted = summary(model, X, y, groups, covariance=covariance, multiplicity=times)  # type: ignore[arg-type]
+    result = shares(
+        model, X, y, groups, by=code, level=level, covariance=fitted, multiplicity=times
     )
     classes = list(count) if len(count) > 1 else [f"not {count[0]}", count[0]]
-    return TableShares(replace(found, by=by, classes=classes), about, notes)
+    if isinstance(model, LLPMixedLogisticRegression):
+        notes.append(effect_note(model))
+    return TableShares(replace(result, by=by, classes=classes), notes)
 
 
 def _whole_column(table: Table, name: str) -> Any:

@@ -24,9 +24,8 @@ from llpkit.distributed.parts import Layout
 from llpkit.errors import LLPError
 from llpkit.estimators.base import ENOUGH
 from llpkit.estimators.registry import make
-from llpkit.runs.data import load_data
+from llpkit.runs.data import count_columns, load_data
 from llpkit.runs.estimator import FittedEstimator, history_of
-from llpkit.tables import CountColumns
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -48,15 +47,7 @@ class Large:
             )
         self.config, self.log = config, log
         self.partitions: Partitions = parquet(data.table)
-        counts = CountColumns(
-            data.count,
-            data.count_low,
-            data.count_high,
-            data.proportion,
-            data.decimals,
-            noise=data.count_noise,
-        )
-        self.layout = Layout(data.bag, counts, ())
+        self.layout = Layout(data.bag, count_columns(data), ())
         self.checked: Checked = check(
             self.partitions, self.layout, sample_rows=ENOUGH, seed=config.recipe.seed, every=True
         )

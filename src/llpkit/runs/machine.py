@@ -1,7 +1,8 @@
-"""The record of a run: command, data, versions, hardware."""
+"""The record of a run: data, versions, hardware."""
 
 import os
 import platform
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -14,10 +15,9 @@ from llpkit.runs.data import checksum
 _PACKAGES = ("torch", "numpy", "lightning-fabric", "numba", "scikit-learn", "pyarrow", "pillow")
 
 
-def record_of(config: Config, data: DataSet, command: str) -> Values:
+def record_of(config: Config, data: DataSet) -> Values:
     """The record at the start of a run."""
     return {
-        "command": command,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": config.recipe.seed,
         "data": {
@@ -34,12 +34,10 @@ def environment() -> Values:
     """Versions and hardware."""
     from llpkit import __version__
 
-    found = {"llpkit": __version__, "python": platform.python_version()}
+    versions = {"llpkit": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     hardware: Values = {
         "system": platform.platform(),
         "processor": _processor(),
@@ -48,25 +46,13 @@ def environment() -> Values:
     }
     if torch.cuda.is_available():
         hardware["gpu"] = torch.cuda.get_device_name()
-    return {"versions": found, "hardware": hardware}
+    return {"versions": versions, "hardware": hardware}
 
 
 def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return (
-                next(line for line in lines if line.startswith("model name")).split(":")[1].strip()
-            )
+            name = next(line for line in lines if line.startswith("model name"))
+            return name.partition(":")[2].strip()
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
-
-
-def flat(record: Values) -> dict[str, object]:
-    """A record without nesting, for a page: one line per name."""
-    flat: dict[str, object] = {}
-    for key, value in record.items():
-        if isinstance(value, dict):
-            flat |= {f"data {k}" if key == "data" else k: v for k, v in value.items()}
-        elif value != "":
-            flat[key] = value
-    return flat

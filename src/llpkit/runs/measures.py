@@ -15,7 +15,7 @@ from llpkit.training import Fitted
 
 
 class Measured(NamedTuple):
-    """Measures by kind and name, and the gain over a constant rate where bags have a likelihood."""
+    """Measures by kind and name, and the gain over a constant rate if any bag has a likelihood."""
 
     values: Values
     gain: evaluation.Gain | None
@@ -30,8 +30,8 @@ def measure(
 ) -> Measured:
     """Measures of bags, and of their instances (all instances without bags) if labels are known.
 
-    ``without_counts`` is the number of bags whose count can be anything, which no measure includes,
-    and ``approximated`` that of bags whose exact likelihood is intractable, if there are any.
+    ``without_counts`` is the number of bags with unknown counts, which no measure includes, and
+    ``approximated`` the number of bags with an intractable exact likelihood, if there are any.
     ``baseline_log_likelihood`` is the log-likelihood if every instance had the same probability:
     the constant rate of the model's training bags or, if it has none, of these bags.
     """
@@ -42,21 +42,21 @@ def measure(
     if bags is not None:
         rate = model.details.get("baseline", {}).get("rate")
         log_p = best_log_prob(logits, bags.evidence, bags.offsets)
-        able = evaluation.measurable(bags)
-        known = bool(able.any())
+        measurable = evaluation.measurable(bags)
+        known = bool(measurable.any())
         gain = evaluation.gain(log_p, bags, rate) if known else None
         found["bags"] = {
             "number": len(bags),
-            "log_likelihood": float(log_p[able].mean()) if known else None,
+            "log_likelihood": float(log_p[measurable].mean()) if known else None,
             "baseline_log_likelihood": mean_baseline(bags, rate) if known else None,
             "proportion_error": evaluation.proportion_error(probability_of(logits), bags),
         }
         unknown = int((~bags.informative & (bags.sizes > 0)).sum())
         if unknown:
             found["bags"]["without_counts"] = unknown
-        far = evaluation.number_approximated(bags)
-        if far:
-            found["bags"]["approximated"] = far
+        approximated = evaluation.number_approximated(bags)
+        if approximated:
+            found["bags"]["approximated"] = approximated
     if truth is not None:
         p, y = probability_of(logits.double()), truth[rows]
         found["instances"] = {
@@ -79,11 +79,13 @@ def mean_baseline(bags: Bags, rate: Any = None) -> float:
 
 def how_measured(bags: Bags) -> str:
     """A phrase on how the log-likelihood of bags is measured; "exact" only if all bags are."""
-    exact, near = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
-    parts = [f"exact for {exact:,}", f"approximate for {near:,}"]
-    parts.append(f"not known for {len(bags) - exact - near:,}")
-    shown = [text for text in parts if not text.endswith(" 0")]
-    return "exact" if exact == len(bags) else f"{', '.join(shown)} of {len(bags):,} bags"
+    exact, approximate = (int(x.sum()) for x in tractability(bags.evidence, bags.sizes))
+    if exact == len(bags):
+        return "exact"
+    unknown = len(bags) - exact - approximate
+    numbers = {"exact": exact, "approximate": approximate, "not known": unknown}
+    parts = [f"{kind} for {number:,}" for kind, number in numbers.items() if number]
+    return f"{', '.join(parts)} of {len(bags):,} bags"
 
 
 def probability_of(logits: Tensor) -> Tensor:

@@ -43,13 +43,12 @@ from llpkit.report import (
     wall_bags,
     write_page,
 )
+from llpkit.runs.assessment import Assessment
 from llpkit.runs.data import take
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.folder import FIGURES, REPORT
 from llpkit.runs.importances import importances
 from llpkit.runs.inference import is_likelihood_model, summarise
-from llpkit.runs.judgement import Judgement
-from llpkit.runs.machine import flat
 from llpkit.runs.measures import Measured, how_measured, probability_of
 from llpkit.runs.page_checks import (
     fit_section,
@@ -80,7 +79,7 @@ class Trained:
     parts: Mapping[str, Bags]
     model: Fitted
     measured: Mapping[str, Measured]
-    judged: Judgement
+    assessed: Assessment
     record: Values
 
     @property
@@ -90,9 +89,9 @@ class Trained:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The measures of the bags that judge the model, by name."""
-        found = self.measured[self.judged.part].values
-        return {**found["bags"], **found.get("instances", {})}
+        """The measures of the bags that assess the model, by name."""
+        values = self.measured[self.assessed.part].values
+        return {**values["bags"], **values.get("instances", {})}
 
 
 def write_report(work: Path, run: Trained) -> None:
@@ -106,14 +105,14 @@ def write_report(work: Path, run: Trained) -> None:
 def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
     """The page, and the CSV tables of importances and worst bags by file name."""
     config, data, model, name = run.config, run.data, run.model, run.name
-    judged, look = run.judged, styles([run.name])
+    assessed, look = run.assessed, styles([run.name])
     style = look[name]
-    worth = []
+    ranking = []
     if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2:
-        worth = importances(model, data.inputs, judged.bags, data.encoder, config.recipe.seed)
+        ranking = importances(model, data.inputs, assessed.bags, data.encoder, config.recipe.seed)
     # An estimator has no epochs, and its rows are best seen where it fails.
     is_network = not isinstance(model, FittedEstimator)
-    wall = _wall(run, [one.column for one in worth]) if is_network else None
+    wall = _wall(run, [one.column for one in ranking]) if is_network else None
     blocks: list[Block] = [
         *([] if wall is None else [Opening(wall)]),
         _facts(run),
@@ -121,17 +120,17 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
         *([] if wall is None else [_curves(run, style)]),
         *_calibration(run, style),
         *_search(model),
-        fit_section(style, judged),
+        fit_section(style, assessed),
         *_coefficients(run),
-        *([importance_section(worth, style, judged.part)] if worth else []),
-        worst_section(name, model, data, judged, worth),
+        *([importance_section(ranking, style, assessed.part)] if ranking else []),
+        worst_section(name, model, data, assessed, ranking),
         *([] if wall is None else [Section("A wall of bags", [wall])]),
         *_closing(run),
     ]
     source = config.data.dataset or Path(config.data.table or "").name
     lead = [f"{_sentence(METHODS[name].summary)}."] if is_network else []
     page = Page(f"{name} on {source}", lead, blocks, look)
-    return page, tables(worth, judged, data.class_names)
+    return page, tables(ranking, assessed, data.class_names)
 
 
 def _facts(run: Trained) -> Block:
@@ -150,18 +149,19 @@ def _facts(run: Trained) -> Block:
 
 
 def _result(run: Trained) -> Section:
-    """The verdict, and the table of measures; those that are not known have no column."""
-    part, name = run.judged.part, run.name
+    """The verdict, and the table of measures; unknown measures have no column."""
+    part, name = run.assessed.part, run.name
     values = run.values
     values["epoch_seconds"] = Series(name, 0, run.model.history).epoch_seconds()
-    far, seconds = "mean distance of predicted from", decimals([values["epoch_seconds"] or 0.0])
+    distance = "mean distance of predicted from"
+    digits = decimals([values["epoch_seconds"] or 0.0])
     columns = [
         Column("accuracy", "Accuracy", f"of {part} instances", ".1%"),
-        Column("epoch_seconds", "Epoch", "time it takes", f".{seconds}f", " s"),
+        Column("epoch_seconds", "Epoch", "duration", f".{digits}f", " s"),
         Column(
             "log_likelihood",
             "Bag log-likelihood",
-            f"{how_measured(run.judged.bags)}, mean of {part} bags; higher is better",
+            f"{how_measured(run.assessed.bags)}, mean of {part} bags; higher is better",
             ".2f",
         ),
         Column(
@@ -170,8 +170,8 @@ def _result(run: Trained) -> Section:
             f"log-likelihood of the same {part} bags if every instance had one probability",
             ".2f",
         ),
-        Column("proportion_error", "Proportion error", f"{far} true, {part} bags", ".3f"),
-        Column("calibration_error", "Calibration error", f"{far} observed frequency", ".3f"),
+        Column("proportion_error", "Proportion error", f"{distance} true, {part} bags", ".3f"),
+        Column("calibration_error", "Calibration error", f"{distance} observed frequency", ".3f"),
     ]
     known = [column for column in columns if values.get(column.key) is not None]
     table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
@@ -179,7 +179,7 @@ def _result(run: Trained) -> Section:
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
         kept = f" The weights are those of epoch {epoch}, the best for held-out bags."
-    verdict = Paragraph(f"{_sentence(run.judged.verdict.text)}.{kept}")
+    verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{kept}")
     return Section("The result", [verdict, table])
 
 
@@ -196,7 +196,7 @@ def _curves(run: Trained, style: Style) -> Section:
 
 def _calibration(run: Trained, style: Style) -> list[Section]:
     """The reliability curve of instances whose labels are known."""
-    data, rows = run.data, run.judged.bags.rows
+    data, rows = run.data, run.assessed.bags.rows
     if data.truth is None:
         return []
     p = probability_of(run.model.logits(take(data.inputs, rows)))
@@ -205,14 +205,14 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
         Section(
             "Calibration",
             [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
-            "Of the instances given a probability near 0.8, about 80 % should be positive: on the "
-            "dashed line. Below, how many instances got each probability.",
+            "Of the instances given a probability near 0.8, about 80 % should be positive: the "
+            "dashed line. The bars show how many instances got each probability.",
         )
     ]
 
 
 def _search(model: Fitted) -> list[Section]:
-    """The table of candidates, if there was a search."""
+    """The candidates of a search, if there was one."""
     if SEARCH not in model.details:
         return []
     tried = model.details[SEARCH]["tried"]
@@ -242,7 +242,7 @@ def _coefficients(run: Trained) -> list[Section]:
     columns = [
         Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
         Column("standard_error", "Standard error", "", ".2g"),
-        Column("p_value", "p", "of the hypothesis of no influence", ".3f"),
+        Column("p_value", "p", "of the hypothesis of no effect", ".3f"),
         Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),
     ]
     rows: list[tuple[str, list[Cell]]] = []
@@ -262,7 +262,7 @@ def _coefficients(run: Trained) -> list[Section]:
 
 
 def _wall(run: Trained, columns: Sequence[str]) -> Wall:
-    """The first training bags that are not too large, rows described by these columns first."""
+    """The first training bags that are not too large; captions begin with these columns."""
     data, bags, model = run.data, run.parts["training"], run.model
     small = torch.where((bags.sizes >= 1) & (bags.sizes <= _WALL))[0][:_WALL]
     shown = bags[small] if len(small) else bags[:1]
@@ -282,5 +282,16 @@ def _wall(run: Trained, columns: Sequence[str]) -> Wall:
 def _closing(run: Trained) -> list[Block]:
     """Notes, versions and hardware."""
     notes = (*run.data.notes, *run.model.details.get("warnings", ()))
-    made = Section("How it was made", [Facts(flat(run.record))])
+    made = Section("How it was made", [Facts(_flat(run.record))])
     return [*([Section("Notes", [Notes(notes)])] if notes else []), made]
+
+
+def _flat(record: Values) -> dict[str, object]:
+    """A record without nesting."""
+    flat: dict[str, object] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            flat |= {f"data {k}" if key == "data" else k: v for k, v in value.items()}
+        elif value != "":
+            flat[key] = value
+    return flat

@@ -25,9 +25,9 @@ from llpkit.report import (
     transform_histogram,
     wall_bags,
 )
+from llpkit.runs.assessment import Assessment
 from llpkit.runs.data import take
 from llpkit.runs.importances import Importance
-from llpkit.runs.judgement import Judgement
 from llpkit.runs.measures import probability_of
 from llpkit.statistics import Goodness, bag_calibration
 from llpkit.tables import FeatureEncoder
@@ -40,27 +40,27 @@ _COLUMNS = 5  # columns shown for each of their rows
 _LISTED = 100  # bags in the CSV file
 
 
-def fit_section(style: Style, judged: Judgement) -> Section:
+def fit_section(style: Style, assessed: Assessment) -> Section:
     """Whether the counts look like draws from the model: transform, dispersion, proportions."""
-    found = judged.fit
-    curve = Calibration("proportions", *bag_calibration(found, judged.bags))
+    fit = assessed.fit
+    curve = Calibration("proportions", *bag_calibration(fit, assessed.bags))
     facts = {
-        "dispersion": f"{found.dispersion:.2f}; 1 if the model is right ({_p(found.dispersion_p)})",
-        "is the histogram flat?": f"{_p(found.pit_p)}; small if not",
+        "dispersion": f"{fit.dispersion:.2f}; 1 if the model is right ({_p(fit.dispersion_p)})",
+        "is the histogram flat?": f"{_p(fit.pit_p)}; small if not",
     }
     blocks: list[Block] = [
         Facts(facts),
         Figures(
             present(
                 [
-                    transform_histogram(found.pit.ravel().tolist(), style, "count-transform"),
+                    transform_histogram(fit.pit.ravel().tolist(), style, "count-transform"),
                     reliability(curve, style, "bag-calibration"),
                 ]
             ),
             narrow=True,
         ),
     ]
-    return Section("Does the model explain the counts?", blocks, _how_to_read(judged.part))
+    return Section("Does the model explain the counts?", blocks, _how_to_read(assessed.part))
 
 
 def _p(value: float) -> str:
@@ -68,20 +68,21 @@ def _p(value: float) -> str:
 
 
 def _how_to_read(part: str) -> str:
-    seen = " The model has seen these bags, so a good fit proves little." * (part == "training")
+    seen = " The model was fitted to these bags, so a good fit proves little."
+    caveat = seen if part == "training" else ""
     return (
         f"The histogram shows where the counts of the {part} bags lie in the distribution that the "
         "model predicts for them: it is flat, within the grey band, if the model is right. The "
-        f"curve compares predicted and known proportions of bags, in bins.{seen} Counts cannot "
+        f"curve compares predicted and known proportions of bags, in bins.{caveat} Counts cannot "
         "show more: a model may be right about every bag and wrong about each instance."
     )
 
 
-def importance_section(worth: Sequence[Importance], style: Style, part: str) -> Section:
+def importance_section(ranking: Sequence[Importance], style: Style, part: str) -> Section:
     """Importances of the columns."""
     return Section(
         "Importance of the columns",
-        [Figures([importance_bars(worth, style)])],
+        [Figures([importance_bars(ranking, style)])],
         f"How much lower the log-likelihood of a {part} bag is when the column is shuffled over "
         "all rows; whiskers are one standard deviation over shuffles. Columns that carry the same "
         "information share their importance.",
@@ -92,17 +93,17 @@ def worst_section(
     name: str,
     model: Fitted,
     data: DataSet,
-    judged: Judgement,
-    worth: Sequence[Importance] = (),
+    assessed: Assessment,
+    ranking: Sequence[Importance] = (),
 ) -> Section:
     """The bags that the model explains worst."""
-    worst = judged.fit.worst[:_SHOWN]
-    shown = judged.bags[worst]
+    worst = assessed.fit.worst[:_SHOWN]
+    shown = assessed.bags[worst]
     wall = Wall(
-        _wall_bags(shown, judged.fit.distance[worst], data, worth),
+        _wall_bags(shown, assessed.fit.distance[worst], data, ranking),
         data.class_names,
         {name: [probability_of(model.logits(take(data.inputs, b.rows))) for b in shown]},
-        note=f"The {judged.part} bags that the model explains worst: their counts are furthest "
+        note=f"The {assessed.part} bags that the model explains worst: their counts are furthest "
         "from the expected ones, in standard deviations. Look for wrong counts, for rows in the "
         "wrong bag, and for missing columns.",
     )
@@ -125,15 +126,15 @@ def with_captions(
 
 
 def _wall_bags(
-    bags: Bags, distance: Tensor, data: DataSet, worth: Sequence[Importance]
+    bags: Bags, distance: Tensor, data: DataSet, ranking: Sequence[Importance]
 ) -> list[WallBag]:
     """Bags with their distance, rows described by the most important columns."""
     found = wall_bags(bags, data.inputs, class_names=data.class_names, truth=data.truth)
     found = [
-        replace(wall, note=f"{far:.1f} standard deviations apart")
+        replace(wall, note=f"{far:.1f} standard deviations off")
         for wall, far in zip(found, distance.tolist(), strict=True)
     ]
-    return with_captions(found, bags, data, [one.column for one in worth])
+    return with_captions(found, bags, data, [one.column for one in ranking])
 
 
 def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> list[str]:
@@ -170,12 +171,12 @@ def _number(value: float, scale: float) -> str:
 
 
 def tables(
-    worth: Sequence[Importance], judged: Judgement, class_names: tuple[str, ...]
+    ranking: Sequence[Importance], assessed: Assessment, class_names: tuple[str, ...]
 ) -> dict[str, str]:
     """The CSV tables of importances, if there are any, and of the worst bags, by file name."""
-    made = {WORST: csv_text(_worst_rows(judged.fit, judged.bags, class_names))}
-    if worth:
-        rows = ({"column": w.column, "fall": w.mean, "sd": w.sd} for w in worth)
+    made = {WORST: csv_text(_worst_rows(assessed.fit, assessed.bags, class_names))}
+    if ranking:
+        rows = ({"column": r.column, "fall": r.mean, "sd": r.sd} for r in ranking)
         made[IMPORTANCES] = csv_text(rows)
     return made
 

@@ -11,7 +11,7 @@ from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.files import write_text
 from llpkit.report import Figure, csv_text, present
-from llpkit.runs.predictions import Run
+from llpkit.runs.opening import Run
 from llpkit.statistics import Information, Model, Plan, assume, compare, plan
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.selection import left_out, usable
@@ -20,49 +20,63 @@ TABLE = "plan.csv"
 _ROWS = 20_000
 """Rows of the table that bags are drawn from; more would not change the plan."""
 _BUDGETS = (50, 200, 1000)
-"""Numbers of bags in the figure, if none is given."""
+"""Numbers of bags in the figure, unless the user gives one."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a table, by bag size, and the ways in which it is grouped already."""
+    """The plan of a table, by bag size and for existing groups."""
 
-    found: Plan
-    ways: dict[str, tuple[Information, int]]
+    plan: Plan
+    groupings: dict[str, tuple[Information, int]]
+    """By column: the information of its groups as bags, and their number."""
     notes: tuple[str, ...]
 
     def rows(
         self, bags: int | None = None, error: float | None = None, accuracy: float | None = None
     ) -> list[dict[str, Any]]:
-        """One row per bag size: what a count is worth, what ``bags`` give, what a goal takes."""
+        """One row per bag size: what a count is worth, what ``bags`` give, what a goal needs."""
         rows = []
-        for size, one in self.found.sizes.items():
+        for size, information in self.plan.sizes.items():
             row: dict[str, Any] = {
                 "size": size,
-                "labels_per_count": one.labels_per_bag,
-                "efficiency": one.efficiency,
+                "labels_per_count": information.labels_per_bag,
+                "efficiency": information.efficiency,
             }
             if bags is not None:
-                row["standard_error"] = float(one.standard_errors(bags)[:-1].max())
-                row["expected_accuracy"] = one.accuracy(bags)
+                row |= _expected(information, bags)
             if error is not None:
-                row["bags_for_standard_error"] = one.bags_for_standard_error(error)
+                row["bags_for_standard_error"] = information.bags_for_standard_error(error)
             if accuracy is not None:
-                row["bags_for_accuracy"] = one.bags_for_accuracy(accuracy)
+                row["bags_for_accuracy"] = information.bags_for_accuracy(accuracy)
             rows.append(row)
         return rows
+
+    def grouping_rows(self) -> list[dict[str, Any]]:
+        """One row per column that groups the rows: what its groups give as bags."""
+        return [
+            {
+                "by": name,
+                "bags": bags,
+                "mean_size": information.size,
+                "labels_per_count": information.labels_per_bag,
+                **_expected(information, bags),
+            }
+            for name, (information, bags) in self.groupings.items()
+        ]
 
     def figures(self, bags: int | None = None) -> list[Figure]:
         """What one count is worth, and the expected accuracy, by bag size."""
         from llpkit.report import plan_curves
 
         budgets = _BUDGETS if bags is None else (max(1, bags // 4), bags, 4 * bags)
-        worth = {size: one.labels_per_bag for size, one in self.found.sizes.items()}
-        expected = {
-            f"{budget:,} bags": {s: one.accuracy(budget) for s, one in self.found.sizes.items()}
+        sizes = self.plan.sizes
+        labels_per_count = {size: sizes[size].labels_per_bag for size in sizes}
+        accuracy = {
+            f"{budget:,} bags": {size: sizes[size].accuracy(budget) for size in sizes}
             for budget in budgets
         }
-        return present(plan_curves(worth, expected, self.found.best_accuracy))
+        return present(plan_curves(labels_per_count, accuracy, self.plan.best_accuracy))
 
     def write(self, folder: Path, rows: list[dict[str, Any]], bags: int | None = None) -> None:
         """Write the table as CSV and the figures into a folder."""
@@ -70,6 +84,14 @@ class Planned:
         write_text(folder / TABLE, csv_text(rows))
         for figure in self.figures(bags):
             figure.write(folder)
+
+
+def _expected(information: Information, bags: int) -> dict[str, float]:
+    """What this many bags give; the standard error is the largest, without the intercept's."""
+    return {
+        "standard_error": float(information.standard_errors(bags)[:-1].max()),
+        "expected_accuracy": information.accuracy(bags),
+    }
 
 
 def plan_table(
@@ -102,9 +124,9 @@ def plan_table(
     if run is None:
         chosen = list(features)
         if not chosen:
-            taken = {*by, *left_out(table, list(drop))}
-            rest = [name for name in table.names if name not in taken]
-            chosen, notes = usable(table, rest, wanted=set())
+            dropped = {*by, *left_out(table, list(drop))}
+            others = [name for name in table.names if name not in dropped]
+            chosen, notes = usable(table, others, wanted=set())
         encoder = FeatureEncoder.fit(table, chosen)
     elif run.encoder is None:
         raise LLPError(f"the run {run.folder} learned from images; plan with {option('features')}")
@@ -116,10 +138,10 @@ def plan_table(
     else:
         model = _model_of(run, x, encoder)
     kept = np.random.default_rng(seed).permutation(len(x))[:_ROWS]
-    some = Model(model.design[kept], model.weights, model.names)
+    sample = Model(model.design[kept], model.weights, model.names)
     groups = {name: table.groups(name)[0] for name in by}
     return Planned(
-        plan(x, sizes, model=some, seed=seed), compare(x, groups, model=model), tuple(notes)
+        plan(x, sizes, model=sample, seed=seed), compare(x, groups, model=model), tuple(notes)
     )
 
 

@@ -15,50 +15,57 @@ CONFIG = "config.yaml"
 def check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
     """Refuse to replace or lose a run without ``force``; with it, drop an unfinished one."""
     out, stopped = place.out, place.kept
-    if out.exists() and not (out / CONFIG).exists():
+    if out.exists():
+        _check_replaceable(place, force)
+    if stopped and resume:
+        _check_settings(Checksums.need(place.work).check(CONFIG), config, out)
+    elif stopped and force:
+        place.clear()
+    elif stopped:
+        raise LLPError(
+            f"{out} holds a run that was stopped; continue it with --resume, or start again "
+            "with --force"
+        )
+
+
+def _check_replaceable(place: RunFolder, force: bool) -> None:
+    out = place.out
+    if not (out / CONFIG).exists():
         more = ", so --force does not replace it" if force else ""
         raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
-    if out.exists() and not force:
-        if stopped:
+    if not force:
+        if place.kept:
             raise LLPError(
                 f"{out} exists, and the run to replace it was stopped; continue with --resume "
                 "--force, or start it again with --force"
             )
-        if resume:
-            raise LLPError(f"{out} is finished; there is nothing to resume")
         raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
-    if out.exists():
-        place.check_replaceable()
-    if stopped and not resume:
-        if not force:
-            raise LLPError(
-                f"{out} holds a run that was stopped; continue it with --resume, or start again "
-                "with --force"
-            )
-        place.clear()
-    elif stopped:
-        _same_settings(Checksums.need(place.work).check(CONFIG), config, out)
+    place.check_replaceable()
 
 
-def unfinished(out: Path) -> Values | None:
-    """The settings of a stopped run, if there is one."""
+def saved_settings(out: Path) -> Values:
+    """The settings of the stopped run, else of the finished one; empty if there is neither."""
     place = RunFolder(out)
-    if not place.kept:
-        return None
-    return read(Checksums.need(place.work).check(CONFIG))
+    folder = place.work if place.kept else out
+    return read(Checksums.need(folder).check(CONFIG)) if (folder / CONFIG).exists() else {}
 
 
-def nothing_to_resume(out: Path) -> bool:
-    """Whether the run is finished and none was started to replace it; an error if in use."""
-    if not out.exists() and not RunFolder(out).home.exists():
+def nothing_to_resume(out: Path, *, leads: bool) -> bool:
+    """Whether the run is finished and none was started to replace it.
+
+    If this process ``leads``, it also removes what a killed one left behind. Other processes of the
+    same run must not try: they would compete for the lock.
+    """
+    place = RunFolder(out)
+    if place.kept or not (out / CONFIG).exists():
         return False
-    with locked(out):
-        place = RunFolder(out)
-        place.recover(force=False)
-        return (out / CONFIG).exists() and not place.kept
+    if leads and place.home.exists():
+        with locked(out):
+            place.recover(force=False)
+    return True
 
 
-def _same_settings(file: Path, config: Config, out: Path) -> None:
+def _check_settings(file: Path, config: Config, out: Path) -> None:
     for key, (before, now) in differing(file, config).items():
         name = option(key.removeprefix("data."))
         raise LLPError(
@@ -69,12 +76,17 @@ def _same_settings(file: Path, config: Config, out: Path) -> None:
 
 def differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
     """Settings that determine the result and differ from a file: their values there and here."""
-    before = check(read(file))
-    sections = ((before.recipe, config.recipe), (before.choice, config.choice))
-    pairs = [(k, v, getattr(new, k)) for old, new in sections for k, v in old.to_dict().items()]
-    data = before.data.to_dict().items()
-    pairs += [(f"data.{key}", value, getattr(config.data, key)) for key, value in data]
-    return {key: (old, new) for key, old, new in pairs if old != new}
+    saved = check(read(file))
+    pairs = {
+        prefix + name: (value, getattr(new, name))
+        for prefix, old, new in (
+            ("", saved.recipe, config.recipe),
+            ("", saved.choice, config.choice),
+            ("data.", saved.data, config.data),
+        )
+        for name, value in old.to_dict().items()
+    }
+    return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def data_checksum(file: Path) -> str:
@@ -85,7 +97,7 @@ def data_checksum(file: Path) -> str:
         raise LLPError(f"{file} is damaged; start the run again with --force") from error
 
 
-def same_data(file: Path, record: Values) -> None:
+def check_data(file: Path, record: Values) -> None:
     """Refuse to resume a run whose data have changed."""
     before, now = data_checksum(file), record["data"]["sha256"]
     if before != now:

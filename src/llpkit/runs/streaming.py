@@ -1,8 +1,8 @@
 """Predictions for Parquet tables of any length, batch by batch: memory does not grow with rows.
 
-A posterior needs whole bags, so a batch ends where a bag ends: the rows of its last bag wait for
-the next batch. That works if the rows of every bag are next to each other, which a first pass over
-the columns of bags and counts finds out.
+A posterior needs whole bags, so a batch ends where a bag ends: the rows of an incomplete last bag
+wait for the next batch. This requires the rows of every bag to be next to each other, which a first
+pass over the columns of bags and counts checks.
 """
 
 import tempfile
@@ -18,10 +18,18 @@ from numpy.typing import NDArray
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
-from llpkit.files import CHECKSUMS, Checksums, atomic, check_apart
+from llpkit.files import atomic
+from llpkit.runs.data import count_columns
 from llpkit.runs.measures import posterior_of, probability_of
-from llpkit.runs.predictions import Run, labels, named
-from llpkit.tables import CountColumns, Table
+from llpkit.runs.opening import Run
+from llpkit.runs.predictions import (
+    check_new_columns,
+    check_output,
+    check_threshold,
+    named_columns,
+    prediction_columns,
+)
+from llpkit.tables import Table
 from llpkit.tables.files import PARQUET
 
 if TYPE_CHECKING:
@@ -67,28 +75,16 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
 
     if out.suffix.lower() not in PARQUET:
         raise LLPError(f"{out}: predictions for so many rows are written as .parquet")
-    if not 0 <= threshold <= 1:
-        raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
+    check_threshold(threshold)
     from llpkit.distributed.partitions import parquet
     from llpkit.distributed.parts import Layout
 
     assert data.table is not None  # checked with the configuration
     assert data.bag is not None
     files = list(dict.fromkeys(piece.path for piece in parquet(data.table).pieces))
-    own = [run.folder / name for name in (CHECKSUMS, *Checksums.need(run.folder).files)]
-    check_apart(out, [*map(Path, files), *own])
-    if not out.parent.is_dir():
-        raise LLPError(f"{out} cannot be written: there is no folder {out.parent}; create it first")
+    check_output(out, [*map(Path, files), *run.files])
     schema = pq.read_schema(files[0])
-    counts = CountColumns(
-        data.count,
-        data.count_low,
-        data.count_high,
-        data.proportion,
-        data.decimals,
-        noise=data.count_noise,
-    )
-    layout = Layout(data.bag, counts, ())
+    layout = Layout(data.bag, count_columns(data), ())
     reason = _no_posterior(files, schema.names, layout, data)
     notes = {} if reason is None else {"": f"no posterior column: {reason}"}
     total, names, writer = 0, [], None
@@ -97,12 +93,7 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
             for name, part in _whole_bags(files, None, data.bag if reason is None else None):
                 columns = _columns(run, Table(Path(name), part), layout, threshold, reason is None)
                 columns = {f"{prefix}{key}": value for key, value in columns.items()}
-                taken = [key for key in columns if key in schema.names]
-                if taken:
-                    raise LLPError(
-                        f"{files[0]} has a column {taken[0]!r} already; choose other names for the "
-                        "predictions with --prefix, such as --prefix llp_"
-                    )
+                check_new_columns(files[0], schema.names, list(columns))
                 assert run.encoder is not None
                 for column in run.encoder.columns:
                     if column.name not in notes:  # the first of each column
@@ -129,21 +120,20 @@ def _columns(
     assert run.encoder is not None
     logits = run.model.logits(run.encoder.apply(table))
     probability = probability_of(logits)
-    known = np.ones(len(table), bool)
-    columns = named("probability", probability, run.class_names, known)
-    columns["label"] = labels(probability, run.class_names, threshold, known)
+    valid = np.ones(len(table), bool)
+    columns = prediction_columns(run, probability, threshold, valid)
     if with_posterior:
         from llpkit.distributed.parts import group
 
         found = group(table.data, layout, str(table.path))
         rows = None if found.order is None else torch.from_numpy(found.order)
         bags = Bags(torch.from_numpy(found.offsets), found.evidence, rows=rows)
-        columns |= named("posterior", posterior_of(logits, bags), run.class_names, known)
+        columns |= named_columns("posterior", posterior_of(logits, bags), run.class_names, valid)
     return columns
 
 
 def _batches(files: list[str], columns: list[str] | None) -> Iterator[tuple[str, Any]]:
-    """The rows of all files in order, as tables; names tell the first row."""
+    """The rows of all files in order, as tables, each with its file and first row for messages."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -201,7 +191,7 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
     from llpkit.distributed.check import hashes_of
     from llpkit.distributed.parts import group
 
-    apart = f"sort the table by {layout.bag!r}"
+    remedy = f"sort the table by {layout.bag!r}"
     try:
         with tempfile.TemporaryFile() as file:
             seen = _Seen(file)
@@ -210,15 +200,15 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
                 if found.order is not None:
                     row = int((found.order != np.arange(len(found.order))).argmax())
                     bag = part.column(layout.bag)[row].as_py()
-                    return f"the rows of bag {bag!r} are not next to each other ({name}); {apart}"
+                    return f"the rows of bag {bag!r} are not next to each other ({name}); {remedy}"
                 seen.add(hashes_of(part.column(layout.bag).unique()))
             twice = seen.twice()
     except LLPError as error:
-        return f"{error}; a posterior needs whole bags and their counts: {apart}"
+        return f"{error}; a posterior needs whole bags and their counts: {remedy}"
     if twice is None:
         return None
     bag = _with_hash(files, layout, twice)
-    return f"the rows of bag {bag!r} are not next to each other; {apart}"
+    return f"the rows of bag {bag!r} are not next to each other; {remedy}"
 
 
 def _with_hash(files: list[str], layout: "Layout", value: int) -> Any:
@@ -240,19 +230,19 @@ class _Seen:
     file: IO[bytes]
     total: int = 0
     last: int = -1
-    rising: bool = True
+    increasing: bool = True
 
     def add(self, hashes: NDArray[np.uint64]) -> None:
         """Add the hashes of some bags, in order."""
         steps = hashes[1:] > hashes[:-1]
-        self.rising &= int(hashes[0]) > self.last and bool(steps.all())
+        self.increasing &= int(hashes[0]) > self.last and bool(steps.all())
         self.last = int(hashes[-1])
         self.file.write(hashes.tobytes())
         self.total += len(hashes)
 
     def twice(self) -> int | None:
         """A hash that occurs twice, if there is one."""
-        if self.rising:
+        if self.increasing:
             return None
         buckets = -(-self.total // _PER_BUCKET)
         for bucket in range(buckets):

@@ -8,18 +8,16 @@ process at a time can work on a run directory.
 import csv
 import io
 import json
-import re
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from llpkit import evaluation
-from llpkit import training as train
-from llpkit._validation import option
+from llpkit import evaluation, training
+from llpkit.auto import PICKED
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, to_yaml
 from llpkit.datasets import DataSet
@@ -27,26 +25,22 @@ from llpkit.errors import (
     ApproximationWarning,
     BaselineWarning,
     IdentifiabilityWarning,
-    LLPError,
     TooManyStates,
 )
 from llpkit.files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit.integrations import loggers
-from llpkit.likelihood.choice import choice_note
-from llpkit.methods import METHODS
-from llpkit.runs.choice import settled
-from llpkit.runs.data import checksum, divide, load_data, take
-from llpkit.runs.estimator import ESTIMATOR
-from llpkit.runs.estimator import load as load_table_model
-from llpkit.runs.estimator import train as train_table
+from llpkit.runs import estimator, network
+from llpkit.runs.assessment import assess
+from llpkit.runs.choice import pick
+from llpkit.runs.data import checksum, divide, load_data
 from llpkit.runs.folder import RunFolder
-from llpkit.runs.judgement import judge
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
-from llpkit.runs.resume import CONFIG, check_place, data_checksum, differing, same_data
-from llpkit.runs.search import settled as searched
-from llpkit.tables import FeatureEncoder
-from llpkit.training import Callback, Fitted, TestMetrics
+from llpkit.runs.notes import model_notes
+from llpkit.runs.opening import open_model
+from llpkit.runs.resume import CONFIG, check_data, check_place, data_checksum, differing
+from llpkit.runs.search import with_chosen_options
+from llpkit.training import Callback, Fitted
 
 if TYPE_CHECKING:
     from llpkit.runs.large import Large
@@ -57,22 +51,17 @@ ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run: its directory, model, measures and notes."""
+    """A finished run: its model, measures and notes."""
 
-    folder: Path
     model: Fitted
     measures: dict[str, Values]
     notes: tuple[str, ...]
 
 
 class Stopped(KeyboardInterrupt):
-    """An interrupt, with what is left of the run.
+    """An interrupt of :func:`fit`, with what it left behind."""
 
-    Args:
-        kept: ``"finished"``, ``"checkpoint"``, or ``""`` if nothing is left.
-    """
-
-    def __init__(self, kept: str) -> None:
+    def __init__(self, kept: Literal["run", "checkpoint", "nothing"]) -> None:
         super().__init__()
         self.kept = kept
 
@@ -111,94 +100,82 @@ def fit(
     check_apart(out, [Path(table) for table in tables if table is not None])
     data: DataSet | None = None
     picked: Values = {}
-    with train.together(config.execution) as processes, _Start(processes) as go, locked(out):
+    with (
+        training.together(config.execution) as processes,
+        _Followers(processes) as followers,
+        locked(out),
+    ):
         place = RunFolder(out)
-        finished = place.finished
+        complete = place.finished
         try:
-            if config.is_open:  # settled before it is compared with the settings of a stopped run
+            if config.is_open:  # first, because a stopped run must have the same method
                 data = load_data(config.data, config.recipe.seed)
-                config, pick = settled(config, data)
-                picked = pick.about()
+                config, chosen = pick(config, data)
+                picked = chosen.about()
                 if announce is not None:
-                    announce(str(pick))
-            # A published run counts only if it is the one asked for; else training starts anew.
-            if place.recover(force) and (done := _found(config, place)):
+                    announce(str(chosen))
+            # A run that was only moved into place counts if it is the one asked for.
+            if place.recover(force) and (done := _published(config, place)):
                 return done
-            finished = False
-            with _engine(config):
-                done = _fit(config, place, resume, force, command, callbacks, data, picked, go, log)
-            finished = True
+            complete = False
+            check_place(config, place, resume, force)
+            with _cluster(config):
+                setup = _set_up(config, place, data, {"command": command, **picked}, log)
+                done = _write(setup, _train(setup, callbacks, followers))
+            complete = True
             place.publish()
             return done
         except KeyboardInterrupt as stop:
             # publish renames the working folder, so its absence means that the run is in place.
-            named = finished and not place.work.exists()
-            raise Stopped("finished" if named else "checkpoint" * place.kept) from stop
+            if complete and not place.work.exists():
+                raise Stopped("run") from stop
+            raise Stopped("checkpoint" if place.kept else "nothing") from stop
         finally:
             if not place.kept:  # nothing to resume from: clean up
                 place.recover(force=False)
 
 
-def _engine(config: Config) -> AbstractContextManager[Any]:
-    """The Dask cluster, if there is one."""
-    if config.cluster.engine == "memory":
-        return nullcontext()
-    from llpkit.distributed.cluster import connected
-
-    chosen = config.cluster
-    return connected(chosen.scheduler, config.execution.workers, chosen.memory_limit)
-
-
-def _large(config: Config, log: Log) -> "Large | None":
-    """The table in partitions, if Dask fits it."""
-    if config.cluster.engine == "memory":
-        return None
-    from llpkit.runs.large import Large
-
-    return Large(config, log)
-
-
 def leads(config: Config) -> bool:
     """Whether this process writes the run; the others of torchrun or Slurm :func:`follow` it."""
-    return train.placement(config.execution).first
+    return training.placement(config.execution).first
 
 
 def follow(config: Config, out: Path) -> None:
     """Train as one of several processes, when and if the first one does; writes nothing."""
     config = absolute(config)
-    with train.together(config.execution) as processes:
+    with training.together(config.execution) as processes:
         # On machines without torchrun, the first process cannot be asked before training.
-        if not processes.alone and not processes.tell(None):
+        if not processes.alone and not processes.broadcast(None):
             return
         data = load_data(config.data, config.recipe.seed)
         if config.is_open:
-            config, _ = settled(config, data)
+            config, _ = pick(config, data)
         if config.choice.estimator is not None:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first process notes them
-            _train(config, data, divide(data.bags, config), RunFolder(out).work, ())
+            network.train(config, data, divide(data.bags, config), RunFolder(out).work, ())
 
 
-class _Start:
-    """Tells the processes that follow to train, or at the end of the block not to."""
+class _Followers:
+    """The processes that :func:`follow`; they wait until they are started or dismissed."""
 
-    def __init__(self, processes: train.Processes) -> None:
-        self.processes, self.told = processes, False
+    def __init__(self, processes: training.Processes) -> None:
+        self.processes, self.waiting = processes, True
 
-    def __call__(self) -> None:
-        self.told = True
-        self.processes.tell(True)
+    def start(self) -> None:
+        self.waiting = False
+        self.processes.broadcast(True)
 
-    def __enter__(self) -> "_Start":
+    def __enter__(self) -> "_Followers":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.told:
-            self.processes.tell(False)
+        if self.waiting:
+            self.processes.broadcast(False)
 
 
-def _found(config: Config, place: RunFolder) -> Finished | None:
+def _published(config: Config, place: RunFolder) -> Finished | None:
     """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(place.out)
     if differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
@@ -206,178 +183,124 @@ def _found(config: Config, place: RunFolder) -> Finished | None:
     data = load_data(config.data, config.recipe.seed)
     if data_checksum(checked.check(ENVIRONMENT)) != checksum(data):
         return None
-    table = ESTIMATOR in checked.files
     # This machine trained the model with the same settings, so it can be trusted.
-    model = load_table_model(place.out, trust=True) if table else train.load(place.out)
-    return _finished(place.out, model, data, _measured(model, data, divide(data.bags, config)))
+    model = open_model(place.out, trust_model=True)
+    return _finished(model, data, _measured(model, data, divide(data.bags, config)))
 
 
-def _measured(model: Fitted, data: DataSet, parts: Mapping[str, Bags]) -> dict[str, Measured]:
-    return {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
+@dataclass(frozen=True)
+class _Setup:
+    """A run that is ready to be trained."""
+
+    config: Config
+    place: RunFolder
+    data: DataSet
+    """For a table larger than memory, a sample of it."""
+    parts: dict[str, Bags]
+    record: Values
+    large: "Large | None"
+    trackers: list[loggers.Logger]
 
 
-def _finished(
-    out: Path, model: Fitted, data: DataSet, measured: Mapping[str, Measured]
-) -> Finished:
-    measures = {name: found.values for name, found in measured.items()}
-    return Finished(out, model, measures, (*data.notes, *model.details.get("warnings", ())))
+def _cluster(config: Config) -> AbstractContextManager[Any]:
+    """The Dask cluster, if there is one."""
+    if config.cluster.engine == "memory":
+        return nullcontext()
+    from llpkit.distributed.cluster import connected
+
+    cluster = config.cluster
+    return connected(cluster.scheduler, config.execution.workers, cluster.memory_limit)
 
 
-def _fit(
-    config: Config,
-    place: RunFolder,
-    resume: bool,
-    force: bool,
-    command: str,
-    callbacks: Sequence[Callback],
-    data: DataSet | None,
-    picked: Values,
-    go: "_Start",
-    log: Log,
-) -> Finished:
-    """Train and write everything, up to a finished run in the working folder."""
-    check_place(config, place, resume, force)
-    tracked = loggers.make(config.tracking.log, config.flat())
-    work = place.work
-    resumed = work.exists()
+def _set_up(
+    config: Config, place: RunFolder, data: DataSet | None, about: Values, log: Log
+) -> _Setup:
+    """Load the data, unless they are loaded, and begin or continue the working folder."""
+    trackers = loggers.make(config.tracking.log, config.flat())
+    resumed = place.work.exists()
     if not resumed:
         place.begin()
-        write_text(work / CONFIG, to_yaml(config))
+        write_text(place.work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
-        add_checksums(work, [CONFIG])
-    large = _large(config, log)
-    if large is not None:
+        add_checksums(place.work, [CONFIG])
+    large = None
+    if config.cluster.engine == "dask":
+        from llpkit.runs.large import Large
+
+        large = Large(config, log)
         data = large.sample
-    data = data or load_data(config.data, config.recipe.seed)
-    record = {**record_of(config, data, command), **picked}
+    elif data is None:
+        data = load_data(config.data, config.recipe.seed)
+    record = {**about, **record_of(config, data)}
     if resumed:
-        same_data(work / ENVIRONMENT, record)
+        check_data(place.work / ENVIRONMENT, record)
     else:
-        write_text(work / ENVIRONMENT, json.dumps(record, indent=1))
+        write_text(place.work / ENVIRONMENT, json.dumps(record, indent=1))
+    return _Setup(config, place, data, divide(data.bags, config), record, large, trackers)
+
+
+def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) -> Fitted:
+    """Train the network or the estimator."""
+    config, parts = setup.config, setup.parts
     start = time.perf_counter()
-    parts = divide(data.bags, config)
     try:
         with warnings.catch_warnings():
             # The notes of the run cover them, once for all parts of the data.
             for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
                 warnings.simplefilter("ignore", kind)
-            if config.choice.estimator is None:
-                go()
-            if large is not None:
-                model: Fitted = large.train()
+            if setup.large is not None:
+                model: Fitted = setup.large.train()
+            elif config.choice.estimator is not None:
+                model = estimator.train(config, setup.data, parts["training"])
             else:
-                # Loggers come last: other callbacks add metrics.
-                model = _train(config, data, parts, work, [*callbacks, *tracked])
+                followers.start()
+                # Trackers come last: other callbacks add metrics.
+                watchers = [*callbacks, *setup.trackers]
+                model = network.train(config, setup.data, parts, setup.place.work, watchers)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
-        option = "--method-option approximation=auto"
-        if config.choice.estimator is not None:
-            option = "--estimator-option approximation=auto"
-        raise error.choosing(option) from error
-    record["seconds"] = round(time.perf_counter() - start, 3)
+        kind_of_option = "method" if config.choice.estimator is None else "estimator"
+        raise error.choosing(f"--{kind_of_option}-option approximation=auto") from error
+    setup.record["seconds"] = round(time.perf_counter() - start, 3)
+    return model
+
+
+def _write(setup: _Setup, model: Fitted) -> Finished:
+    """Measure the model, and write everything that a finished run has into the working folder."""
+    config, data, parts, work = setup.config, setup.data, setup.parts, setup.place.work
+    model.encoder = data.encoder
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
-    model.details |= picked
+    if PICKED in setup.record:
+        model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:
         model.details["image_column"] = config.data.image
-    about = (
-        _choice(model),
-        evaluation.approximation_note(*parts.values()),
-        _measured_note(model, parts["training"]),
-    )
-    found = [_named(text, data.encoder) for text in model.details.get("warnings", ())]
-    model.details["warnings"] = [*found, *filter(None, about)]
+    model.details["warnings"] = model_notes(model, parts, data.encoder)
     model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
     measured = _measured(model, data, parts)
-    judged = judge(model, data.inputs, parts, measured, config.recipe.seed)
-    done = _finished(place.out, model, data, measured)
-    for logger in tracked:
-        logger.record(model.history, done.measures, config.flat(), work)
+    assessed = assess(model, data.inputs, parts, measured, config.recipe.seed)
+    done = _finished(model, data, measured)
+    for tracker in setup.trackers:
+        tracker.record(model.history, done.measures, config.flat(), work)
     # Matplotlib is slow to import, and other commands draw nothing.
     from llpkit.runs.page import Trained, write_report
 
-    config = searched(config, model)
-    _write_model(work, config, data, model, record)
-    write_report(work, Trained(config, data, parts, model, measured, judged, record))
-    place.finish()
+    config = with_chosen_options(config, model)
+    _write_model(work, config, model, setup.record)
+    write_report(work, Trained(config, data, parts, model, measured, assessed, setup.record))
+    setup.place.finish()
     return done
 
 
-def _named(text: str, encoder: FeatureEncoder | None) -> str:
-    """A warning about features, which models number, with the names that they have in the table."""
-    names = [] if encoder is None else encoder.feature_names
-
-    def name(found: re.Match[str]) -> str:
-        return repr(names[int(found[1])]) if int(found[1]) < len(names) else found[0]
-
-    return re.sub(r"'x(\d+)'", name, text)
+def _measured(model: Fitted, data: DataSet, parts: dict[str, Bags]) -> dict[str, Measured]:
+    return {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
 
 
-def _choice(model: Fitted) -> str | None:
-    """A note if a network was trained with an approximation of the likelihood."""
-    chosen = model.details.get("settings", {}).get("chosen_approximation")
-    return None if chosen is None else choice_note(chosen)
+def _finished(model: Fitted, data: DataSet, measured: dict[str, Measured]) -> Finished:
+    measures = {name: part.values for name, part in measured.items()}
+    return Finished(model, measures, (*data.notes, *model.details.get("warnings", ())))
 
 
-def _measured_note(model: Fitted, training: Bags) -> str | None:
-    """A note if the history covers only a sample of the training bags."""
-    measured = model.history[-1].get("measured_bags") if model.history else None
-    if measured is None:
-        return None
-    return (
-        f"after every epoch the log-likelihood of {measured:,} of {len(training):,} training bags "
-        f"was measured, because measuring all would be slow; {option('measure', 'all')} "
-        "measures all"
-    )
-
-
-def _train(
-    config: Config,
-    data: DataSet,
-    parts: Mapping[str, Bags],
-    work: Path,
-    callbacks: Sequence[Callback],
-) -> Fitted:
-    recipe, choice, execution = config.recipe, config.choice, config.execution
-    if choice.estimator is not None:
-        return train_table(
-            choice.estimator,
-            choice.estimator_options,
-            data,
-            parts["training"],
-            recipe.seed,
-            execution.threads,
-            choice.search,
-        )
-    labels = None
-    if METHODS[recipe.method].needs_labels:
-        if data.truth is None:
-            raise LLPError(
-                f'method "{recipe.method}" learns from instance labels, and this table has none; '
-                f"name their column with {option('label')}, or choose another method"
-            )
-        labels = data.truth
-    watch: list[Callback] = []
-    if "test" in parts and data.truth is not None:
-        rows = parts["test"].rows
-        watch = [TestMetrics(take(data.inputs, rows), data.truth[rows])]
-    return train.fit(
-        None,
-        parts["training"],
-        data.inputs,
-        # The bags are split already; resume=True also starts a run that has no checkpoint.
-        recipe=recipe,
-        held_out=parts.get("held-out"),
-        labels=labels,
-        callbacks=[*watch, *callbacks],
-        run_dir=work,
-        resume=True,
-        progress=False,
-        **execution.to_dict(),
-    )
-
-
-def _write_model(work: Path, config: Config, data: DataSet, model: Fitted, record: Values) -> None:
-    model.encoder = data.encoder
+def _write_model(work: Path, config: Config, model: Fitted, record: Values) -> None:
     model.save(work)
     write_text(work / CONFIG, to_yaml(config))
     add_checksums(work, [CONFIG])
@@ -385,9 +308,9 @@ def _write_model(work: Path, config: Config, data: DataSet, model: Fitted, recor
     if not model.history:
         return
     # Epochs may differ in their measures, so the columns are the union of all rows.
-    names = list(dict.fromkeys(key for row in model.history for key in row))
+    names = dict.fromkeys(["epoch", *(name for row in model.history for name in row)])
     table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, ["epoch", *(name for name in names if name != "epoch")])
+    writer = csv.DictWriter(table, list(names))
     writer.writeheader()
     writer.writerows(model.history)
     write_text(work / METRICS, table.getvalue())

@@ -37,16 +37,25 @@ def text_table(
         for row in (heads, *rows)
     ]
     pairs = [f"{name}  {value}" for name, value in facts]
-    wide = max([len(lines[0]), len(title) + 4, *map(len, pairs), 10])
-    double, single = "=" * wide, "-" * wide
-    two = 2 if wide >= 60 else 1
-    column = (wide - 4 * (two - 1)) // two
+    width = max([len(lines[0]), len(title) + 4, *map(len, pairs), 10])
+    double, single = "=" * width, "-" * width
+    columns = 2 if width >= 60 else 1
+    column = (width - 4 * (columns - 1)) // columns
     cells = [name + value.rjust(column - len(name)) for name, value in facts]
-    shown = ["    ".join(cells[i : i + two]) for i in range(0, len(cells), two)]
-    parts = [double, title.center(wide).rstrip(), double, *shown]
-    parts += [single] * bool(shown)
+    fact_lines = ["    ".join(cells[i : i + columns]) for i in range(0, len(cells), columns)]
+    parts = [double, title.center(width).rstrip(), double, *fact_lines]
+    parts += [single] * bool(facts)
     parts += [lines[0].rstrip(), single, *(line.rstrip() for line in lines[1:]), double]
     return "\n".join([*parts, *(f"* {note}" for note in notes)])
+
+
+def interval_heads(level: float) -> tuple[str, str]:
+    """The heads of the columns of an interval's ends.
+
+    >>> interval_heads(0.95)
+    ('[0.025', '0.975]')
+    """
+    return f"[{(1 - level) / 2:.3g}", f"{(1 + level) / 2:.3g}]"
 
 
 def as_records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -59,5 +68,7 @@ def frame(records: Sequence[Mapping[str, Any]]) -> Any:
     try:
         import pandas as pd
     except ImportError as error:
-        raise LLPError("a table needs the package pandas; install it, or use records()") from error
+        raise LLPError(
+            "to_frame() needs the package pandas; install it, or use records()"
+        ) from error
     return pd.DataFrame(records)

@@ -1,4 +1,4 @@
-"""The model that a plan starts from: a guess, or one that was fitted."""
+"""The model that a plan starts from: a guess, or a fitted one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,14 +16,14 @@ Array = NDArray[Any]
 
 
 class Model(NamedTuple):
-    """A linear model: what is assumed or known about how the labels depend on the features."""
+    """A linear model of how the labels depend on the features."""
 
     design: Array
     """``(N, P)``: the features and a last column of ones."""
     weights: Array
     """``(P,)``, the intercept last."""
     names: tuple[str, ...]
-    """Of the ``P - 1`` features."""
+    """The names of the ``P - 1`` features."""
 
 
 def assume(
@@ -33,12 +33,12 @@ def assume(
     accuracy: float = 0.8,
     feature_names: Sequence[str] | None = None,
 ) -> Model:
-    """A model to plan with before there is any: all columns matter equally.
+    """A model to plan with before one is fitted: all columns matter equally.
 
     Args:
         X: Features ``(N, D)`` of instances like those to be counted.
         rate: The share of positives.
-        accuracy: The accuracy that the best classifier of these features would have.
+        accuracy: The accuracy of the best possible classifier on these features.
         feature_names: Names of the columns; ``x0``, ``x1``, … by default.
 
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
@@ -54,9 +54,9 @@ def assume(
     score = ((x - x.mean(0)) / np.where(spread > 0, spread, np.inf)).sum(1)
 
     def intercept(slope: float) -> float:
-        reach = 40 + slope * np.abs(score).max()
-        found: float = brentq(lambda b: expit(slope * score + b).mean() - rate, -reach, reach)
-        return found
+        bound = 40 + slope * np.abs(score).max()
+        root: float = brentq(lambda b: expit(slope * score + b).mean() - rate, -bound, bound)
+        return root
 
     def excess(slope: float) -> float:
         p = expit(slope * score + intercept(slope))
@@ -78,8 +78,8 @@ def assume(
 def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None) -> Model:
     """A fitted model to plan with.
 
-    A linear estimator, with ``coef_`` and ``intercept_``, is taken as it is. Of any other,
-    the slope and the shift of its logits are planned for: its logit is the only feature.
+    The weights of a linear estimator, with ``coef_`` and ``intercept_``, are used as they are. For
+    any other estimator, its logit is the only feature, and its slope and shift are planned for.
     """
     x = _features(X)
     if hasattr(fitted, "coef_") and hasattr(fitted, "intercept_"):
@@ -99,14 +99,14 @@ def model_of(fitted: Any, X: Any, *, feature_names: Sequence[str] | None = None)
 
 
 def as_model(model: Any, X: Any, guess: Mapping[str, Any]) -> Model:
-    """A model as it is, one of a fitted estimator, or a guess."""
+    """A model, the model of a fitted estimator, or a guess."""
     if isinstance(model, Model):
         return model
     if model is None:
         return assume(X, **guess)
     extra = [name for name in ("rate", "accuracy") if name in guess]
     if extra:
-        raise LLPError(f"{extra[0]} is a guess, which the model replaces; give one of the two")
+        raise LLPError(f"{extra[0]} is a guess that the model replaces; give one of the two")
     if not hasattr(model, "decision_function"):
         raise LLPError(
             f"model is of type {type(model).__name__}; give a fitted estimator, or a Model"
@@ -125,7 +125,7 @@ def _with_ones(x: Array) -> Array:
     return np.column_stack([x, np.ones(len(x))])
 
 
-def _names(X: Any, width: int, given: Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
-        given = list(X.columns) if hasattr(X, "columns") else [f"x{j}" for j in range(width)]
-    return tuple(map(str, given))
+def _names(X: Any, width: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        names = getattr(X, "columns", [f"x{j}" for j in range(width)])
+    return tuple(map(str, names))

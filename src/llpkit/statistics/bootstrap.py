@@ -1,5 +1,6 @@
 """The bag bootstrap: refit any estimator to bags drawn with replacement."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 from llpkit._validation import one_of, share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.progress import progress as shown
+from llpkit.progress import progress as progress_bar
 from llpkit.progress import task
 from llpkit.ragged import ranges
-from llpkit.statistics.covariance import take
-from llpkit.statistics.models import Linear, last_step
+from llpkit.statistics.models import Linear, as_rows, last_step
 from llpkit.statistics.prediction import quantile
+from llpkit.statistics.rows import take_rows
 
 Array = NDArray[Any]
 Statistic = Callable[[Any], Any]
@@ -24,7 +25,7 @@ Statistic = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """What a statistic was in refits to resampled bags."""
+    """A statistic and its values in refits to resampled bags."""
 
     estimate: Array
     """The statistic of the model itself, flat ``(P,)``."""
@@ -68,10 +69,10 @@ def bootstrap(
     n_jobs: int | None = None,
     progress: bool = False,
 ) -> Bootstrap:
-    """Refit an estimator to bags drawn with replacement, and note a statistic each time.
+    """Refit an estimator to bags drawn with replacement, and compute a statistic of each refit.
 
-    Works with every estimator, whatever its loss, and with pipelines. Bags are drawn whole, because
-    labels within a bag are not observed one by one.
+    It works with every estimator, whatever its loss, and with pipelines. Whole bags are drawn,
+    because labels within a bag are not observed one by one.
 
     Args:
         model: A fitted estimator of :mod:`llpkit.estimators`, or a pipeline that ends in one.
@@ -79,12 +80,12 @@ def bootstrap(
         y: What is known about each row's bag, as for ``fit``.
         groups: The bag of every row.
         statistic: A function of a fitted model that returns a number or an array, such as
-            ``lambda m: m.predict_proba(new)[:, 1]``. By default the parameters of a linear model,
+            ``lambda m: m.predict_proba(new)[:, 1]``. By default, the parameters of a linear model
             as in :func:`summary`.
         replicates: Number of refits.
         multiplicity: How many instances every row represents.
-        random_state: Seed; refit i depends on the seed and i alone.
-        n_jobs: Processes, as in joblib.
+        random_state: Seed; refit i depends on the seed and i only.
+        n_jobs: Number of processes, as in joblib.
         progress: Show a progress bar.
 
     >>> from llpkit.estimators import LLPLogisticRegression
@@ -100,27 +101,26 @@ def bootstrap(
     from joblib import Parallel, delayed
 
     whole("replicates", replicates, 2)
-    measure = statistic or parameters_of
-    estimate = np.asarray(measure(model), np.float64)
+    statistic = statistic or _parameters
+    estimate = np.asarray(statistic(model), np.float64)
     bags = bags_of(model, X, y, groups, multiplicity)
     jobs = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_refit)(model, X, bags, multiplicity, measure, [random_state, i])
+        delayed(_refit)(model, X, bags, multiplicity, statistic, [random_state, i])
         for i in range(replicates)
     )
-    found = []
+    values = []
     with (
-        shown(title="bootstrap") if progress else nullcontext(),
+        progress_bar(title="bootstrap") if progress else nullcontext(),
         task("refit", replicates) as steps,
     ):
         for value in jobs:
             steps.step()
-            found += [] if value is None else [value]
-    if len(found) < 2:
-        raise LLPError(
-            f"{replicates - len(found)} of {replicates} refits failed; there are too few bags to "
-            "draw from"
-        )
-    return Bootstrap(estimate.ravel(), np.stack(found), replicates - len(found))
+            if value is not None:
+                values.append(value)
+    failed = replicates - len(values)
+    if len(values) < 2:
+        raise LLPError(f"{failed} of {replicates} refits failed; too few bags to resample")
+    return Bootstrap(estimate.ravel(), np.stack(values), failed)
 
 
 def bags_of(model: Any, X: Any, y: Any, groups: Any, multiplicity: Any) -> Bags:
@@ -131,11 +131,11 @@ def bags_of(model: Any, X: Any, y: Any, groups: Any, multiplicity: Any) -> Bags:
             f"{type(last).__name__} is not an estimator of llpkit.estimators; wrap a classifier in "
             "LLPClassifier"
         )
-    found: Bags = last.bags(X, y, groups, multiplicity)
-    return found
+    bags: Bags = last.bags(X, y, groups, multiplicity)
+    return bags
 
 
-def parameters_of(model: Any) -> Array:
+def _parameters(model: Any) -> Array:
     """The parameters of a linear model, as :func:`summary` lists them."""
     last = last_step(model)
     if not hasattr(last, "coef_") or not hasattr(last, "C") or not hasattr(last, "fit_intercept"):
@@ -147,11 +147,9 @@ def parameters_of(model: Any) -> Array:
 
 
 def _refit(
-    model: Any, X: Any, bags: Bags, multiplicity: Any, measure: Statistic, seed: list[int]
+    model: Any, X: Any, bags: Bags, multiplicity: Any, statistic: Statistic, seed: list[int]
 ) -> Array | None:
     """The statistic of a refit to drawn bags; ``None`` if that fails."""
-    import warnings
-
     from sklearn.base import clone
 
     chosen = np.random.default_rng(seed).integers(len(bags), size=len(bags))
@@ -159,11 +157,11 @@ def _refit(
     rows = bags.rows[ranges(bags.offsets[chosen], sizes)].numpy()
     groups = np.repeat(np.arange(len(bags)), sizes.numpy())
     extra = {} if multiplicity is None else {"multiplicity": np.asarray(multiplicity)[rows]}
-    # One entry per row, which is never taken for one per bag.
+    # One entry per row, which cannot be mistaken for one per bag.
     y = bags.evidence[chosen][groups]
-    again, x = clone(model), take(X, rows)
+    again, x = clone(model), take_rows(as_rows(X), rows)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of refits that hit a limit; the first fit has warned
+        warnings.simplefilter("ignore")  # the original fit has warned
         try:
             if hasattr(again, "steps"):
                 for _, step in again.steps[:-1]:
@@ -171,6 +169,6 @@ def _refit(
                 again.steps[-1][1].fit(x, y, groups, **extra)
             else:
                 again.fit(x, y, groups, **extra)
-            return np.asarray(measure(again), np.float64).ravel()
+            return np.asarray(statistic(again), np.float64).ravel()
         except (LLPError, ValueError, ArithmeticError, np.linalg.LinAlgError):
             return None

@@ -1,4 +1,4 @@
-"""How informative counts are: what the evidence explains, and how much they vary."""
+"""How informative counts are: how precise the evidence is, and how much the counts vary."""
 
 from typing import Any
 
@@ -36,13 +36,13 @@ def explained(bags: Bags) -> Array:
         return segment_sum(p * (count - mean[cell]).square(), offsets)
 
     before, after = variance(prior), variance(prior + log_w)
-    # Evidence with several peaks may even leave more variance than there was.
-    kept = (1 - after / before.clamp(min=1e-12)).clamp(0, 1).nan_to_num(0.0)
-    return np.asarray(kept.reshape(len(bags), -1).mean(1))
+    # Evidence with several peaks may even increase the variance.
+    share = (1 - after / before.clamp(min=1e-12)).clamp(0, 1).nan_to_num(0.0)
+    return np.asarray(share.reshape(len(bags), -1).mean(1))
 
 
 def _log_weights(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-weight of the counts ``0 … n`` of every cell, flat; these counts; the offsets."""
+    """For the counts ``0 … n`` of every cell, flat: log-weights, the counts, and offsets."""
     low, high = evidence.low.reshape(-1), evidence.high.reshape(-1)
     offsets = to_offsets(sizes + 1)
     cell = bag_index(offsets)
@@ -57,7 +57,7 @@ def _log_weights(evidence: Evidence, sizes: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 def dispersion(bags: Bags, rho: Array) -> float:
-    """Variance of the counts over that of chance; of K classes, of the most alike pair."""
+    """Variance of the counts over the variance by chance; for K classes, of the most alike pair."""
     evidence = bags.evidence
     if bags.num_classes is None:
         n = bags.sizes.double()
@@ -68,7 +68,7 @@ def dispersion(bags: Bags, rho: Array) -> float:
         pairs = [(columns[k], columns[m]) for k in range(len(columns)) for m in range(k)]
     else:
         return 1.0
-    found = []
+    ratios = []
     for first, second in pairs:
         total = first + second
         several = total >= 2  # a single label varies as much as it can
@@ -77,8 +77,8 @@ def dispersion(bags: Bags, rho: Array) -> float:
             continue
         chance = (torch.from_numpy(rho) * total * share * (1 - share))[several].sum()
         gap = (first - share * total)[several].square().sum()
-        found.append(float(gap / chance.clamp(min=1e-12)))
-    return min(found, default=1.0)
+        ratios.append(float(gap / chance.clamp(min=1e-12)))
+    return min(ratios, default=1.0)
 
 
 def _expected(bags: Bags) -> Tensor:

@@ -1,15 +1,21 @@
-r"""The covariance of estimated parameters: observed information, or the sandwich by bag."""
+r"""Derivatives of the log-likelihood of counts, and the covariance of estimated parameters.
 
-import math
+The covariance is the inverse of the observed information, or the sandwich with one score per bag.
+"""
+
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from llpkit._validation import one_of
-from llpkit.statistics.curvature import Curvature, as_array
-from llpkit.statistics.models import Adapter, features
-from llpkit.statistics.rows import Rows, merged, take_rows
+from llpkit.losses import two_columns
+from llpkit.ragged import segment_sum
+from llpkit.statistics.effect import effect_term
+from llpkit.statistics.models import Adapter
+from llpkit.statistics.rows import Rows, merged
 
 Array = NDArray[Any]
 KINDS = ("observed", "sandwich")
@@ -17,79 +23,132 @@ _FLAT = 1e-9
 """A direction with less information than this, on the scale of a correlation, is undetermined."""
 
 
+class Curvature:
+    r"""The log-likelihood at given logits, with its first two derivatives.
+
+    With the labels :math:`h`, the derivative in the logits is :math:`E[h \mid y] - E[h]`, and the
+    second derivative is :math:`\mathrm{Cov}(h \mid y) - \mathrm{Cov}(h)`. Only products of the
+    second derivative with vectors are computed, each at the cost of one evaluation.
+    """
+
+    def __init__(self, logits: Tensor, rows: Rows, sd: float | None = None) -> None:
+        self.rows = rows
+        self.z = logits.detach().clone().requires_grad_()
+        self.log_sd: Tensor | None = None
+        self.log_prob = rows.log_prob(self.z)  # (B,)
+        self._inputs = [self.z]
+        if sd is not None:
+            # One copy per bag, so that its derivative is per bag, too.
+            self.log_sd = torch.full((len(rows.bags),), sd, dtype=torch.float64).log()
+            self.log_sd.requires_grad_()
+            self._inputs.append(self.log_sd)
+            self.log_prob = self.log_prob + effect_term(
+                two_columns(self.z), rows.weight, rows.counts, rows.offsets, self.log_sd.exp()
+            )
+        self._slopes = torch.autograd.grad(self.log_prob.sum(), self._inputs, create_graph=True)
+
+    @property
+    def slope(self) -> Tensor:
+        """Derivative in the logits, in their shape."""
+        return self._slopes[0].detach()
+
+    def scores(self, jacobian: Tensor) -> Array:
+        """Derivative of every bag's log-likelihood in the parameters, ``(B, P)``."""
+        slope = self.slope.reshape(len(jacobian), -1)
+        by_row = (slope[:, :, None] * jacobian).sum(1)  # (R, P)
+        scores = segment_sum(by_row, self.rows.offsets)
+        if self.log_sd is not None:
+            scores[:, -1] += self._slopes[1].detach()
+        return scores.numpy()
+
+    def hessian(self, jacobian: Tensor) -> Array:
+        """Second derivative of the log-likelihood in the parameters, ``(P, P)``.
+
+        The curvature of the logits themselves is not included.
+        """
+        matrix = torch.stack([self._hessian_row(jacobian, p) for p in range(jacobian.shape[2])])
+        return ((matrix + matrix.T) / 2).numpy()
+
+    def product(self, v: Tensor) -> Tensor:
+        """The second derivative in the logits times a vector, both in their shape."""
+        return torch.autograd.grad(self._slopes[0], self.z, v, retain_graph=True)[0]
+
+    def _hessian_row(self, jacobian: Tensor, p: int) -> Tensor:
+        v = [jacobian[:, :, p].reshape(self.z.shape)]
+        if self.log_sd is not None:  # the last parameter, on which no logit depends
+            is_last = float(p == jacobian.shape[2] - 1)
+            v.append(torch.full_like(self.log_sd, is_last))
+        out = torch.autograd.grad(self._slopes, self._inputs, v, retain_graph=True)
+        row = (out[0].reshape(len(jacobian), -1)[:, :, None] * jacobian).sum((0, 1))
+        if self.log_sd is not None:
+            row[-1] += out[1].sum()
+        return row
+
+
 class Estimated(NamedTuple):
     """Derivatives at the estimate, and the covariance that follows."""
 
     log_likelihood: float
-    scores: Array  # (B, P)
-    information: Array  # (P, P) observed, without the penalty
-    inverse: Array  # (P, P) of information and penalty, on the directions that are determined
-    flat: Array  # (P, F) the other directions
+    scores: Array
+    """``(B, P)``."""
+    information: Array
+    """Observed, without the penalty, ``(P, P)``."""
+    inverse: Array
+    """Of information and penalty, on the directions that are determined, ``(P, P)``."""
+    flat: Array
+    """The other directions, ``(P, F)``."""
 
     def covariance(self, kind: str = "observed", turn: Array | None = None) -> Array:
         """The covariance ``(P, P)``, infinite for parameters that the data do not determine.
 
-        ``turn`` is a linear map to other parameters, ``(Q, P)``; the result is then theirs.
+        With a linear map ``turn`` to other parameters, ``(Q, P)``, their covariance ``(Q, Q)``.
         """
-        found = self._known(kind)
-        turn = np.eye(len(found)) if turn is None else turn
-        found = turn @ found @ turn.T
-        lost = self._lost(turn)
-        found[lost, :] = found[:, lost] = 0.0
-        found[lost, lost] = np.inf
-        return found
+        known = self._on_determined(kind)
+        turn = np.eye(len(known)) if turn is None else turn
+        covariance = turn @ known @ turn.T
+        lost = self._undetermined(turn)
+        covariance[lost, :] = covariance[:, lost] = 0.0
+        covariance[lost, lost] = np.inf
+        return covariance
 
-    def _known(self, kind: str) -> Array:
-        """The covariance on the directions that are determined, ``(P, P)``."""
+    def variance(self, kind: str, turn: Array) -> Array:
+        """The variances ``(Q,)`` of combinations ``(Q, P)``, without their covariances."""
+        variance = ((turn @ self._on_determined(kind)) * turn).sum(1)
+        return np.where(self._undetermined(turn), np.inf, variance)
+
+    def _on_determined(self, kind: str) -> Array:
         if one_of("covariance", kind, KINDS) == "observed":
             return self.inverse
         centred = self.scores - self.scores.mean(0)
         spread = centred.T @ centred * len(centred) / max(1, len(centred) - 1)
         return np.asarray(self.inverse @ spread @ self.inverse)
 
-    def variance(self, kind: str, turn: Array) -> Array:
-        """The variances of combinations ``(Q, P)``, ``(Q,)``, without their covariances."""
-        found = ((turn @ self._known(kind)) * turn).sum(1)
-        return np.where(self._lost(turn), np.inf, found)
-
-    def distance(self, slope: Array) -> float:
-        """How far the estimate is from the maximum, in standard errors.
-
-        ``slope`` is the derivative of the penalised log-likelihood at the estimate, ``(P,)``.
-        """
-        return math.sqrt(max(0.0, float(slope @ self.inverse @ slope)))
-
-    def _lost(self, turn: Array) -> Array:
-        """Whether a combination takes part in an undetermined direction, so has no error."""
+    def _undetermined(self, turn: Array) -> Array:
+        """Which combinations depend on an undetermined direction, ``(Q,)`` bool."""
         part = np.abs(turn @ self.flat).max(1, initial=0.0)
         return np.asarray(part > 1e-3 * np.abs(turn).max(1, initial=0.0) + 1e-12)
-
-
-def take(X: Any, order: Array) -> Any:
-    """Rows of an array, a tensor, a table, a sparse matrix or a list."""
-    return take_rows(X if hasattr(X, "shape") else features(X), order)
 
 
 def estimated(adapter: Adapter, X: Any, rows: Rows) -> Estimated:
     r"""Derivatives of the log-likelihood, for the covariance of the estimate.
 
     With the information :math:`I = -\nabla^2 \ell`, the penalty's second derivative Q and the
-    bags' scores :math:`s_b`, it is :math:`(I + Q)^{-1}`, or for the sandwich
+    bags' scores :math:`s_b`, the covariance is :math:`(I + Q)^{-1}`, or for the sandwich
     :math:`(I + Q)^{-1} J (I + Q)^{-1}`, where
     :math:`J = \frac{B}{B - 1} \sum_b (s_b - \bar s)(s_b - \bar s)^\top`.
     """
-    x, rows, _ = merged(take(X, rows.bags.rows.numpy()), rows)
-    z, jacobian = adapter.at(x)
-    found = Curvature(z, rows, adapter.sd)
-    scores = as_array(found.scores(jacobian))
-    information = -as_array(found.hessian(jacobian)) - adapter.bend(x, found.slope)
+    x, rows, _ = merged(X, rows)
+    z, jacobian = adapter.logits(x)
+    at = Curvature(z, rows, adapter.sd)
+    information = -at.hessian(jacobian) - adapter.curvature(x, at.slope)
     inverse, flat = _inverse(information + adapter.penalty)
-    log_p = float(found.log_prob.detach().sum())
-    return Estimated(log_p, scores, information, inverse, flat)
+    log_p = float(at.log_prob.detach().sum())
+    return Estimated(log_p, at.scores(jacobian), information, inverse, flat)
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
     """The inverse on the directions with information, and the other directions ``(P, F)``."""
+    # Scaled to a correlation, so that the units of the columns do not matter.
     scale = np.sqrt(np.maximum(np.abs(np.diag(matrix)), np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     good = values > _FLAT * max(1.0, values.max(initial=0.0))

@@ -1,15 +1,15 @@
-r"""The information of counts about each direction of the features, against labels.
+r"""The information of counts about each direction of the features, relative to labels.
 
-Where all instances have one probability, the count of a bag depends on its features through their
-sum alone, so the information about the weights is that of the bags' sums,
+If all instances have the same probability, the count of a bag depends on its features only through
+their sum, so the information about the weights is
 
 .. math:: A = \sum_b \rho_b\, s_b s_b^\top / n_b, \qquad s_b = \sum_{i \in b} (x_i - \bar x),
 
-against :math:`T = \sum_i (x_i - \bar x)(x_i - \bar x)^\top` for labelled instances, in units of
-:math:`p(1 - p)`. :math:`\rho_b` is the share of the variance of the count that the evidence
+compared with :math:`T = \sum_i (x_i - \bar x)(x_i - \bar x)^\top` for labelled instances, in units
+of :math:`p(1 - p)`. :math:`\rho_b` is the share of the variance of the count that the evidence
 explains: one for an exact count. The eigenvalues of :math:`A` relative to :math:`T` are the
-efficiencies of the counts against labels: about one over the bag size in random bags, and zero in a
-direction in which all bags are alike. There the sign of an effect cannot be known.
+efficiencies of counts relative to labels: about one over the bag size in random bags, and zero in a
+direction in which all bags are alike. The sign of an effect in this direction cannot be known.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ _FEW = 5.0
 _CHANCE = 1e-3
 """… and random bags would be that weak in some direction with less than this probability."""
 _FEWEST = 3
-"""Fewest bags whose features are looked at."""
+"""Fewest bags whose features are examined."""
 _HUGE = 1e100
 """Columns with larger values are left out: their squares overflow."""
 _WIDE = 200
-"""Most columns whose combinations are looked at; of more, each column by itself."""
+"""Most columns whose combinations are examined; with more, each column by itself."""
 
 
 class Directions(NamedTuple):
     """What the counts can reveal about the features."""
 
     efficiency: Array
-    """Information against labels, from 0 to 1, one per direction, ascending."""
+    """Information relative to labels, from 0 to 1, one per direction, ascending."""
     weak: list[tuple[str, ...]]
     """The main columns of each direction about which the counts carry no information."""
     bag_columns: tuple[str, ...]
@@ -56,7 +56,7 @@ class Directions(NamedTuple):
 
 
 def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, list[str]]:
-    """The columns that are numbers, float64 ``(R, D)``, without missing values, and their names."""
+    """The numeric columns, float64 ``(R, D)``, with missing values replaced, and their names."""
     if X is None or getattr(X, "ndim", 2) != 2:
         return None, []
     if isinstance(X, torch.Tensor):
@@ -65,11 +65,11 @@ def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, 
         if X.shape[1] > _WIDE:
             return None, []
         X = X.toarray()
-    given = feature_names
-    if given is None:
-        given = X.columns if hasattr(X, "columns") else [f"x{j}" for j in range(np.shape(X)[1])]
-    columns = []
-    for j, name in enumerate(given):
+    if feature_names is None:
+        default = [f"x{j}" for j in range(np.shape(X)[1])]
+        feature_names = getattr(X, "columns", default)
+    columns, names = [], []
+    for j, name in enumerate(feature_names):
         try:
             values = np.asarray(X.iloc[:, j] if hasattr(X, "iloc") else X[:, j], np.float64)
         except (TypeError, ValueError):
@@ -77,14 +77,13 @@ def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, 
         known = np.isfinite(values)
         if not known.any() or np.abs(values[known]).max() > _HUGE:
             continue
-        columns.append((str(name), np.where(known, values, values[known].mean())))
-    if not columns:
-        return None, []
-    return np.stack([values for _, values in columns], 1), [name for name, _ in columns]
+        columns.append(np.where(known, values, values[known].mean()))
+        names.append(str(name))
+    return (np.stack(columns, 1), names) if columns else (None, [])
 
 
 def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions:
-    """Look at the features ``(N, D)``, in the order of the bags.
+    """Examine the features ``(N, D)``, in the order of the bags.
 
     ``rho`` is the share of the variance of each count that the evidence explains, ``(B,)``.
     """
@@ -96,22 +95,22 @@ def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions
     if not names or int((bags.sizes > 1).sum()) < _FEWEST:
         return Directions(np.empty(0), [], (), False, False)
     sums = segment_sum(torch.from_numpy(np.ascontiguousarray(x)), bags.offsets).numpy()  # (B, D)
-    between = (sums * sums / sizes[:, None]).sum(0) / len(x)  # (D,) of a total of one
-    # In a bag of one, nothing can vary; only larger bags are informative.
-    inside = 1 - between
-    of_bag = inside < 1e-9
-    bag_columns = tuple(np.array(names)[of_bag])
-    naming = max(4.0, 0.8 * len(bags) - 1)  # so many columns can distinguish nearly all bags
-    spanning = len(bag_columns) >= naming and _rank(sums[:, of_bag]) >= naming
+    between = (sums * sums / sizes[:, None]).sum(0) / len(x)  # (D,) of a variance of one
+    constant = 1 - between < 1e-9  # within bags
+    bag_columns = tuple(
+        name for name, is_constant in zip(names, constant, strict=True) if is_constant
+    )
+    enough = max(4.0, 0.8 * len(bags) - 1)  # this many columns can distinguish nearly all bags
+    spanning = len(bag_columns) >= enough and _rank(sums[:, constant]) >= enough
     efficiency, loadings, freedom = _efficiencies(x, sums, sizes, rho)
-    random = float(rho.sum()) / len(x)  # what random bags have
+    random = float(rho.sum()) / len(x)  # the efficiency of random bags
     weak = []
     for value, loading in zip(efficiency, loadings.T, strict=True):
-        # Of many columns in few bags some have similar means in all bags by chance.
+        # With many columns and few bags, some columns have similar means in all bags by chance.
         chance = len(names) * chdtr(freedom, len(bags) * value / max(random, 1e-300))
         if value < _WEAK * random and value * len(x) < _FEW and chance < _CHANCE:
             weak.append(_largest(loading, names))
-    return Directions(np.sort(efficiency), weak, bag_columns, bool(of_bag.all()), spanning)
+    return Directions(np.sort(efficiency), weak, bag_columns, bool(constant.all()), spanning)
 
 
 def _rank(values: Array) -> int:
@@ -119,18 +118,18 @@ def _rank(values: Array) -> int:
 
 
 def _efficiencies(x: Array, sums: Array, sizes: Array, rho: Array) -> tuple[Array, Array, int]:
-    """Information of counts against labels, and the directions ``(D, ...)``, as loadings.
+    """Efficiencies, the loadings ``(D, ...)`` of their directions, and degrees of freedom.
 
-    The third is the degrees of freedom of an efficiency in random bags, which is chi-square up to
-    a factor. All directions are used if there are enough bags to distinguish a weak direction from
-    chance, else each column by itself.
+    In random bags, an efficiency has a chi-square distribution with these degrees of freedom, up to
+    a factor. All directions are examined if there are enough bags to distinguish a weak direction
+    from chance, otherwise each column by itself.
     """
     scaled = sums * np.sqrt(rho / sizes)[:, None]
     number, width = scaled.shape
     if width > min(_WIDE, number // 2):
         own = (scaled * scaled).sum(0) / np.maximum((x * x).sum(0), 1e-300)
         return own, np.eye(width), max(1, number - 1)
-    # Directions in which no row varies are harmless: they change no prediction.
+    # Directions in which no row varies change no prediction, so they are left out.
     variance, axes = np.linalg.eigh(x.T @ x)
     real = variance > 1e-8 * variance.max()
     whiten = axes[:, real] / np.sqrt(variance[real])

@@ -11,7 +11,7 @@ Array = NDArray[Any]
 
 
 class Bounds(NamedTuple):
-    """Smallest and largest possible share of every group and class, ``(G, K)``."""
+    """The least and the greatest possible share of every group and class, ``(G, K)``."""
 
     low: Array
     high: Array
@@ -21,18 +21,18 @@ class Goodman(NamedTuple):
     """Goodman's estimates of the shares of every group and class, with their standard errors."""
 
     share: Array
-    """``(G, K)``; may lie outside 0 and 1, which shows that the assumption is wrong. NaN if
-    the bags do not determine it, such as when there are fewer bags than groups."""
+    """``(G, K)``. A share outside 0 and 1 shows that the assumption is wrong; NaN means that the
+    bags do not determine it, for example with fewer bags than groups."""
     standard_error: Array
     """``(G, K)``, robust to unequal variances."""
 
 
 def bounds(cells: Any, counts: Any) -> Bounds:
-    r"""Shares of groups that are possible at all, given the counts (Duncan and Davis, 1953).
+    r"""The range of shares that the counts allow (Duncan and Davis, 1953).
 
     Of the :math:`m_{bg}` members of group g in bag b, the number with label k lies between
     :math:`\max(0, y_{bk} - (n_b - m_{bg}))` and :math:`\min(m_{bg}, y_{bk})`. Summed over bags this
-    bounds the group's share, whatever the labels are.
+    bounds the share of the group.
 
     Args:
         cells: Members of every group in every bag, ``(B, G)``.
@@ -51,11 +51,11 @@ def bounds(cells: Any, counts: Any) -> Bounds:
 
 
 def goodman(cells: Any, counts: Any) -> Goodman:
-    r"""Goodman's ecological regression (1953): a baseline.
+    r"""Goodman's ecological regression (1953), a baseline.
 
-    It assumes that the shares of a group are the same in all bags on average, so that the
-    proportion of label k in bag b is :math:`\sum_g \beta_{gk} m_{bg} / n_b` plus noise, and
-    estimates :math:`\beta` by least squares, weighted by the sizes of the bags.
+    It assumes that a group has the same expected shares in all bags, so that the proportion of
+    label k in bag b is :math:`\sum_g \beta_{gk} m_{bg} / n_b` plus noise, and estimates
+    :math:`\beta` by least squares, weighted by the sizes of the bags.
 
     Args:
         cells: Members of every group in every bag, ``(B, G)``.
@@ -70,13 +70,13 @@ def goodman(cells: Any, counts: Any) -> Goodman:
     x, target = m / np.sqrt(n), y / np.sqrt(n)  # proportions times the root of the weight
     inverse = np.linalg.pinv(x.T @ x)
     share = inverse @ x.T @ target  # (G, K)
-    # The regression determines a group's share if its unit vector is in the range of the cells.
+    # A group's share is determined if its unit vector is in the row space of the cells.
     lost = np.abs(np.eye(m.shape[1]) - inverse @ (x.T @ x)).max(1, initial=0.0) > 1e-6
     share[lost] = np.nan
     residual = target - x @ (inverse @ x.T @ target)  # (B, K)
     freedom = len(m) - m.shape[1]
-    errors = [((inverse @ x.T) ** 2 * r**2).sum(1) for r in residual.T]  # a diagonal, (G,)
-    error = np.sqrt(np.stack(errors, 1) * len(m) / freedom) if freedom > 0 else share * np.nan
+    variance = (inverse @ x.T) ** 2 @ residual**2  # (G, K)
+    error = np.sqrt(variance * len(m) / freedom) if freedom > 0 else share * np.nan
     error[lost] = np.nan
     return Goodman(share, error)
 

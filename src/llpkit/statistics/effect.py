@@ -8,7 +8,7 @@ with a scalar u and A = 1 for binary labels. For K classes A is an orthonormal b
 that sum to zero, :math:`(K, K - 1)`: up to a common shift, which changes nothing, every class has
 an independent effect with standard deviation :math:`\tau`.
 
-A shift of all logits is a tilt. For exact counts the engine is therefore needed only once:
+A shift of all logits is an exponential tilt, so for exact counts the engine is needed only once:
 
 .. math::
 
@@ -36,7 +36,7 @@ _STEPS = 30
 
 
 def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: Tensor) -> Tensor:
-    """What the effect adds to the log-probability of every bag, ``(B,)``; twice differentiable.
+    """The change in every bag's log-probability due to the effect, ``(B,)``; twice differentiable.
 
     Args:
         z: Logits ``(R, K)``.
@@ -62,24 +62,24 @@ def effect_term(z: Tensor, times: Tensor, counts: Tensor, offsets: Tensor, sd: T
 
 
 def effect_mean(z: Tensor, sd: Tensor) -> Tensor:
-    """Class probabilities ``(R, K)`` averaged over the effect, of instances in a new bag."""
+    """Class probabilities ``(R, K)`` of instances in a new bag, averaged over the effect."""
     shifts, weights = effect_shifts(z.shape[1])
     p = (z[:, None, :] + sd * shifts).softmax(2)  # (R, Q, K)
     return (p * weights[:, None]).sum(1)
 
 
 def effect_shifts(classes: int) -> tuple[Tensor, Tensor]:
-    """Shifts ``(Q, K)`` of the logits by a unit effect, and their weights ``(Q,)`` in a mean."""
+    """Shifts ``(Q, K)`` of the logits by a unit effect, and their weights ``(Q,)``."""
     basis = effect_basis(classes)
     depth = basis.shape[1]
-    # Not adaptive, so the single node of many dimensions would leave the effect out.
+    # These nodes are not adaptive, so in many dimensions a single node would omit the effect.
     x, log_w = nodes(depth, 25 if depth == 1 else None) if depth in _NODES else points(depth)
     return x @ basis.T, log_w.exp()
 
 
 @cache
 def effect_basis(classes: int) -> Tensor:
-    """How the effect moves the logits, ``(K, d)``."""
+    """The directions in which the effect shifts the logits, ``(K, d)``."""
     if classes == 2:
         return torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     return torch.from_numpy(helmert(classes).T.copy())
@@ -87,7 +87,7 @@ def effect_basis(classes: int) -> Tensor:
 
 @cache
 def nodes(dimensions: int, number: int | None = None) -> tuple[Tensor, Tensor]:
-    """Gauss–Hermite nodes ``(Q, d)`` and log-weights ``(Q,)`` of a standard normal vector."""
+    """Gauss–Hermite nodes ``(Q, d)`` and log-weights ``(Q,)`` for a standard normal vector."""
     number = number or _NODES.get(dimensions, 1)
     x, w = np.polynomial.hermite_e.hermegauss(number)
     log_w = np.log(w) - 0.5 * math.log(2 * math.pi)
@@ -99,14 +99,13 @@ def nodes(dimensions: int, number: int | None = None) -> tuple[Tensor, Tensor]:
 
 @cache
 def points(dimensions: int, power: int = 9) -> tuple[Tensor, Tensor]:
-    """Evenly spread normal vectors ``(Q, d)`` of equal weight: a quasi-Monte Carlo grid."""
+    """Quasi-Monte Carlo points ``(Q, d)`` and log-weights ``(Q,)`` for a standard normal vector."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 
-    spread = qmc.Sobol(dimensions, seed=0).random_base2(power)  # scrambled, so never 0 or 1
-    number = len(spread)
-    log_w = torch.full((number,), -math.log(number), dtype=torch.float64)
-    return torch.from_numpy(ndtri(spread)), log_w
+    uniform = qmc.Sobol(dimensions, seed=0).random_base2(power)  # scrambled, so never 0 or 1
+    log_w = torch.full((len(uniform),), -math.log(len(uniform)), dtype=torch.float64)
+    return torch.from_numpy(ndtri(uniform)), log_w
 
 
 def _mode(
@@ -131,13 +130,13 @@ def _mode(
         total = _by_bag(weighted, bag, size)  # (B, K)
         outer = _by_bag(weighted[:, :, None] * p[:, None, :], bag, size)
         slope = (scale.transpose(1, 2) @ (total - counts)[:, :, None])[:, :, 0] + u
-        inside = torch.diag_embed(total) - outer
-        curvature = scale.transpose(1, 2) @ inside @ scale + eye
+        covariance = torch.diag_embed(total) - outer  # of the counts
+        curvature = scale.transpose(1, 2) @ covariance @ scale + eye
         if bool((slope.abs() <= 1e-8).all()):
             break
         step = torch.linalg.solve(curvature, slope)
         length = torch.ones_like(value)
-        for _ in range(20):
+        for _ in range(20):  # halve the step of each bag until its value does not get worse
             new, p_new = at(u - length[:, None] * step)
             worse = ~(new <= value + 1e-12 * value.abs())
             if not bool(worse.any()):

@@ -4,8 +4,8 @@ Under the true model, the randomised probability integral transform of a count,
 
 .. math:: u_b = P(Y_b < y_b) + v_b\, P(Y_b = y_b), \qquad v_b \sim \mathrm{Uniform}(0, 1),
 
-is uniform on [0, 1]. If the values pile up at the ends, counts vary more than the model expects; in
-the middle, less; on one side, the model expects too many or too few positives.
+is uniform on [0, 1]. Values pile up at both ends if counts vary more than the model expects, in the
+middle if they vary less, and at one end if the model expects too many or too few positives.
 """
 
 from dataclasses import dataclass
@@ -33,25 +33,25 @@ class Goodness:
     """How well a model explains the counts of ``B`` bags; for K classes, of each class."""
 
     pit: Array
-    """Uniform under the true model, ``(B',)``, or ``(B', K)``: without empty bags, and without
-    those whose likelihood is intractable."""
+    """Uniform under the true model, ``(B',)`` or ``(B', K)``; without empty bags and bags whose
+    likelihood is intractable."""
     pit_p: float
-    """The p-value of the Kolmogorov-Smirnov test of uniformity; of K classes, the least times K."""
+    """From the Kolmogorov-Smirnov test of uniformity; for K classes, K times the least p-value."""
     dispersion: float
-    """Squared distance of the counts from the expected ones over their variance; 1 if true."""
+    """Squared distance of the counts from their expectation over their variance; 1 is expected."""
     dispersion_p: float
-    """The p-value for dispersion = 1, two-sided; of K classes, the least, times K."""
+    """The two-sided p-value for dispersion = 1; for K classes, K times the least."""
     expected: Tensor
     """Expected counts, ``(B,)`` or ``(B, K)``."""
     distance: Tensor
-    """Distance of the known from the expected count in standard deviations, ``(B,)``. Zero within
-    the range of an imprecise count; of K classes, the largest."""
+    """Distance between the known and the expected count in standard deviations, ``(B,)``. Zero
+    within the range of an imprecise count; for K classes, the largest."""
     log_likelihood: Tensor
     """``(B,)``."""
 
     @property
     def worst(self) -> Tensor:
-        """The bags by distance, the worst-explained first, ``(B,)``."""
+        """The bags ``(B,)``, sorted by distance, the worst explained first."""
         return self.distance.argsort(descending=True, stable=True)
 
 
@@ -61,14 +61,14 @@ def goodness_of_fit(
     """Compare the counts of bags with what a model expects.
 
     Use bags that the model was not fitted to: a flexible model explains its training bags too well,
-    with a dispersion below one. A count that is not known exactly is drawn given what is known,
-    which leaves the transform uniform under the true model.
+    with a dispersion below one. A count that is not known exactly is drawn from its distribution
+    given the evidence, so the transform stays uniform under the true model.
 
     Args:
         logits: ``(N,)`` or ``(N, K)``, in the order of the bags.
         bags: The bags.
         seed: For the randomised transform.
-        effect_sd: ``effect_sd_`` of a model with a random effect per bag; its counts must be exact.
+        effect_sd: ``effect_sd_`` of a model with a random effect per bag; counts must be exact.
 
     >>> bags = Bags(offsets=range(0, 2001, 4), counts=[2] * 500)  # far too regular
     >>> found = goodness_of_fit(torch.zeros(2000), bags)
@@ -96,9 +96,9 @@ def goodness_of_fit(
         log_p = log_p + effect_term(two_columns(z), weight, counts, bags.offsets, sd)
     return Goodness(
         pit,
-        _uniformity(pit),
+        _uniformity_p(pit),
         float(ratio.mean()) if ratio.size else 1.0,
-        _unit(ratio, excess),
+        _dispersion_p(ratio, excess),
         total,
         distance,
         log_p,
@@ -106,16 +106,15 @@ def goodness_of_fit(
 
 
 def _shifts(z: Tensor, sd: float) -> list[tuple[float, Tensor]]:
-    """Weights, and shifts ``(K',)`` of the logits, over which the random effect is averaged."""
+    """Weighted shifts ``(K',)`` of the logits that represent the random effect."""
     if not sd:
         return [(1.0, torch.zeros((), dtype=torch.float64))]
     basis = effect_basis(z.shape[1] if z.dim() == 2 else 2)
     depth = basis.shape[1]
     # In more than two dimensions a grid would be too large.
     x, log_w = points(depth, 6) if depth > 2 else nodes(depth, 25 if depth == 1 else 7)
-    moves = sd * (x @ basis.T)  # (Q, K)
-    moves = moves[:, 1] if z.dim() == 1 else moves
-    return list(zip(log_w.exp().tolist(), moves, strict=True))
+    shifts = sd * (x @ basis.T)  # (Q, K)
+    return list(zip(log_w.exp().tolist(), shifts[:, 1] if z.dim() == 1 else shifts, strict=True))
 
 
 def _logit(z: Tensor, k: int) -> Tensor:
@@ -131,13 +130,13 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, variance and fourth central moment of the count of class k, each ``(B,)``."""
     weights = torch.tensor([w for w, _ in shifts], dtype=torch.float64)[:, None]  # (Q, 1)
-    parts = []
+    cumulants = []
     for _, shift in shifts:
         p = _logit(z + shift, k).sigmoid()
         pq = p * (1 - p)
-        sums = (p, pq, pq * (1 - 2 * p), pq * (1 - 6 * pq))  # cumulants of a label
-        parts.append(torch.stack([segment_sum(x, bags.offsets) for x in sums]))
-    means, second, third, fourth = torch.stack(parts, 1)  # each (Q, B)
+        of_label = (p, pq, pq * (1 - 2 * p), pq * (1 - 6 * pq))
+        cumulants.append(torch.stack([segment_sum(x, bags.offsets) for x in of_label]))
+    means, second, third, fourth = torch.stack(cumulants, 1)  # each (Q, B)
     mean = (weights * means).sum(0)
     d = means - mean
     # The fourth moment about the overall mean, from the cumulants at each shift.
@@ -148,58 +147,56 @@ def _moments(
 def _transformed(
     z: Tensor, bags: Bags, shifts: list[tuple[float, Tensor]], seed: int
 ) -> tuple[Array, Array, Array]:
-    """The transform, the squared standardised counts and the variances of these, ``(B', K)``."""
+    """The transform, the squared standardised counts and their variances, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
-    # A bag of known counts needs no likelihood of all classes, only of each.
-    sure = counts_known(bags)
-    kept = torch.where((bags.sizes > 0) & (exact | sure))[0]
+    # Known counts are compared class by class, without the joint likelihood of all classes.
+    known = counts_known(bags)
+    kept = torch.where((bags.sizes > 0) & (exact | known))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
     bags, z = bags[kept], z[rows]
-    counts = _counts(z, bags, sure[kept], seed)
-    counts = counts.reshape(len(bags), -1)
+    counts = _counts(z, bags, known[kept], seed).reshape(len(bags), -1)
     random = torch.from_numpy(np.random.default_rng(seed).random(tuple(counts.shape)))
     pit, ratio, excess = [], [], []
     for k in range(counts.shape[1]):
-        # The transform is linear in the distribution, so that of a mixture is the mean.
+        # The transform is linear in the distribution, so a mixture has the weighted mean.
         each = [
             w * _pit(_logit(z + shift, k), bags.offsets, counts[:, k], random[:, k])
             for w, shift in shifts
         ]
         pit.append(torch.stack(each).sum(0).clamp(0, 1))
         mean, variance, fourth = _moments(z, bags, shifts, k)
-        known = variance > 1e-9  # else the model is certain
+        uncertain = variance > 1e-9
         safe = variance.clamp(min=1e-9)
-        ratio.append(torch.where(known, (counts[:, k] - mean).square() / safe, torch.nan))
+        ratio.append(torch.where(uncertain, (counts[:, k] - mean).square() / safe, torch.nan))
         # The variance of the square of a standardised count.
         excess.append(fourth / safe.square() - 1)
-    stacked = (torch.stack(x, 1).numpy() for x in (pit, ratio, excess))
-    u, r, e = stacked
+    u, r, e = (torch.stack(x, 1).numpy() for x in (pit, ratio, excess))
     inside = ~np.isnan(r).any(1)
     return (u[:, 0] if z.dim() == 1 else u), r[inside], e[inside]
 
 
-def _counts(z: Tensor, bags: Bags, sure: Tensor, seed: int) -> Tensor:
-    """The counts ``(B,)`` or ``(B, K)``; those not known are drawn given what is known."""
+def _counts(z: Tensor, bags: Bags, known: Tensor, seed: int) -> Tensor:
+    """The counts ``(B,)`` or ``(B, K)``; unknown ones are drawn given the evidence."""
     counts = bags.evidence.low.double()
-    if bool(sure.all()):
+    if bool(known.all()):
         return counts
     labels = sample(z, bags.evidence, bags.offsets, generator=seed)
     hot = labels.double()
     if z.dim() == 2:
         hot = torch.nn.functional.one_hot(labels, z.shape[1]).double()
     drawn = segment_sum(hot, bags.offsets)
-    return torch.where(sure if counts.dim() == 1 else sure[:, None], counts, drawn)
+    return torch.where(known if counts.dim() == 1 else known[:, None], counts, drawn)
 
 
 def _pit(z: Tensor, offsets: Tensor, counts: Tensor, random: Tensor) -> Tensor:
     probability, count, inner = pmf(z, offsets)
-    own = counts[bag_index(inner)]
-    below = segment_sum(probability * (count < own), inner)
-    here = segment_sum(probability * (count == own), inner)
-    return (below + random * here).clamp(0, 1)
+    observed = counts[bag_index(inner)]
+    below = segment_sum(probability * (count < observed), inner)
+    equal = segment_sum(probability * (count == observed), inner)
+    return (below + random * equal).clamp(0, 1)
 
 
-def _uniformity(pit: Array) -> float:
+def _uniformity_p(pit: Array) -> float:
     from scipy.stats import kstest
 
     if not len(pit):
@@ -208,7 +205,7 @@ def _uniformity(pit: Array) -> float:
     return float(min(1.0, len(columns) * min(kstest(u, "uniform").pvalue for u in columns)))
 
 
-def _unit(ratio: Array, excess: Array) -> float:
+def _dispersion_p(ratio: Array, excess: Array) -> float:
     """The p-value of the mean ratio being one, two-sided."""
     from scipy.special import ndtr
 
@@ -222,20 +219,20 @@ def _unit(ratio: Array, excess: Array) -> float:
     return float(min(1.0, len(z) * (2 * ndtr(-np.abs(z))).min()))
 
 
-def bag_calibration(found: Goodness, bags: Bags, bins: int = 10) -> Calibration:
-    """Predicted against known proportions of bags, in bins of equal width, weighted by size.
+def bag_calibration(goodness: Goodness, bags: Bags, bins: int = 10) -> Calibration:
+    """Predicted and known proportions of bags, in bins of equal width, weighted by size.
 
-    If a count is known as a range, the value in it nearest to the prediction is used.
+    If a count is known as a range, the nearest value to the prediction is used.
     """
-    high = bags.evidence.high
-    known = torch.minimum(torch.maximum(found.expected, bags.evidence.low), high)
-    size = (bags.sizes if found.expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
+    expected = goodness.expected
+    known = torch.minimum(torch.maximum(expected, bags.evidence.low), bags.evidence.high)
+    size = (bags.sizes if expected.dim() == 1 else bags.sizes[:, None]).clamp(min=1)
     size = size.expand_as(known).double()
-    # One entry per bag and class; bins are weighted by bag size.
-    index = (found.expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
+    # One entry per bag and class.
+    index = (expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
     sums = [
         torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
-        for x in (found.expected, known, size)
+        for x in (expected, known, size)
     ]
     used = sums[2] > 0
     predicted, observed, number = (x[used] for x in sums)

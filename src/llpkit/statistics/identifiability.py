@@ -1,4 +1,4 @@
-"""Can the counts answer the question at all? Checks of features and bags, before any training."""
+"""Can the counts answer the question at all? Checks of features and bags before training."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from llpkit.statistics.rows import take_rows
 Array = NDArray[Any]
 
 _WRITTEN_OUT = 200_000
-"""Most instances of rows with a multiplicity; the check is not worth more time than the fit."""
+"""Most instances of rows with a multiplicity; the check must not take longer than the fit."""
 _NAMED = 3
-"""Most columns, and most directions, that are named."""
+"""Most columns, and most directions, that a message names."""
 _ALIKE = 0.2
-"""Counts that vary by less than this share of chance variation come from designed mixes."""
+"""Counts that vary by less than this share of chance variation were not drawn at random."""
 
 
 class Problem(NamedTuple):
@@ -50,11 +50,11 @@ class Identifiability:
 
     problems: tuple[Problem, ...]
     efficiency: Array
-    """Information of the counts against labels, from 0 to 1, one per direction, ascending."""
+    """Information of the counts relative to labels, from 0 to 1, one per direction, ascending."""
     explained: float
     """The share of the variance of the counts that the evidence explains; 1 if all are exact."""
     alike: float
-    """Variance of the counts over that of chance: 0 if all bags have the same proportion."""
+    """Variance of the counts over variance by chance: 0 if all bags have the same proportion."""
     bag_columns: tuple[str, ...]
     """Columns that are the same in all rows of every bag."""
 
@@ -78,10 +78,10 @@ def identifiability(
 
     Args:
         X: Features ``(R, D)``, in the order of the table, or ``None`` to check the counts alone.
-            Columns that are not numbers are left out, and missing values are means.
+            Columns that are not numeric are ignored; missing values are replaced by the mean.
         bags: The bags over these rows.
         feature_names: Names of the columns; ``x0``, ``x1``, … by default.
-        seed: For the sample and the starts of the fits.
+        seed: For the sample and the random starts.
 
     >>> x = np.random.default_rng(0).normal(size=(400, 1))
     >>> half = Bags(offsets=range(0, 401, 4), counts=[2] * 100)
@@ -99,9 +99,9 @@ def identifiability(
         x = None if table is None else table[bags.rows.numpy()]
         problems += _of_proportions(x, bags, alike, seed)
         if x is not None and x.shape[1]:
-            found = directions(x, names, bags, rho)
-            problems += _of_features(found, len(bags))
-            efficiency, bag_columns = found.efficiency, found.bag_columns
+            of_features = directions(x, names, bags, rho)
+            problems += _of_features(of_features, len(bags))
+            efficiency, bag_columns = of_features.efficiency, of_features.bag_columns
     known = float((rho * bags.sizes.numpy()).sum() / max(1, bags.num_instances))
     return Identifiability(tuple(problems), efficiency, known, alike, bag_columns)
 
@@ -109,22 +109,22 @@ def identifiability(
 def warn_unidentified(
     X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0, stacklevel: int = 3
 ) -> tuple[Problem, ...]:
-    """Give an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
+    """Issue an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
 
     By default the warning points at the caller's caller. See :func:`problems_of`.
     """
-    found = problems_of(X, bags, multiplicity, seed=seed)
-    for problem in found:
+    problems = problems_of(X, bags, multiplicity, seed=seed)
+    for problem in problems:
         warnings.warn(str(problem), IdentifiabilityWarning, stacklevel=stacklevel)
-    return found
+    return problems
 
 
 def problems_of(
     X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0
 ) -> tuple[Problem, ...]:
-    """The problems of data with rows that may have a ``multiplicity`` ``(R,)``.
+    """The problems of data whose rows may have a ``multiplicity`` ``(R,)``.
 
-    Such rows are written out; of very many, those of some bags.
+    Rows are repeated that often; if this gives too many, a sample of bags is checked.
     """
     if multiplicity is not None:
         times = np.asarray(multiplicity, np.int64)[bags.rows.numpy()]
@@ -149,9 +149,9 @@ def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
         return [
             Problem(
                 "counts",
-                "the counts carry almost no information: they may be anything, or their noise is "
-                "far larger than the bags",
-                "give counts that are known more precisely, or labels of some rows",
+                "the counts carry almost no information: they are unknown, or their noise is far "
+                "larger than the bags",
+                "give more precise counts, or labels of some rows",
             )
         ]
     rate = constant_rate(bags)
@@ -160,8 +160,8 @@ def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
         return [
             Problem(
                 "one class",
-                "all instances of all bags are of one class, so nothing can be learned about what "
-                "sets the classes apart",
+                "all instances of all bags are of one class, so nothing can be learned about how "
+                "the classes differ",
                 "add bags that contain the other class",
             )
         ]
@@ -169,10 +169,10 @@ def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
 
 
 def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> list[Problem]:
-    """Equal proportions, if solutions that contradict each other explain the counts equally."""
+    """Equal proportions, if models that contradict each other explain the counts equally well."""
     if alike >= _ALIKE:
         return []
-    # If the classes cannot simply be exchanged, a skewed distribution of features may still help.
+    # If the classes cannot simply be exchanged, skewed features may still distinguish them.
     if not _symmetric(bags) and (x is None or not contradicting_modes(x, bags, seed=seed)):
         return []
     return [
@@ -187,7 +187,7 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
 
 
 def _symmetric(bags: Bags) -> bool:
-    """Whether two classes are equally many in every bag, so that any model may exchange them."""
+    """Whether two classes have equal counts in every bag, so that any model may exchange them."""
     if not bags.evidence.is_exact:
         return False
     y = bags.counts

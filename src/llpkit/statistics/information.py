@@ -1,9 +1,8 @@
 r"""The Fisher information that the counts of bags carry about the weights of a linear model.
 
 With logits :math:`z = X\beta`, the derivative of :math:`\log P(y)` is :math:`X^\top (\varphi(y) -
-p)`, whose mean is zero. So the information of a bag is the variance of :math:`X^\top \varphi(y)`
-over its possible counts, from the engine's posteriors. For one labelled instance it is
-:math:`p (1 - p)\, x x^\top`.
+p)`, which has mean zero. So the information of a bag is the variance of :math:`X^\top \varphi(y)`
+over its possible counts. For one labelled instance it is :math:`p (1 - p)\, x x^\top`.
 """
 
 from collections.abc import Iterator
@@ -25,21 +24,21 @@ _ROWS = 2**19
 """Most rows that the engine solves at once."""
 _BYTES = 2**32
 """Most memory for the matrices of all bags."""
-_REACH = 9.0
-"""Counts further from the mean than this many standard deviations have no weight."""
+_TAILS = 9.0
+"""Counts further from the mean than this many standard deviations are ignored."""
 
 
 def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
     """The information of every bag's count, float64 ``(B, P, P)``.
 
     Args:
-        design: ``(N, P)``, the instances of a bag contiguous; with a column of ones for the
-            intercept, if there is one.
+        design: ``(N, P)``, the instances of a bag contiguous; includes a column of ones if the
+            model has an intercept.
         weights: The weights of the model, ``(P,)``.
         offsets: ``(B + 1,)``.
 
     >>> one = bag_information([[1.0], [1.0]], [0.0], [0, 1, 2])  # two labels: p (1 - p) each
-    >>> both = bag_information([[1.0], [1.0]], [0.0], [0, 2])  # of equal rows, a count is enough
+    >>> both = bag_information([[1.0], [1.0]], [0.0], [0, 2])  # equal rows: nothing is lost
     >>> one.ravel(), both.ravel()
     (array([0.25, 0.25]), array([0.5]))
     """
@@ -50,33 +49,33 @@ def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
     if needed > _BYTES:
         raise LLPError(
             f"the information of {len(ends) - 1:,} bags about {x.shape[1]:,} weights takes "
-            f"{needed / 2**30:.1f} GiB, more than {_BYTES / 2**30:.0f} GiB; give a few features, "
+            f"{needed / 2**30:.1f} GiB, more than {_BYTES / 2**30:.0f} GiB; give fewer features, "
             "such as the first 20 principal components"
         )
-    found = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
+    information = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
     for bags, counts, first in _counts(z, ends):
         sizes = ends.diff()[bags]
-        # Every bag once per count: its rows, and the posterior given that count.
+        # Every bag is repeated for each of its counts.
         rows = ranges(ends[:-1][bags], sizes)
         inner = to_offsets(sizes)
         log_p, phi = log_prob_and_posterior(z[rows], counts, inner, validate=False)
         score = segment_sum((phi - z[rows].sigmoid())[:, None] * x[rows], inner)  # (S, P)
-        half = (score * (0.5 * log_p).exp()[:, None]).numpy()  # its square has the probability
-        outer = half[:, :, None] * half[:, None, :]  # (S, P, P)
-        found[bags[first].numpy()] = np.add.reduceat(outer, first.numpy(), axis=0)
-    return found
+        root = (score * (0.5 * log_p).exp()[:, None]).numpy()  # each score times sqrt P(y)
+        outer = root[:, :, None] * root[:, None, :]  # (S, P, P)
+        information[bags[first].numpy()] = np.add.reduceat(outer, first.numpy(), axis=0)
+    return information
 
 
 def _counts(z: Tensor, offsets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Bags and counts to solve together: the bag and count of each, and where a bag begins.
+    """Chunks of pairs to solve together: the bag and the count of each, and where a bag begins.
 
-    The counts of a bag go as far from their mean as they have any probability.
+    Counts without noticeable probability are left out.
     """
     p = z.sigmoid()
     sizes = offsets.diff()
     mean, spread = segment_sum(p, offsets), segment_sum(p * (1 - p), offsets).sqrt()
-    low = (mean - _REACH * spread - 1).floor().clamp(min=0).long()
-    high = torch.minimum((mean + _REACH * spread + 1).ceil().long(), sizes)
+    low = (mean - _TAILS * spread - 1).floor().clamp(min=0).long()
+    high = torch.minimum((mean + _TAILS * spread + 1).ceil().long(), sizes)
     number = high - low + 1
     cost = (number * sizes).cumsum(0)
     for chunk in torch.unique(cost // _ROWS):

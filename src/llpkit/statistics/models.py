@@ -1,5 +1,7 @@
-"""Fitted models as functions of parameters: what their logits are, and how these change."""
+"""Fitted models as functions of their parameters: logits and the derivatives of these."""
 
+import copy
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -16,7 +18,7 @@ from llpkit.statistics.rows import Rows, rows_of
 Array = NDArray[Any]
 
 MAX_PARAMETERS = 2000
-"""A network with more has no Hessian of moderate size."""
+"""A network with more would have too large a Hessian."""
 MAX_JACOBIAN = 2e8
 """Most entries of a network's Jacobian: 1.6 GB."""
 
@@ -26,30 +28,31 @@ class Adapter(Protocol):
 
     names: list[str]
     estimate: Array
-    """``(P,)``; the last is the logarithm of the effect's deviation, if there is one."""
+    """``(P,)``; with a random effect, the last is the logarithm of its standard deviation."""
+    C: float
+    """Inverse strength of the penalty; infinite without one."""
     penalty: Array
     """Second derivative of the penalty, ``(P, P)``."""
     sd: float | None
     """Standard deviation of a random effect per bag."""
     classes: Array
-    reference: int
-    """The class with which the others are compared; its parameters are not listed."""
 
     def rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> Rows:
         """The bags that the arguments describe."""
         ...
 
-    def at(self, X: Any) -> tuple[Tensor, Tensor]:
+    def logits(self, X: Any) -> tuple[Tensor, Tensor]:
         """Logits ``(R,)`` or ``(R, K)``, and their derivative ``(R, K', P)``."""
         ...
 
-    def bend(self, X: Any, slope: Tensor) -> Array:
+    def curvature(self, X: Any, slope: Tensor) -> Array:
         """Second derivative of the logits, weighted by ``slope`` and summed, ``(P, P)``."""
         ...
 
 
 def adapt(model: Any, X: Any, reference: Any = None) -> tuple[Adapter, Any]:
-    """The adapter of a model, and ``X`` as its last step sees it (for a pipeline)."""
+    """The adapter of a model, and the features that it gets: in a pipeline, of its last step."""
+    X = as_rows(X)
     if hasattr(model, "steps"):
         for _, step in model.steps[:-1]:
             X = X if step in (None, "passthrough") else step.transform(X)
@@ -72,26 +75,31 @@ def _names(steps: Any) -> Sequence[str] | None:
         return None
 
 
+def as_rows(X: Any) -> Any:
+    """Features whose rows can be selected: a list becomes an array."""
+    return X if hasattr(X, "shape") else features(X)
+
+
 def features(X: Any) -> Array:
     """Features as a dense float64 array ``(R, D)``."""
     dense = X.toarray() if hasattr(X, "toarray") else X
     try:
-        found = np.asarray(dense, np.float64)
+        x = np.asarray(dense, np.float64)
     except (TypeError, ValueError) as error:
         raise LLPError(f"X: {error}; give numbers, one row per instance") from error
-    if found.ndim != 2:
-        raise LLPError(f"X has shape {found.shape}; give one row per instance, (N, D)")
-    if not np.isfinite(found).all():
-        row, column = np.argwhere(~np.isfinite(found))[0]
-        raise LLPError(f"X[{row}, {column}] = {found[row, column]}; give finite numbers")
-    return found
+    if x.ndim != 2:
+        raise LLPError(f"X has shape {x.shape}; give one row per instance, (N, D)")
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise LLPError(f"X[{row}, {column}] = {x[row, column]}; give finite numbers")
+    return x
 
 
 class Linear:
-    """A linear model fitted by maximum likelihood: :class:`LLPLogisticRegression` and its kin.
+    """A linear model fitted by maximum likelihood, with or without a random effect.
 
-    For K classes the parameters are contrasts with the reference class: a constant added to the
-    weights of all classes changes nothing.
+    For K classes the parameters are contrasts with a reference class, because a constant added to
+    the weights of all classes changes nothing.
     """
 
     def __init__(self, model: Any, reference: Any = None, names: Sequence[str] | None = None):
@@ -101,51 +109,44 @@ class Linear:
                 "LLPLogisticRegression, or llpkit.statistics.bootstrap, which takes any estimator"
             )
         self.model = model
+        self.C = float(model.C)
         self.classes = np.asarray(model.classes_)
         self.reference = _position(reference, self.classes)
         coef, intercept = np.asarray(model.coef_), np.asarray(model.intercept_)
-        own = getattr(model, "feature_names_in_", None)
-        columns = [f"x{i}" for i in range(coef.shape[1])]
-        columns = list(map(str, names if names is not None else columns if own is None else own))
+        if names is None:
+            names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(coef.shape[1])])
         self.constant = bool(model.fit_intercept)
         weights = np.column_stack([intercept, coef]) if self.constant else coef  # (K', D + 1)
-        terms = ["(intercept)"] * self.constant + columns
+        terms = ["(intercept)"] * self.constant + list(map(str, names))
         if len(coef) == 1:
-            # The logit is that of the second class; with that as reference, it changes its sign.
+            # The logit of the second class changes its sign if that is the reference.
             self.sign = 1.0 if self.reference == 0 else -1.0
             self.names, self.estimate = terms, self.sign * weights[0]
             self.others = [1 - self.reference]
-            self.contrast = np.ones((1, 1))
+            contrast = np.ones((1, 1))
         else:
             self.sign = 1.0
             self.others = [k for k in range(len(coef)) if k != self.reference]
             self.names = [f"{self.classes[k]}: {term}" for k in self.others for term in terms]
             self.estimate = (weights[self.others] - weights[self.reference]).ravel()
             # The penalty is on weights that sum to zero over the classes.
-            self.contrast = np.eye(len(self.others)) - 1 / len(coef)
+            contrast = np.eye(len(self.others)) - 1 / len(coef)
         self.terms = terms
         penalised = np.array([name != "(intercept)" for name in terms], np.float64)
-        self.penalty = np.kron(self.contrast, np.diag(penalised)) / model.C
-        self.sd = getattr(model, "effect_sd_", None)
-        if self.sd == 0:
-            self.sd = None
+        self.penalty = np.kron(contrast, np.diag(penalised)) / self.C
+        self.sd: float | None = getattr(model, "effect_sd_", 0.0) or None
         if self.sd is not None:
             self.names = [*self.names, "log sd of bags"]
             self.estimate = np.append(self.estimate, np.log(self.sd))
             self.penalty = np.pad(self.penalty, (0, 1))
 
-    @property
-    def C(self) -> float:
-        """Inverse strength of the penalty."""
-        return float(self.model.C)
-
     def rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> Rows:
         """The bags that the arguments describe."""
         bags = self.model.bags(X, y, groups, multiplicity)
-        chosen = getattr(self.model, "approximation", None)
-        return rows_of(bags, multiplicity, resolve(chosen, bags.evidence, bags.sizes))
+        approximation = getattr(self.model, "approximation", None)
+        return rows_of(bags, multiplicity, resolve(approximation, bags.evidence, bags.sizes))
 
-    def at(self, X: Any) -> tuple[Tensor, Tensor]:
+    def logits(self, X: Any) -> tuple[Tensor, Tensor]:
         """Logits, and their derivative."""
         x = features(X)
         design = np.column_stack([np.ones(len(x)), x]) if self.constant else x
@@ -168,7 +169,7 @@ class Linear:
             z = jacobian[:, :, : size - extra] @ self.estimate[: size - extra]
         return torch.from_numpy(np.ascontiguousarray(z)), torch.from_numpy(jacobian)
 
-    def bend(self, X: Any, slope: Tensor) -> Array:
+    def curvature(self, X: Any, slope: Tensor) -> Array:
         """Zero: the logits are linear."""
         del X, slope
         return np.zeros_like(self.penalty)
@@ -177,23 +178,24 @@ class Linear:
 def _position(reference: Any, classes: Array) -> int:
     if reference is None:
         return 0
-    found = np.flatnonzero(classes == reference)
-    if len(found) != 1:
+    positions = np.flatnonzero(classes == reference)
+    if len(positions) != 1:
         raise LLPError(f"reference = {reference!r} is not a class; give one of {classes.tolist()}")
-    return int(found[0])
+    return int(positions[0])
 
 
 class Network:
-    """Any differentiable network of moderate size; a :class:`~llpkit.Fitted` or a module."""
+    """A differentiable network of moderate size: a :class:`~llpkit.Fitted` or a module."""
+
+    sd: float | None = None
+    C = math.inf
 
     def __init__(self, model: Any, X: Any) -> None:
-        self.sd: float | None = None
-        self.reference = 0
-        module = model if isinstance(model, nn.Module) else model.network
-        before = None if isinstance(model, nn.Module) else model.preprocess
-        # In float64 and in a copy: derivatives in float32 would be too coarse.
-        self.module = _double(module)
-        self.before = None if before is None else _double(before)
+        # Copies in float64: derivatives in float32 would be too coarse.
+        if isinstance(model, nn.Module):
+            self.module, self.preprocess = _double(model), None
+        else:
+            self.module, self.preprocess = _double(model.network), _double(model.preprocess)
         weights = {k: v for k, v in self.module.named_parameters() if v.requires_grad}
         self.shapes = {name: value.shape for name, value in weights.items()}
         self.flat = torch.cat([value.detach().reshape(-1) for value in weights.values()])
@@ -210,8 +212,8 @@ class Network:
         ]
         self.penalty = np.zeros((len(self.flat), len(self.flat)))
         with torch.no_grad():
-            width = self._forward(self.flat, self._inputs(X)[:1])
-        self.classes = np.arange(width.shape[1] if width.dim() == 2 else 2)
+            z = self._forward(self.flat, self._inputs(X)[:1])
+        self.classes = np.arange(z.shape[1] if z.dim() == 2 else 2)
 
     def rows(self, X: Any, y: Any, groups: Any, multiplicity: Any) -> Rows:
         """The bags, which are passed as ``y``."""
@@ -220,7 +222,7 @@ class Network:
             raise LLPError("for a network pass llpkit.Bags as y, and no groups")
         return rows_of(y, multiplicity)
 
-    def at(self, X: Any) -> tuple[Tensor, Tensor]:
+    def logits(self, X: Any) -> tuple[Tensor, Tensor]:
         """Logits, and their derivative."""
         x = self._inputs(X)
         z = self._forward(self.flat, x)
@@ -231,29 +233,29 @@ class Network:
                 "derivatives, which do not fit into memory; use fewer bags, or a smaller network"
             )
 
-        def one(flat: Tensor, row: Tensor) -> Tensor:
+        def of_row(flat: Tensor, row: Tensor) -> Tensor:
             return self._forward(flat, row[None]).reshape(-1)
 
-        jacobian = torch.func.vmap(torch.func.jacrev(one), (None, 0))(self.flat, x)
+        jacobian = torch.func.vmap(torch.func.jacrev(of_row), (None, 0))(self.flat, x)
         return z.detach(), jacobian.detach()  # (R, K', P)
 
-    def bend(self, X: Any, slope: Tensor) -> Array:
+    def curvature(self, X: Any, slope: Tensor) -> Array:
         """Second derivative of the logits, weighted by ``slope``."""
         x, flat = self._inputs(X), self.flat.clone().requires_grad_()
         total = (self._forward(flat, x) * slope).sum()
         first = torch.autograd.grad(total, flat, create_graph=True)[0]
         if not first.requires_grad:  # the logits are linear
             return np.zeros_like(self.penalty)
-        found = []
-        for value in first:
-            row = torch.autograd.grad(value, flat, retain_graph=True, allow_unused=True)[0]
-            found.append(torch.zeros_like(flat) if row is None else row)
-        return torch.stack(found).numpy()
+        rows = [
+            torch.autograd.grad(value, flat, retain_graph=True, materialize_grads=True)[0]
+            for value in first
+        ]
+        return torch.stack(rows).numpy()
 
     def _inputs(self, X: Any) -> Tensor:
         x = torch.as_tensor(X).detach().cpu()
         x = x.double() / 255 if x.dtype == torch.uint8 else x.double()
-        return x if self.before is None else self.before(x)
+        return x if self.preprocess is None else self.preprocess(x)
 
     def _forward(self, flat: Tensor, x: Tensor) -> Tensor:
         parts = flat.split([shape.numel() for shape in self.shapes.values()])
@@ -264,6 +266,4 @@ class Network:
 
 
 def _double(module: nn.Module) -> nn.Module:
-    import copy
-
     return copy.deepcopy(module).cpu().double().eval()

@@ -1,4 +1,4 @@
-"""Solutions that contradict each other and explain the counts equally well, found by restarts."""
+"""Restarts that look for contradicting models that explain the counts equally well."""
 
 from typing import Any, NamedTuple
 
@@ -15,15 +15,15 @@ from llpkit.ragged import ranges
 Array = NDArray[Any]
 
 _ROWS = 4_000
-"""Rows of the sample that the models are fitted to; a mode shows in a few hundred bags."""
+"""Rows of the sample that the models are fitted to; a few hundred bags are enough."""
 _STATES = 2**18
 """Most states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
 """Most features, by principal components."""
-_APART = 0.1
-"""Two solutions differ if their probabilities do by this much on average."""
+_DIFFERENT = 0.1
+"""Two models differ if their probabilities differ by this much on average."""
 _CLEAR = 3.0
-"""Standard errors by which one solution must be better than another to be the answer."""
+"""Standard errors by which one model must be better than another to be preferred."""
 
 
 class Mode(NamedTuple):
@@ -35,16 +35,16 @@ class Mode(NamedTuple):
 
 
 def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2) -> bool:
-    """Whether the mirror image of the best linear model explains the counts as well.
+    """Whether the mirror image of the best linear model explains the counts equally well.
 
-    Two classes are exchanged in the solution, which then climbs to the next maximum. Vuong's test
-    compares the two: the differences of the bags' log-likelihoods against their standard error.
+    Two classes are exchanged in the model, which is then fitted again from there. Vuong's test
+    compares the two fits: the differences of the bags' log-likelihoods with their standard error.
 
     Args:
         x: Features ``(N, D)`` in the order of the bags.
         bags: The bags.
         seed: For the sample of bags and the starts.
-        starts: Random starts of which the best is kept.
+        starts: Random starts, of which the best is kept.
     """
     random = np.random.default_rng(seed)
     chosen = _sample(bags, random)
@@ -63,7 +63,7 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
 
 
 def _sample(bags: Bags, random: np.random.Generator) -> torch.Tensor:
-    """Bags at random, as many as are cheap; none if the exact likelihood of all is intractable."""
+    """Random bags, as many as are cheap; none if the exact likelihood of each is intractable."""
     exact = tractability(bags.evidence, bags.sizes).exact
     order = torch.from_numpy(random.permutation(len(bags)))
     order = order[exact[order]]
@@ -74,7 +74,7 @@ def _sample(bags: Bags, random: np.random.Generator) -> torch.Tensor:
 
 
 def _components(x: Array) -> Array:
-    """Standardised features, or their principal components if they are many."""
+    """Standardised features, or their principal components if there are many."""
     x = x - x.mean(0)
     x = x / np.maximum(np.sqrt((x * x).mean(0)), 1e-12)
     if x.shape[1] <= _WIDTH:
@@ -122,18 +122,20 @@ def _climb(x: Array, bags: Bags, start: Array) -> Mode:
         slope += 0.1 * w
         return -float(log_p.sum()) + 0.05 * float((w * w).sum()), slope.ravel()
 
-    found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    z = logits(found.x)
+    flat = minimize(
+        objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 60}
+    ).x
+    z = logits(flat)
     p = z.sigmoid() if width == 1 else z.softmax(1)
     log_p, _ = log_prob_and_posterior(z, bags.evidence, bags.offsets, validate=False)
-    return Mode(found.x.reshape(start.shape), log_p.numpy(), p.numpy())
+    return Mode(flat.reshape(start.shape), log_p.numpy(), p.numpy())
 
 
 def _as_good(best: Mode, other: Mode) -> bool:
-    """Whether two solutions differ and neither is clearly better."""
-    if np.abs(best.probability - other.probability).mean() < _APART:
+    """Whether two models differ and neither is clearly better."""
+    if np.abs(best.probability - other.probability).mean() < _DIFFERENT:
         return False
     gap = best.log_likelihood - other.log_likelihood
     error = float(gap.std()) * np.sqrt(len(gap))
-    # The mirror image may be the better one, if the first starts missed it.
+    # The mirror image may be better than the best start.
     return bool(abs(gap.sum()) < max(_CLEAR * error, _CLEAR))

@@ -1,4 +1,4 @@
-"""Before counting: how many bags, of which size, and which ones."""
+"""Planning before counting: how many bags, of which size, and which ones."""
 
 from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,13 +20,13 @@ Array = NDArray[Any]
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = 1_000_000
-"""Rows that the engine solves for one bag size: every bag once per possible count."""
+"""About how many rows the engine solves per bag size: every bag once per possible count."""
 _MOST = 10**9
 """More bags than anyone will count."""
 
 
 class Information:
-    """The information of bags about a model, and the errors that remain.
+    """The information of bags about a model, and the standard errors that follow.
 
     Args:
         per_bag: The mean information of a bag, ``(P, P)``.
@@ -43,39 +43,39 @@ class Information:
         real = values > 1e-10 * values.max(initial=0.0)
         self._best = (axes[:, real] / values[real] @ axes[:, real].T) / np.outer(scale, scale)
         whiten = axes[:, real] / np.sqrt(values[real]) / scale[:, None]
-        # Information of a count in units of that of a label, per direction.
-        worth, turned = np.linalg.eigh(whiten.T @ per_bag @ whiten)
-        known = worth > 1e-9
-        self._known = whiten @ turned[:, known] / np.sqrt(worth[known])  # (P, …)
-        self._unknown = whiten @ turned[:, ~known]
+        # Per direction, the information of a count in units of the information of a label.
+        labels_per_count, directions = np.linalg.eigh(whiten.T @ per_bag @ whiten)
+        known = labels_per_count > 1e-9
+        self._known = whiten @ directions[:, known] / np.sqrt(labels_per_count[known])  # (P, …)
+        self._unknown = whiten @ directions[:, ~known]
 
     def covariance(self, bags: float) -> Array:
-        """Of the estimated weights after counting this many bags, ``(P, P)``.
+        """The covariance of the estimated weights after counting this many bags, ``(P, P)``.
 
-        Infinite for weights that such bags do not determine. Of collinear columns, such as one per
-        category, the weights are those with the least squares.
+        It is infinite for weights that such bags do not determine. With collinear columns, such as
+        one per category, the weights with the least squares are meant.
         """
         number("bags", bags, above=0)
-        found: Array = self._known @ self._known.T / bags
-        lost = np.isinf(self._variances(np.eye(len(found))))
-        found[lost, :] = found[:, lost] = 0.0
-        found[lost, lost] = np.inf
-        return found
+        covariance: Array = self._known @ self._known.T / bags
+        lost = np.isinf(self._variances(np.eye(len(covariance))))
+        covariance[lost, :] = covariance[:, lost] = 0.0
+        covariance[lost, lost] = np.inf
+        return covariance
 
     def _variances(self, x: Array) -> Array:
-        """Of the logits of rows ``(N, P)`` after one bag, ``(N,)``."""
+        """The variances of the logits of rows ``(N, P)`` after one bag, ``(N,)``."""
         lost = np.abs(x @ self._unknown).max(1, initial=0.0)
         most = np.sqrt(np.einsum("np,pq,nq->n", x, self._best, x).clip(min=0))
         return np.where(lost > 1e-6 * most, np.inf, np.square(x @ self._known).sum(1))
 
     def standard_errors(self, bags: float) -> Array:
-        """Of the weights, ``(P,)``, the intercept last."""
+        """The standard errors of the weights, ``(P,)``, the intercept last."""
         errors: Array = np.sqrt(np.diag(self.covariance(bags)))
         return errors
 
     @property
     def efficiency(self) -> float:
-        """Information per instance against labels: the mean ratio of the slopes' variances."""
+        """Information per instance relative to labels: the mean ratio of the slopes' variances."""
         ratio = np.diag(self._best) / np.maximum(np.diag(self.covariance(1 / self.size)), 1e-300)
         slopes = np.ptp(self.model.design, axis=0) > 0  # not the intercept, nor constant columns
         return float(ratio[slopes].mean() if slopes.any() else ratio.mean())
@@ -88,8 +88,8 @@ class Information:
     def accuracy(self, bags: float) -> float:
         r"""The expected accuracy of the classifier learned from this many bags.
 
-        An instance with logit :math:`z`, estimated with standard error :math:`\tau`, is put on the
-        wrong side with probability :math:`\Phi(-|z| / \tau)`, which costs :math:`|2 p - 1|`.
+        The sign of a logit :math:`z` that is estimated with standard error :math:`\tau` is wrong
+        with probability :math:`\Phi(-|z| / \tau)`, which costs :math:`|2 p - 1|`.
         """
         x, z = self.model.design, self.model.design @ self.model.weights
         tau = np.sqrt(self._variances(x) / number("bags", bags, above=0))
@@ -97,7 +97,7 @@ class Information:
         return float((p - (2 * p - 1) * ndtr(-np.abs(z) / np.maximum(tau, 1e-300))).mean())
 
     def bags_for_standard_error(self, error: float, column: str | None = None) -> int | None:
-        """The fewest bags for this standard error of a column's weight, or of the worst one's.
+        """The fewest bags for this standard error of a column's weight, or of the worst weight.
 
         ``None`` if no number of such bags determines the weight.
         """
@@ -112,8 +112,8 @@ class Information:
     def bags_for_accuracy(self, accuracy: float) -> int | None:
         """The fewest bags for this expected accuracy.
 
-        ``None`` if no number of bags reaches it: it is above :attr:`Plan.best_accuracy`, which even
-        a classifier that knows the model does not exceed, or such bags do not determine the model.
+        ``None`` if no number of bags reaches it: it is above :attr:`Plan.best_accuracy`, the
+        accuracy of the true model, or such bags do not determine the model.
         """
         number("accuracy", accuracy, above=0, below=1)
         if self.accuracy(_MOST) < accuracy:
@@ -123,7 +123,7 @@ class Information:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """The information of random bags, by their size; printed, a table."""
+    """The information of random bags, by size; prints as a table."""
 
     model: Model
     sizes: dict[int, Information]
@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def best_accuracy(self) -> float:
-        """Of a classifier that knows the model."""
+        """The accuracy of the true model."""
         p = expit(np.abs(self.model.design @ self.model.weights))
         return float(p.mean())
 
@@ -160,7 +160,7 @@ def plan(
     Args:
         X: Features ``(N, D)`` of instances like those to be counted.
         sizes: Bag sizes to compare.
-        model: A :class:`Model`, or a fitted estimator; by default that of :func:`assume`.
+        model: A :class:`Model`, or a fitted estimator; by default, :func:`assume` makes one.
         seed: For the bags, which are drawn from the rows of ``X``.
         **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
 
@@ -176,11 +176,11 @@ def plan(
     chosen = as_model(model, X, guess)
     random = np.random.default_rng(seed)
     rows = len(chosen.design)
-    found = {}
+    planned = {}
     for size in sizes:
-        if whole("sizes", size, 1) == 1:  # labels need no sample of bags
+        if whole("sizes", size, 1) == 1:  # bags of one need no sampling
             labels = label_information(chosen.design, chosen.weights) / rows
-            found[size] = Information(labels, 1, chosen)
+            planned[size] = Information(labels, 1, chosen)
             continue
         bags = int(np.clip(_ROWS // (size * min(size + 1, 40)), 50, 4000))
         # Without replacement within a bag, if there are enough rows.
@@ -191,14 +191,14 @@ def plan(
         per_bag = bag_information(
             chosen.design[drawn], chosen.weights, np.arange(0, bags * size + 1, size)
         )
-        found[size] = Information(per_bag.mean(0), size, chosen)
-    return Plan(chosen, found)
+        planned[size] = Information(per_bag.mean(0), size, chosen)
+    return Plan(chosen, planned)
 
 
 def compare(
     X: Any, ways: Mapping[str, Any], *, model: Any = None, **guess: Any
 ) -> dict[str, tuple[Information, int]]:
-    """Ways to form bags from the same rows: the information of a bag, and the number of bags.
+    """Compare ways to form bags: for each, the information of a bag and the number of bags.
 
     Args:
         X: Features ``(N, D)``.
@@ -213,14 +213,14 @@ def compare(
     True
     """
     chosen = as_model(model, X, guess)
-    found = {}
+    compared = {}
     for name, groups in ways.items():
         bags = _grouped(groups, len(chosen.design), name)
         design = chosen.design[bags.rows.numpy()]
         per_bag = bag_information(design, chosen.weights, bags.offsets.numpy())
         size = bags.num_instances / len(bags)
-        found[name] = Information(per_bag.mean(0), size, chosen), len(bags)
-    return found
+        compared[name] = Information(per_bag.mean(0), size, chosen), len(bags)
+    return compared
 
 
 def next_bags(
@@ -232,14 +232,14 @@ def next_bags(
     model: Any = None,
     **guess: Any,
 ) -> list[tuple[Hashable, float]]:
-    r"""Which bags to count next: those that add most to :math:`\log \det` of the information.
+    r"""Which bags to count next: those that most increase :math:`\log \det` of the information.
 
     Args:
         X: Features ``(N, D)``.
         groups: The bag id of every row, ``(N,)``.
         counted: Ids of the bags that have a count.
         number_of_bags: How many to choose, one after the other.
-        model: As for :func:`plan`; best a model that was fitted to the counted bags.
+        model: As for :func:`plan`; ideally a model that was fitted to the counted bags.
         **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
 
     Returns:
@@ -256,19 +256,19 @@ def next_bags(
     unknown = done - set(bags.ids)
     if unknown:
         raise LLPError(f"counted has {next(iter(unknown))!r}, which is not in groups")
-    open_ = [b for b, name in enumerate(bags.ids) if name not in done]
+    candidates = [b for b, name in enumerate(bags.ids) if name not in done]
     width = every.shape[1]
-    # A little information, so that the first bag can be chosen as well.
-    total = every[[b for b in range(len(bags)) if bags.ids[b] in done]].sum(0)
+    total = every[[b for b, name in enumerate(bags.ids) if name in done]].sum(0)
+    # A little more, so that the determinant is positive before the first bag.
     total = total + 1e-3 * np.trace(every.mean(0)) / width * np.eye(width)
-    found = []
-    for _ in range(min(whole("number_of_bags", number_of_bags, 1), len(open_))):
+    ranking = []
+    for _ in range(min(whole("number_of_bags", number_of_bags, 1), len(candidates))):
         before = np.linalg.slogdet(total)[1]
-        gains = np.linalg.slogdet(total + every[open_])[1] - before
-        best = open_.pop(int(gains.argmax()))
-        found.append((bags.ids[best], float(gains.max())))
+        gains = np.linalg.slogdet(total + every[candidates])[1] - before
+        best = candidates.pop(int(gains.argmax()))
+        ranking.append((bags.ids[best], float(gains.max())))
         total = total + every[best]
-    return found
+    return ranking
 
 
 def _grouped(groups: Any, rows: int, name: str) -> Bags:
@@ -279,6 +279,6 @@ def _grouped(groups: Any, rows: int, name: str) -> Bags:
 
 
 def _choice(random: np.random.Generator, rows: int, size: int) -> Array:
-    if 20 * size < rows:  # collisions are rare, and drawing without them is slow
+    if 20 * size < rows:  # collisions are rare, and drawing without replacement is slow
         return random.integers(rows, size=size)
     return random.choice(rows, size=size, replace=False)

@@ -1,4 +1,4 @@
-"""Probabilities of instances with confidence intervals, by the delta method on log-odds."""
+"""Class probabilities with confidence intervals, by the delta method on log-odds."""
 
 import math
 from dataclasses import dataclass
@@ -35,11 +35,11 @@ class Prediction:
     def records(self) -> list[dict[str, float]]:
         """One mapping per instance; of two classes, only the second."""
         parts = {"probability": self.probability, "low": self.low, "high": self.high}
-        two = len(self.classes) == 2
+        if len(self.classes) == 2:
+            return as_records({name: values[:, 1].tolist() for name, values in parts.items()})
         columns = {
-            name if two else f"{name}_{label}": values[:, k].tolist()
+            f"{name}_{label}": values[:, k].tolist()
             for k, label in enumerate(self.classes)
-            if k or not two
             for name, values in parts.items()
         }
         return as_records(columns)
@@ -49,18 +49,20 @@ class Prediction:
         return frame(self.records())
 
 
-def predicted(adapter: Adapter, X: Any, known: Estimated, kind: str, level: float) -> Prediction:
+def predicted(
+    adapter: Adapter, X: Any, derivatives: Estimated, kind: str, level: float
+) -> Prediction:
     """Probabilities of the rows of ``X``; the interval is [0, 1] if undetermined."""
-    z, jacobian = adapter.at(X)
+    z, jacobian = adapter.logits(X)
     p, centre, slope = _log_odds(adapter, z, jacobian)
-    variance = known.variance(kind, slope.reshape(-1, slope.shape[2])).reshape(p.shape)
+    variance = derivatives.variance(kind, slope.reshape(-1, slope.shape[2])).reshape(p.shape)
     half = quantile(level) * np.sqrt(variance)
     low, high = (expit(centre + sign * half) for sign in (-1, 1))
     return Prediction(p, low, high, adapter.classes)
 
 
 def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Array, Array]:
-    """Probabilities and their log-odds, ``(N, K)``, and the derivative of these ``(N, K, P)``."""
+    """Probabilities and log-odds ``(N, K)``, and the derivative of the log-odds ``(N, K, P)``."""
     z2 = two_columns(z)
     j2 = torch.cat([torch.zeros_like(jacobian), jacobian], 1) if z.dim() == 1 else jacobian
     sd = adapter.sd
@@ -76,15 +78,15 @@ def _log_odds(adapter: Adapter, z: Tensor, jacobian: Tensor) -> tuple[Array, Arr
     log_sd = torch.full((len(z2),), math.log(sd), dtype=torch.float64, requires_grad=True)
     p = effect_mean(z2, log_sd.exp()[:, None, None])
     p = p.clamp(1e-15, 1 - 1e-15)  # so that the log-odds are finite
-    parts = []
+    slopes = []
     for k in range(z2.shape[1]):
         odds = (p[:, k].log() - (-p[:, k]).log1p()).sum()
         by_z, by_sd = torch.autograd.grad(odds, (z2, log_sd), retain_graph=True)
         row = (by_z[:, :, None] * j2).sum(1)
         row[:, -1] += by_sd
-        parts.append(row)
+        slopes.append(row)
     centre = p.log() - (-p).log1p()
-    return p.detach().numpy(), centre.detach().numpy(), torch.stack(parts, 1).numpy()
+    return p.detach().numpy(), centre.detach().numpy(), torch.stack(slopes, 1).numpy()
 
 
 def quantile(level: float) -> float:

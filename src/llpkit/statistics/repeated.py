@@ -1,4 +1,4 @@
-r"""The exact likelihood of counts of rows with a multiplicity: sums of multinomials.
+r"""The exact likelihood of counts if rows have multiplicities: sums of multinomials.
 
 Row i represents :math:`m_i` instances with the same logits. In the measure tilted by
 :math:`t \in \mathbb{R}^K`, under which the counts y are expected, the counts of all classes but one
@@ -10,8 +10,8 @@ have the characteristic function
     P_t(y) = \frac{1}{\prod_k M_k} \sum_{\omega} e^{-i \omega \cdot y} F(\omega),
 
 summed over a grid of :math:`M_k` points per class. The cost depends on the number of rows, not of
-instances. The class with the largest variance is the one left out: the others are then at most
-weakly correlated. Since :math:`|f_i|^2 = 1 - 2 \sum_{j<k} p_{ij} p_{ik} (1 - \cos(\omega_j -
+instances. The class with the largest variance is left out, so that the others are at most weakly
+correlated. Since :math:`|f_i|^2 = 1 - 2 \sum_{j<k} p_{ij} p_{ik} (1 - \cos(\omega_j -
 \omega_k))`, a bound on ``|F|`` costs nothing, and frequencies where it is negligible are skipped.
 """
 
@@ -78,9 +78,9 @@ class RepeatedSolver(Solver):
 
 
 def tilt(z: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
-    """Tilts ``(B, K)`` under which the expected counts are ``y``, to a fraction of a count.
+    """Tilts ``(B, K)`` under which the expected counts are ``y``, up to a fraction of a count.
 
-    The convex function of the tilted bound is minimised: a few scaling sweeps, then Newton steps.
+    They minimise a convex function, the tilted bound: a few scaling sweeps, then Newton steps.
     """
     bag = bag_index(offsets)
     classes = y.shape[1]

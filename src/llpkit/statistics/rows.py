@@ -15,9 +15,9 @@ from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import segment_sum
 
 _QUICK = 3e7
-"""Pairs of a row and a frequency that take a second or two."""
+"""Pairs of a row and a frequency; so many take a second or two."""
 _WORTH = 4
-"""Rows are merged if that leaves at most one in this many."""
+"""Rows are merged if at most one in this many remains."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Rows:
     """Bags, and how many instances each of their rows represents.
 
     Args:
-        bags: Their counts are those of instances, so a count may exceed the number of rows.
+        bags: Counts are of instances, so a count may exceed the number of rows.
         times: float64 ``(R,)``, in the order of ``bags.rows``; ``None`` if every row is one
             instance.
         approximation: For K classes without multiplicities, as in
@@ -76,7 +76,7 @@ class Rows:
         Args:
             z: Logits in the order of ``bags.rows``, ``(R,)`` or ``(R, K)``, float64.
         """
-        if self.times is None and not self._small():
+        if self.times is None and not self._suits_fourier_sum():
             return log_prob(
                 z,
                 self.bags.evidence,
@@ -89,8 +89,8 @@ class Rows:
         solver = RepeatedSolver(self.offsets, self.weight, self.counts)
         return solve(two_columns(z), solver)[0]
 
-    def _small(self) -> bool:
-        """Whether K classes are best solved by a Fourier sum: exact, with fast derivatives."""
+    def _suits_fourier_sum(self) -> bool:
+        """Whether K classes are few enough for a Fourier sum: exact, with fast derivatives."""
         if self.num_classes is None or not self.bags.evidence.is_exact:
             return False
         from llpkit.statistics.repeated import grid_size
@@ -110,7 +110,7 @@ def take_rows(X: Any, rows: Any) -> Any:
 
 
 def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> Rows:
-    """Rows of bags, from a multiplicity per row of the table, checked by the caller."""
+    """Rows of bags, with a validated multiplicity per row of the table."""
     if multiplicity is None:
         return Rows(bags, None, approximation)
     m = torch.from_numpy(np.asarray(multiplicity).astype(np.float64))
@@ -118,19 +118,21 @@ def rows_of(bags: Bags, multiplicity: Any = None, approximation: Any = None) -> 
 
 
 def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
-    """Rows of a bag with equal features as one row with a multiplicity, where that is worthwhile.
+    """Features in the order of the bags, equal rows of a bag merged where that is worthwhile.
 
-    A table of a few categories shrinks to one row per bag and category, and large bags of K classes
-    become exact. Otherwise the arguments are returned as they are.
+    A table of a few categories shrinks to one row per bag and category, each with a multiplicity,
+    and the likelihood of large bags of K classes becomes exact.
 
     Args:
-        X: Features in the order of ``rows.bags.rows``.
+        X: Features, in the order of the table.
         rows: The bags.
-        extra: Whole numbers per row ``(R,)``; only rows with equal ones are merged.
+        extra: Whole numbers ``(R,)`` in the order of the bags; only rows with equal numbers are
+            merged.
     """
+    X = take_rows(X, rows.bags.rows.numpy())
     dense = isinstance(X, np.ndarray) or hasattr(X, "to_numpy")
-    apt = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
-    if not dense or not apt:
+    mergeable = rows.times is None and rows.num_classes is not None and rows.bags.evidence.is_exact
+    if not dense or not mergeable:
         return X, rows, extra
     values = np.asarray(X)
     columns = [*values.T, *([] if extra is None else [np.asarray(extra)])]
@@ -151,5 +153,5 @@ def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
     bags = Bags._make(
         offsets, torch.arange(len(first)), rows.bags.evidence, rows.bags.ids, len(first)
     )
-    few = Rows(bags, torch.from_numpy(times.astype(np.float64)))
-    return take_rows(X, first), few, None if extra is None else extra[first]
+    merged_rows = Rows(bags, torch.from_numpy(times.astype(np.float64)))
+    return take_rows(X, first), merged_rows, None if extra is None else extra[first]

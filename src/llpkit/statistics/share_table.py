@@ -1,4 +1,4 @@
-"""The table of shares of groups, and its picture."""
+"""The shares of groups as a table and as a figure."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from llpkit._text import html_table
 from llpkit.errors import LLPError
-from llpkit.statistics._text import frame, text_table
+from llpkit.statistics._text import frame, interval_heads, text_table
 from llpkit.statistics.ecological import Bounds, Goodman
 from llpkit.statistics.prediction import quantile
 
@@ -17,10 +17,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of every class in every group; printed, a table.
-
-    Made by :func:`shares`.
-    """
+    """The share of every class in every group, from :func:`shares`; prints as a table."""
 
     groups: list[Any]
     """The values of the column, sorted."""
@@ -38,7 +35,7 @@ class Shares:
     label_sd: Array
     """Standard deviation because the counts leave the labels open, ``(G, K)``."""
     covariance: Array = field(repr=False)
-    """Of all shares, in the order of ``share.ravel()``, ``(G K, G K)``."""
+    """Of all shares, in the order of ``share.ravel()``: ``(G K, G K)``."""
     bounds: Bounds | None
     """What the counts alone imply; ``None`` if they are not exact."""
     goodman: Goodman | None
@@ -50,7 +47,7 @@ class Shares:
 
     def records(self) -> list[dict[str, Any]]:
         """One mapping per group and class."""
-        found = []
+        records = []
         for g, group in enumerate(self.groups):
             for k, label in enumerate(self.classes):
                 row: dict[str, Any] = {self.by: group, "class": label}
@@ -58,12 +55,12 @@ class Shares:
                 for name in ("share", "low", "high", "model_sd", "label_sd"):
                     row[name] = float(getattr(self, name)[g, k])
                 if self.bounds is not None:
-                    row |= {"least": float(self.bounds.low[g, k])}
-                    row |= {"most": float(self.bounds.high[g, k])}
+                    row["least"] = float(self.bounds.low[g, k])
+                    row["most"] = float(self.bounds.high[g, k])
                 if self.goodman is not None:
                     row["goodman"] = float(self.goodman.share[g, k])
-                found.append(row)
-        return found
+                records.append(row)
+        return records
 
     def to_frame(self) -> Any:
         """A pandas table with one row per group and class."""
@@ -74,19 +71,19 @@ class Shares:
 
         Args:
             group: A value of the column.
-            other: Another.
+            other: The value to subtract.
             label: The class; the last by default.
         """
-        at = [_place(self.groups, each, self.by) for each in (group, other)]
-        k = len(self.classes) - 1 if label is None else _place(self.classes, label, "class")
-        places = [g * len(self.classes) + k for g in at]
-        gap = float(self.share[at[0], k] - self.share[at[1], k])
-        part = self.covariance[np.ix_(places, places)]
-        half = quantile(self.level) * float(np.sqrt(part[0, 0] + part[1, 1] - 2 * part[0, 1]))
+        g, h = (_position(self.groups, value, self.by) for value in (group, other))
+        k = len(self.classes) - 1 if label is None else _position(self.classes, label, "class")
+        i, j = g * len(self.classes) + k, h * len(self.classes) + k
+        gap = float(self.share[g, k] - self.share[h, k])
+        variance = self.covariance[i, i] + self.covariance[j, j] - 2 * self.covariance[i, j]
+        half = quantile(self.level) * float(np.sqrt(variance))
         return gap, max(-1.0, gap - half), min(1.0, gap + half)
 
     def figure(self) -> Any:
-        """A picture: shares with their intervals, the bounds behind, and Goodman's estimates.
+        """Shares with their intervals, in front of the bounds, and Goodman's estimates.
 
         Returns a :class:`llpkit.report.Figure`; ``.write(folder)`` saves it as PNG and PDF.
         """
@@ -95,14 +92,13 @@ class Shares:
         return share_intervals(self)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        tail = f"{(1 - self.level) / 2:.3g}", f"{(1 + self.level) / 2:.3g}"
-        heads = [self.by, "class", "instances", "share", f"[{tail[0]}", f"{tail[1]}]"]
+        heads = [self.by, "class", "instances", "share", *interval_heads(self.level)]
         heads += ["least", "most"] * (self.bounds is not None)
         heads += ["Goodman"] * (self.goodman is not None)
         rows = []
-        shown = [1] if len(self.classes) == 2 else range(len(self.classes))
+        listed = [1] if len(self.classes) == 2 else range(len(self.classes))
         for g, name in enumerate(self.groups):
-            for k in shown:
+            for k in listed:
                 cells = [str(name), str(self.classes[k]), f"{self.sizes[g]:,.0f}"]
                 numbers = [self.share, self.low, self.high]
                 if self.bounds is not None:
@@ -119,7 +115,7 @@ class Shares:
         return html_table(f"Shares by {self.by}", [], *self._cells(), self.notes)
 
 
-def _place(known: list[Any], wanted: Any, what: str) -> int:
-    if wanted not in known:
-        raise LLPError(f"{what} = {wanted!r} is unknown; give one of {known}")
-    return known.index(wanted)
+def _position(known: list[Any], value: Any, name: str) -> int:
+    if value not in known:
+        raise LLPError(f"{name} = {value!r} is unknown; give one of {known}")
+    return known.index(value)

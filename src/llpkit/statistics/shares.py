@@ -1,4 +1,4 @@
-"""Shares of groups: of the instances with some value of a column, how many have which label?"""
+"""The share of each class among the instances that have the same value of a column."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,8 +14,7 @@ from torch import Tensor
 from llpkit._validation import one_of, share
 from llpkit.errors import LLPError
 from llpkit.statistics.bootstrap import bags_of, bootstrap
-from llpkit.statistics.covariance import KINDS, estimated, take
-from llpkit.statistics.curvature import Labels, as_array
+from llpkit.statistics.covariance import KINDS, Curvature, estimated
 from llpkit.statistics.ecological import bounds, goodman
 from llpkit.statistics.models import Adapter, adapt, features, last_step
 from llpkit.statistics.prediction import quantile
@@ -26,7 +25,7 @@ from llpkit.statistics.summary import Summary, problem_notes
 Array = NDArray[Any]
 
 _MOST = 500
-"""Most groups: each takes an evaluation of all bags."""
+"""Most groups; each takes an evaluation of all bags."""
 
 
 def shares(
@@ -44,18 +43,18 @@ def shares(
     r"""For every value of a column, the share of each class among its instances, over all bags.
 
     This answers the question of ecological inference ("how did group A vote?") for the bags at
-    hand. The expected share of group g is the mean of its posteriors, so the known counts are
-    met in every bag. Its variance has two parts, which are uncorrelated: the parameters are
-    estimated, and the counts leave the labels open,
+    hand. The expected share of group g is the mean of its posteriors, so it agrees with the counts
+    of every bag. Its variance has two uncorrelated parts: the parameters are estimated, and the
+    counts do not determine the labels,
 
     .. math::
 
         \frac{1}{N_g^2} \left[ d_g^\top V d_g + 1_g^\top C \, 1_g \right], \qquad
         C = \mathrm{Cov}(h \mid y), \quad d_g = J^\top C \, 1_g,
 
-    with the covariance V of the parameters and the Jacobian J of the logits. One product
-    :math:`C \, 1_g`, which the engine computes in linear time, gives both. Intervals are computed
-    on the scale of log-odds and cut to what the counts allow.
+    with the covariance V of the parameters and the Jacobian J of the logits. Both follow from the
+    product :math:`C \, 1_g`, which the engine computes in linear time. Intervals are computed on
+    the scale of log-odds and cut to what the counts allow.
 
     Args:
         model: A fitted model as for :func:`summary`; with ``covariance="bootstrap"`` any estimator.
@@ -64,12 +63,12 @@ def shares(
         groups: The bag of every row.
         by: The column: its name, if ``X`` is a table; its number; or the group of every row,
             ``(N,)``.
-        level: Probability that an interval holds the share.
+        level: Probability that an interval contains the share.
         covariance: As for :func:`summary`; or, if the model was fitted to other bags, its summary
-            there; or the matrix V, ``(P, P)``. With ``"bootstrap"`` the model is refitted to
+            for those; or the matrix V, ``(P, P)``. With ``"bootstrap"`` the model is refitted to
             resampled bags, and the shares of every refit are computed.
         multiplicity: How many instances every row represents.
-        options: For ``covariance="bootstrap"``, those of :func:`bootstrap`.
+        options: Options of :func:`bootstrap`, for ``covariance="bootstrap"``.
 
     >>> from llpkit.estimators import LLPLogisticRegression
     >>> random = np.random.default_rng(0)
@@ -89,77 +88,86 @@ def shares(
     =====================================================================
     """
     share("level", level)
-    names, code = _column(X, by)
+    name, code = _column(X, by)
     if isinstance(covariance, str) and covariance == "bootstrap":
-        return _bootstrapped(model, X, y, groups, names, code, level, multiplicity, options)
+        return _bootstrapped(model, X, y, groups, name, code, level, multiplicity, options)
     if options:
         raise LLPError(f"{', '.join(options)}: only with covariance='bootstrap'")
     adapter, inner = adapt(model, X)
     rows = adapter.rows(inner, y, groups, multiplicity)
-    spread = _spread(covariance, adapter, inner, rows)
+    of_parameters = _covariance(covariance, adapter, inner, rows)
     notes = problem_notes(inner, rows.bags, multiplicity)
     values, inverse = _values(code)
     index = torch.from_numpy(inverse)[rows.bags.rows]  # (R,) in the order of the bags
-    x, rows, index = merged(take(inner, rows.bags.rows.numpy()), rows, index)
-    found = _moments(adapter, x, rows, index, len(values), spread)
-    table = _shares(found, rows, index, values.tolist(), list(adapter.classes), level, names)
+    x, rows, index = merged(inner, rows, index)
+    z, jacobian = adapter.logits(x)
+    moments, slopes = _label_moments(z, rows, index, len(values), jacobian)
+    moments = replace(moments, model=of_parameters(slopes))
+    table = _shares(moments, rows, index, values.tolist(), list(adapter.classes), level, name)
     return replace(table, notes=notes)
 
 
-def _spread(given: Any, adapter: Adapter, X: Any, rows: Rows) -> Callable[[Array], Array]:
+def _covariance(source: Any, adapter: Adapter, X: Any, rows: Rows) -> Callable[[Array], Array]:
     """A function that returns the covariance ``(Q, Q)`` of combinations ``(Q, P)`` of parameters.
 
     A combination that the data do not determine has infinite variance.
     """
-    if isinstance(given, str):
-        one_of("covariance", given, (*KINDS, "bootstrap"))
-        return partial(estimated(adapter, X, rows).covariance, given)
-    if isinstance(given, Summary):
-        return partial(given.derivatives.covariance, given.kind)
-    V = np.asarray(given, np.float64)
+    if isinstance(source, str):
+        one_of("covariance", source, (*KINDS, "bootstrap"))
+        return partial(estimated(adapter, X, rows).covariance, source)
+    if isinstance(source, Summary):
+        return partial(source.derivatives.covariance, source.kind)
+    V = np.asarray(source, np.float64)
     if V.shape != (len(adapter.estimate),) * 2:
         raise LLPError(
             f"covariance has shape {V.shape}, but the model has {len(adapter.estimate)} parameters"
         )
     if not np.isfinite(V).all():
-        raise LLPError("covariance is not finite; give the summary that it is from instead")
+        raise LLPError("covariance is not finite; pass the summary itself instead")
     return lambda turn: turn @ V @ turn.T
 
 
 @dataclass(frozen=True)
 class _Moments:
-    mean: Array  # (G, K) shares
+    """Expected shares and the two parts of their covariance."""
+
+    mean: Array  # (G, K)
     model: Array  # (G K, G K)
     labels: Array  # (G K, G K)
     sizes: Array  # (G,)
 
 
-def _moments(
-    adapter: Adapter,
-    x: Any,
-    rows: Rows,
-    index: Tensor,
-    number: int,
-    spread: Callable[[Array], Array],
-) -> _Moments:
-    """Expected shares and the two parts of their covariance, by the delta method."""
-    z, jacobian = adapter.at(x)
-    slopes: list[Tensor] = []
+class _Labels:
+    """The labels of the rows given the counts: expected totals and their covariance."""
 
-    def note(product: Tensor) -> None:
-        slopes.append((product.reshape(len(jacobian), -1)[:, :, None] * jacobian).sum((0, 1)))
+    def __init__(self, logits: Tensor, rows: Rows) -> None:
+        # A random effect shifts all logits of a bag, which does not change this distribution.
+        self._at = Curvature(logits, rows)
+        self._rows = rows
 
-    found = _label_moments(z, rows, index, number, note)
-    slope = _turn(number, z) @ as_array(torch.stack(slopes)) / _scale(found)[:, None]
-    return replace(found, model=spread(slope))
+    @property
+    def totals(self) -> Tensor:
+        """Expected totals of every row, in the shape of the logits."""
+        return self._at.slope + self._rows.prior(self._at.z.detach())
+
+    def covariance(self, v: Tensor) -> Tensor:
+        """The covariance of all totals times a vector, both in the shape of the logits."""
+        # The second derivative of the log-likelihood lacks the covariance before the counts.
+        z, m = self._at.z.detach(), self._rows.weight
+        if z.dim() == 1:
+            return self._at.product(v) + m * z.sigmoid() * (-z).sigmoid() * v
+        p = z.softmax(1)
+        return self._at.product(v) + m[:, None] * p * (v - (p * v).sum(1, keepdim=True))
 
 
-def _label_moments(z: Tensor, rows: Rows, index: Tensor, number: int, note: Any = None) -> _Moments:
-    """Expected shares and their covariance given the parameters.
+def _label_moments(
+    z: Tensor, rows: Rows, index: Tensor, number: int, jacobian: Tensor | None = None
+) -> tuple[_Moments, Array]:
+    """Shares and their covariance given the parameters, and the derivatives of the shares.
 
-    ``note`` is called with the covariance of all labels with the total of every group and class.
+    The derivatives in the parameters are ``(G K, P)``, or ``(G K, 0)`` without a Jacobian.
     """
-    labels = Labels(z, rows)
+    labels = _Labels(z, rows)
     member = torch.nn.functional.one_hot(index, number).double()  # (R, G)
     sizes = (rows.weight[:, None] * member).sum(0).numpy()
     totals = labels.totals
@@ -167,33 +175,36 @@ def _label_moments(z: Tensor, rows: Rows, index: Tensor, number: int, note: Any 
     mean = (member.T @ columns).numpy()  # (G, K')
     if z.dim() == 1:
         mean = np.stack([sizes - mean[:, 0], mean[:, 0]], 1)
+    if jacobian is None:
+        jacobian = z.new_zeros((*columns.shape, 0))
     free = max(1, columns.shape[1] - 1)
-    inside = []
+    covariances, slopes = [], []
     for g in range(number):
         for k in range(free):
             v = torch.zeros_like(columns)
             v[:, k] = member[:, g]
-            product = labels.covariance(v.reshape(totals.shape))
-            if note is not None:
-                note(product)
-            inside.append((member.T @ product.reshape(columns.shape)[:, :free]).reshape(-1))
-    spread, turn = as_array(torch.stack(inside)), _turn(number, z)
-    spread = turn @ (spread + spread.T) @ turn.T / 2
-    found = _Moments(mean / np.maximum(sizes, 1)[:, None], 0 * spread, spread, sizes)
-    scale = _scale(found)
-    return replace(found, labels=spread / np.outer(scale, scale))
+            product = labels.covariance(v.reshape(totals.shape)).reshape(columns.shape)
+            covariances.append((member.T @ product[:, :free]).reshape(-1))
+            slopes.append((product[:, :, None] * jacobian).sum((0, 1)))
+    turn = _all_classes(number, z)
+    covariance = torch.stack(covariances).numpy()
+    covariance = turn @ (covariance + covariance.T) @ turn.T / 2
+    scale = np.repeat(np.maximum(sizes, 1), mean.shape[1])  # (G K,)
+    moments = _Moments(
+        mean / np.maximum(sizes, 1)[:, None],
+        np.zeros_like(covariance),
+        covariance / np.outer(scale, scale),
+        sizes,
+    )
+    return moments, turn @ torch.stack(slopes).numpy() / scale[:, None]
 
 
-def _turn(number: int, z: Tensor) -> Array:
-    """From totals of the free classes to those of all: one class follows from the others."""
+def _all_classes(number: int, z: Tensor) -> Array:
+    """A map from totals of the free classes to totals of all: one class follows from the others."""
     free = 1 if z.dim() == 1 else z.shape[1] - 1
     last = -np.ones((1, free))
-    whole = np.vstack([last, np.eye(1)] if z.dim() == 1 else [np.eye(free), last])
-    return np.kron(np.eye(number), whole)  # (G K, G free)
-
-
-def _scale(found: _Moments) -> Array:
-    return np.repeat(np.maximum(found.sizes, 1), found.mean.shape[1])
+    of_group = np.vstack([last, np.eye(1)] if z.dim() == 1 else [np.eye(free), last])
+    return np.kron(np.eye(number), of_group)  # (G K, G free)
 
 
 def _bootstrapped(
@@ -207,7 +218,7 @@ def _bootstrapped(
     multiplicity: Any,
     options: dict[str, Any],
 ) -> Shares:
-    """Shares of any estimator, whose uncertainty comes from refits."""
+    """Shares of any estimator, with the uncertainty of its parameters from refits."""
     bags = bags_of(model, X, y, groups, multiplicity)
     rows = rows_of(bags, multiplicity, "auto")
     values, inverse = _values(code)
@@ -215,29 +226,29 @@ def _bootstrapped(
     member = torch.nn.functional.one_hot(index, len(values)).double()
 
     def logits(fitted: Any) -> Tensor:
-        z = torch.from_numpy(np.asarray(fitted.decision_function(X), np.float64))
-        return z[bags.rows]
+        return torch.from_numpy(np.asarray(fitted.decision_function(X), np.float64))[bags.rows]
+
+    z = logits(model)
+    free = 1 if z.dim() == 1 else z.shape[1] - 1
 
     def statistic(fitted: Any) -> Array:
-        totals = Labels(logits(fitted), rows).totals
-        return (member.T @ totals.reshape(len(totals), -1)).numpy()
+        totals = _Labels(logits(fitted), rows).totals
+        totals = totals.reshape(len(totals), -1)[:, :free]
+        return (member.T @ totals).numpy()
 
     drawn = bootstrap(
         model, X, y, groups, statistic=statistic, multiplicity=multiplicity, **options
     )
-    z = logits(model)
-    found = _label_moments(z, rows, index, len(values))
-    width = 1 if z.dim() == 1 else z.shape[1]
-    whole = np.kron(np.eye(len(values)), [[-1.0], [1.0]] if width == 1 else np.eye(width))
-    scale = _scale(found)
-    part = whole @ drawn.covariance @ whole.T / np.outer(scale, scale)
-    found = replace(found, model=part)
+    moments, _ = _label_moments(z, rows, index, len(values))
+    turn = _all_classes(len(values), z)
+    scale = np.repeat(np.maximum(moments.sizes, 1), moments.mean.shape[1])
+    moments = replace(moments, model=turn @ drawn.covariance @ turn.T / np.outer(scale, scale))
     classes = list(last_step(model).classes_)
-    return _shares(found, rows, index, values.tolist(), classes, level, by)
+    return _shares(moments, rows, index, values.tolist(), classes, level, by)
 
 
 def _shares(
-    found: _Moments,
+    moments: _Moments,
     rows: Rows,
     index: Tensor,
     values: list[Any],
@@ -245,9 +256,9 @@ def _shares(
     level: float,
     by: str,
 ) -> Shares:
-    shape = found.mean.shape
     model_sd, label_sd = (
-        np.sqrt(np.maximum(np.diag(part), 0)).reshape(shape) for part in (found.model, found.labels)
+        np.sqrt(np.maximum(np.diag(part), 0)).reshape(moments.mean.shape)
+        for part in (moments.model, moments.labels)
     )
     limits = baseline = None
     if rows.bags.evidence.is_exact:
@@ -255,19 +266,19 @@ def _shares(
         np.add.at(cells, (rows.bags.bag_index.numpy(), index.numpy()), rows.weight.numpy())
         counts = rows.counts.numpy()
         limits, baseline = bounds(cells, counts), goodman(cells, counts)
-    low, high = _interval(found.mean, np.hypot(model_sd, label_sd), level)
+    low, high = _interval(moments.mean, np.hypot(model_sd, label_sd), level)
     if limits is not None:
         low, high = np.maximum(low, limits.low), np.minimum(high, limits.high)
     return Shares(
         groups=values,
         classes=classes,
-        sizes=found.sizes,
-        share=found.mean,
+        sizes=moments.sizes,
+        share=moments.mean,
         low=low,
         high=high,
         model_sd=model_sd,
         label_sd=label_sd,
-        covariance=found.model + found.labels,
+        covariance=moments.model + moments.labels,
         bounds=limits,
         goodman=baseline,
         level=level,
@@ -281,13 +292,13 @@ def _interval(p: Array, sd: Array, level: float) -> tuple[Array, Array]:
     half = quantile(level) * sd / (inside * (1 - inside))
     odds = logit(inside)
     # Where nothing is uncertain, the interval is the share itself.
-    ends = [np.where(sd > 0, expit(odds + s * half), p) for s in (-1, 1)]
-    return ends[0], ends[1]
+    low, high = (np.where(sd > 0, expit(odds + sign * half), p) for sign in (-1, 1))
+    return low, high
 
 
 def _column(X: Any, by: Any) -> tuple[str, Array]:
-    """A name and the group of every row, from a column's name or number or the values."""
-    size = len(X) if not hasattr(X, "shape") else X.shape[0]
+    """The name of a column and the group of every row."""
+    size = X.shape[0] if hasattr(X, "shape") else len(X)
     if isinstance(by, str):
         if not hasattr(X, "columns") or by not in X.columns:
             raise LLPError(
@@ -309,7 +320,7 @@ def _column(X: Any, by: Any) -> tuple[str, Array]:
 
 
 def _values(code: Array) -> tuple[Array, Array]:
-    """The groups, and the number of the group of every row."""
+    """The distinct groups, sorted, and the position of every row's group among them."""
     try:
         values, inverse = np.unique(code, return_inverse=True)
     except TypeError as error:
@@ -319,7 +330,6 @@ def _values(code: Array) -> tuple[Array, Array]:
         ) from error
     if len(values) > _MOST:
         raise LLPError(
-            f"by has {len(values):,} different values; give up to {_MOST} groups, such as ages in "
-            "classes"
+            f"by has {len(values):,} different values; give up to {_MOST}, such as ranges of ages"
         )
     return values, inverse

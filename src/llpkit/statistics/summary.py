@@ -13,29 +13,26 @@ from llpkit._text import html_table
 from llpkit._validation import option, share
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.statistics._text import as_records, frame, text_table
+from llpkit.statistics._text import as_records, frame, interval_heads, text_table
 from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
-from llpkit.statistics.models import Adapter, adapt, features, last_step
+from llpkit.statistics.models import Adapter, Linear, adapt, last_step
 from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 Array = NDArray[Any]
 
 LOG_SD = "log sd of bags"
 _PART = 1e-3
-"""A parameter with a smaller part in a direction, relative to 1, does not take part in it."""
+"""Smaller components of a direction of length one are ignored."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Estimates with standard errors; printed, a table.
-
-    Made by :func:`summary`.
-    """
+    """Estimates with standard errors, from :func:`summary`; prints as a table."""
 
     names: list[str]
     estimate: Array
-    """``(P,)``: logits; for K classes, differences from the reference class."""
+    """``(P,)``, in logits; for K classes, differences from the reference class."""
     covariance: Array
     """``(P, P)``."""
     kind: str
@@ -45,13 +42,14 @@ class Summary:
     num_bags: int
     num_instances: int
     remarks: list[str]
-    """Notes on the fit and its bags; :attr:`notes` are these and what is undetermined."""
+    """Notes on the fit and its bags; :attr:`notes` adds what is undetermined."""
     title: str
     derivatives: Estimated = field(repr=False)
     """Scores of the bags and the observed information."""
     adapter: Adapter | None = field(repr=False)
     """The model; ``None`` for combinations of its parameters."""
     steps: Any = field(repr=False, default=None)
+    """The steps of a pipeline before the model."""
     flat: Array = field(repr=False, default_factory=lambda: np.empty((0, 0)))
     """``(P, F)``: directions that the data do not determine."""
 
@@ -93,14 +91,14 @@ class Summary:
         return replace(self, kind="sandwich", covariance=covariance)
 
     def turned(self, turn: Any, names: Sequence[str]) -> "Summary":
-        """The summary of linear combinations of the parameters, such as in other units.
+        """The summary of linear combinations of the parameters, for example in other units.
 
         Args:
-            turn: ``(Q, P)``.
-            names: Of the combinations, ``(Q,)``.
+            turn: ``(Q, P)``, one row per combination.
+            names: The names of the combinations, ``(Q,)``.
         """
         turn = np.asarray(turn, np.float64)
-        # Combinations may not take part in a direction, as contrasts of one-hot columns do not.
+        # Combinations may cancel an undetermined direction, as contrasts of one-hot columns do.
         size = np.abs(turn).max(1, keepdims=True)
         axes, lengths, _ = np.linalg.svd(
             turn / np.where(size > 0, size, 1.0) @ self.derivatives.flat, full_matrices=False
@@ -122,7 +120,7 @@ class Summary:
     def odds_ratios(self, level: float | None = None) -> Array:
         """Exponentiated estimates with their intervals, ``(P, 3)``: odds ratio, low, high.
 
-        An odds ratio of 2 means that the odds double when the feature grows by one.
+        An odds ratio of 2 means that the odds double when the feature increases by one.
         """
         ends = self.conf_int(level)
         with np.errstate(over="ignore"):
@@ -131,16 +129,16 @@ class Summary:
     def predict(self, X: Any, level: float | None = None) -> Prediction:
         """Probabilities of instances with confidence intervals.
 
-        The interval is that of the probability, from the uncertainty of the parameters; it is
-        computed on the scale of logits, so it stays between 0 and 1. With a random effect it is the
-        probability in a new bag.
+        The intervals reflect the uncertainty of the parameters. They are computed on the scale of
+        logits, so they stay between 0 and 1. With a random effect, the probabilities are those in a
+        new bag.
 
         Args:
             X: Features ``(N, D)``.
-            level: Confidence level; by default that of the summary.
+            level: Confidence level; the level of the summary by default.
         """
         if self.adapter is None:
-            raise LLPError("combinations of parameters do not predict; use the summary itself")
+            raise LLPError("combinations of parameters cannot predict; call it before turned()")
         if self.steps is not None:
             X = self.steps.transform(X)
         return predicted(self.adapter, X, self.derivatives, self.kind, _level(level, self.level))
@@ -177,8 +175,7 @@ class Summary:
         ]
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        tail = f"{(1 - self.level) / 2:.3g}", f"{(1 + self.level) / 2:.3g}"
-        heads = ["", "coef", "std err", "z", "P>|z|", f"[{tail[0]}", f"{tail[1]}]", "odds ratio"]
+        heads = ["", "coef", "std err", "z", "P>|z|", *interval_heads(self.level), "odds ratio"]
         rows = []
         columns = zip(
             self.names,
@@ -190,7 +187,7 @@ class Summary:
             strict=True,
         )
         for name, b, se, z, p, (low, high) in columns:
-            if name == LOG_SD:  # shown as a deviation, which has no odds
+            if name == LOG_SD:  # shown as a standard deviation, which has no odds
                 cells = [f"{math.exp(b):.4f}", f"{math.exp(b) * se:.3f}", "", ""]
                 rows.append(
                     ["sd of bags", *cells, f"{math.exp(low):.3f}", f"{math.exp(high):.3f}", ""]
@@ -225,13 +222,13 @@ def summary(
     r"""Standard errors and confidence intervals of a model fitted to counts.
 
     The information of bag b about logits :math:`z = X \beta` is
-    :math:`X_b^\top [\mathrm{Cov}(h) - \mathrm{Cov}(h \mid y_b)] X_b`: what the labels vary before
-    the count is known, less what they still vary afterwards. For bags of one it is the information
-    of logistic regression.
+    :math:`X_b^\top [\mathrm{Cov}(h) - \mathrm{Cov}(h \mid y_b)] X_b`: the covariance of the labels
+    before the count is known, minus their covariance given the count. For bags of one it is the
+    information of logistic regression.
 
-    A penalised fit (finite ``C``) is biased towards zero, and no standard error shows that: the
-    intervals are then those of the Gaussian prior that the penalty implies. Fit with
-    ``C=math.inf`` for the usual meaning.
+    A penalised fit (finite ``C``) is biased towards zero, which no standard error shows: its
+    intervals are those of the posterior distribution under the Gaussian prior that the penalty
+    implies. Fit with ``C=math.inf`` for ordinary confidence intervals.
 
     Args:
         model: A fitted :class:`~llpkit.estimators.LLPLogisticRegression` or
@@ -243,7 +240,7 @@ def summary(
         covariance: ``"observed"`` inverts the observed information. ``"sandwich"`` remains valid if
             bags are independent but the model is wrong within them; it needs more bags.
         level: Confidence level.
-        reference: The class with which the others are compared; the first by default.
+        reference: The class that the others are compared with; the first by default.
         multiplicity: How many instances every row represents.
 
     >>> from llpkit.estimators import LLPLogisticRegression
@@ -270,59 +267,67 @@ def summary(
     share("level", level)
     adapter, inner = adapt(model, X, reference)
     rows = adapter.rows(inner, y, groups, multiplicity)
-    found = estimated(adapter, inner, rows)
-    notes = _notes(adapter, found, model)
+    derivatives = estimated(adapter, inner, rows)
+    notes = _notes(adapter, derivatives, model)
     notes += problem_notes(inner, rows.bags, multiplicity)
     return Summary(
         names=list(adapter.names),
         estimate=adapter.estimate,
-        covariance=found.covariance(covariance),
+        covariance=derivatives.covariance(covariance),
         kind=covariance,
         level=level,
-        log_likelihood=found.log_likelihood,
+        log_likelihood=derivatives.log_likelihood,
         num_bags=len(rows.bags),
         num_instances=int(rows.weight.sum()),
         remarks=notes,
-        derivatives=found,
-        flat=found.flat,
+        derivatives=derivatives,
+        flat=derivatives.flat,
         title=type(last_step(model)).__name__,
         adapter=adapter,
         steps=model[:-1] if hasattr(model, "steps") else None,
     )
 
 
-def _notes(adapter: Adapter, found: Estimated, model: Any) -> list[str]:
+def _notes(adapter: Adapter, derivatives: Estimated, model: Any) -> list[str]:
     notes = []
-    if len(adapter.classes) > 2 and hasattr(adapter, "others"):
+    if len(adapter.classes) > 2 and isinstance(adapter, Linear):
         notes.append(
             f"Coefficients are differences from class {adapter.classes[adapter.reference]}."
         )
-    C = getattr(adapter, "C", math.inf)
-    if math.isfinite(C):
+    if math.isfinite(adapter.C):
         notes.append(
-            f"Penalised (C = {C:g}): estimates are shrunk towards zero, and intervals are those of "
-            f"the prior that the penalty implies. {option('C', math.inf)} is plain maximum "
-            "likelihood."
+            f"Penalised (C = {adapter.C:g}): estimates are shrunk towards zero, and intervals "
+            "assume the Gaussian prior that the penalty implies. "
+            f"{option('C', math.inf)} is plain maximum likelihood."
         )
     last = last_step(model)
     if hasattr(last, "effect_sd_"):
-        sd = "estimated as zero" if last.effect_sd_ == 0 else f"{last.effect_sd_:.3g}"
-        notes.append(
-            f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
-            f"{last.effect_lr_:.2f}, p = {last.effect_p_value_:.2g}."
-        )
-    away = found.distance(found.scores.sum(0) - adapter.penalty @ adapter.estimate)
-    if found.log_likelihood > -0.01 * len(found.scores) and math.isinf(C):
+        notes.append(effect_note(last))
+    # At the maximum, the gradient of the penalised log-likelihood is zero; its length in the metric
+    # of the covariance is the distance to the maximum in standard errors.
+    gradient = derivatives.scores.sum(0) - adapter.penalty @ adapter.estimate
+    distance = math.sqrt(max(0.0, float(gradient @ derivatives.inverse @ gradient)))
+    if derivatives.log_likelihood > -0.01 * len(derivatives.scores) and math.isinf(adapter.C):
         notes.append(
             "The columns explain all counts, so the likelihood has no maximum and these numbers "
-            "mean nothing. Give a finite C."
+            "are meaningless. Give a finite C."
         )
-    elif away > 0.5:
+    elif distance > 0.5:
         notes.append(
-            f"The estimate is {away:.1f} standard errors from the maximum of the likelihood of "
-            "these bags: they are not those of the fit, or it did not converge (scale the columns)."
+            f"The estimate is {distance:.1f} standard errors from the maximum of the likelihood of "
+            "these bags: the model was fitted to others, or the fit did not converge (scale the "
+            "columns)."
         )
     return notes
+
+
+def effect_note(model: Any) -> str:
+    """The random effect of a mixed logistic regression, in words."""
+    sd = "estimated as zero" if model.effect_sd_ == 0 else f"{model.effect_sd_:.3g}"
+    return (
+        f"Bags differ by a random effect with standard deviation {sd}; likelihood ratio "
+        f"{model.effect_lr_:.2f}, p = {model.effect_p_value_:.2g}."
+    )
 
 
 def _undetermined(names: Sequence[str], flat: Array) -> list[str]:
@@ -337,17 +342,15 @@ def _undetermined(names: Sequence[str], flat: Array) -> list[str]:
 
 def problem_notes(X: Any, bags: Bags, multiplicity: Any = None) -> list[str]:
     """What the counts do not determine, whatever the model; standard errors do not show it."""
-    X = X if hasattr(X, "shape") else features(X)
-    return [
-        f"{text[0].upper()}{text[1:]}." for text in map(str, problems_of(X, bags, multiplicity))
-    ]
+    texts = map(str, problems_of(X, bags, multiplicity))
+    return [f"{text[0].upper()}{text[1:]}." for text in texts]
 
 
 def _short(value: float, digits: int = 3) -> str:
-    """A number with these decimals, or as a power of ten if they would be mostly zeros."""
+    """A number with these decimals, or in scientific notation if they would be mostly zeros."""
     small = 0 < abs(value) < 10.0**-digits
     return f"{value:.1e}" if small else f"{value:.{digits}f}"
 
 
-def _level(given: float | None, own: float) -> float:
-    return own if given is None else share("level", given)
+def _level(level: float | None, default: float) -> float:
+    return default if level is None else share("level", level)

@@ -90,7 +90,7 @@ class BagDataset(Dataset[BagItem]):
         self.inputs = as_inputs(inputs)
         check_table(bags, len(self.inputs))
         self.bags = bags.to("cpu")
-        self.numbers: Array = np.arange(len(bags))  # those of a part are those of the whole
+        self.numbers: Array = np.arange(len(bags))  # a part keeps the numbers of the whole
 
     def __len__(self) -> int:
         return len(self.bags)

@@ -27,6 +27,8 @@ from llpkit.methods import BagMethod, Batch, Method
 from llpkit.ragged import ranges, to_offsets
 
 _CPU = torch.device("cpu")
+_SAMPLE = 16
+"""Blocks in a sample."""
 
 
 class Step(NamedTuple):
@@ -66,12 +68,12 @@ class Step(NamedTuple):
 class Blocks(NamedTuple):
     """Which parts of the inputs are read together, and how many are in memory at a time.
 
-    Every ``lanes``-th block is in one lane, and a window has one block of each lane, drawn anew in
-    every epoch. Several processes own whole lanes, so that each has its part of every window.
+    Block ``i`` is in lane ``i % lanes``. A window consists of one block of each lane, drawn anew in
+    every epoch. Each process owns whole lanes, so that it has a part of every window.
     """
 
     of_bag: Tensor
-    """int64 ``(B,)``: the block of each bag, that of its first row."""
+    """int64 ``(B,)``: the block of each bag's first row."""
     lanes: int
 
     def windows(self, generator: torch.Generator | None) -> Tensor:
@@ -82,6 +84,12 @@ class Blocks(NamedTuple):
             own = torch.arange(lane, number, self.lanes)
             window[own] = torch.randperm(len(own), generator=generator)
         return window[self.of_bag]
+
+    def sample(self) -> Tensor:
+        """The bags of a few evenly spaced blocks: a sample of all bags would read all inputs."""
+        blocks = self.of_bag.unique()
+        some = blocks[torch.linspace(0, len(blocks) - 1, min(_SAMPLE, len(blocks))).long()]
+        return torch.where(torch.isin(self.of_bag, some))[0]
 
     def owners(self, processes: int) -> Tensor:
         """The process of every bag, int64 ``(B,)``."""
@@ -127,9 +135,8 @@ def plan_epoch(
         if window is not None:
             window = window[bags.bag_index]  # of every instance
         return plan_instances(bags.num_instances, size, pad, device, generator, window)
-    # Only these methods can process a bag in pieces.
-    pieces = isinstance(method, BagMethod)
-    return plan_bags(bags, size, pad, pieces, device, generator, max_bags, window)
+    split = isinstance(method, BagMethod)  # only these can process a bag in pieces
+    return plan_bags(bags, size, pad, split, device, generator, max_bags, window)
 
 
 def plan_instances(
@@ -140,14 +147,14 @@ def plan_instances(
     generator: torch.Generator | None = None,
     window: Tensor | None = None,
 ) -> list[Step]:
-    """Instances in random order; ``window`` is that of every instance, see :func:`shuffled`.
+    """Instances in random order; ``window`` has one entry per instance, see :func:`shuffled`.
 
     >>> [step.weights.sum().item() for step in plan_instances(5, 3, pad=True)]
     [1.0, 1.0]
     """
     if not pad:
-        cut = instance_batches(num_instances, size, generator, window)
-        batches = [send(b, device) for b in cut]
+        batches = instance_batches(num_instances, size, generator, window)
+        batches = [send(batch, device) for batch in batches]
         return [Step(b, b, len(b) / num_instances) for b in batches]
     size = min(size, num_instances)
     order, steps = shuffled(num_instances, generator, window), -(-num_instances // size)
@@ -180,7 +187,7 @@ def plan_bags(
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
         max_bags: Most bags per step; ``None`` for as many as fit.
-        window: That of every bag, see :func:`shuffled`.
+        window: The window of every bag, see :func:`shuffled`.
     """
     size = min(size, bags.num_instances)
     batches = bag_batches(bags.sizes, size, not pad, generator, max_bags, window)
@@ -199,10 +206,9 @@ def plan_bags(
             steps.append(next(padded))
             continue
         positions, offsets = positions_of(bags, chosen)
-        where = send(positions, device)
         share = len(positions) / bags.num_instances
-        offsets, chosen = send(offsets, device), send(chosen, device)
-        steps.append(Step(where, where, share, None, offsets, None, chosen, alone))
+        positions, offsets, chosen = (send(t, device) for t in (positions, offsets, chosen))
+        steps.append(Step(positions, positions, share, None, offsets, None, chosen, alone))
     return steps
 
 
@@ -239,11 +245,11 @@ def _padded(
     lengths = (column < (number + size - filled)[:, None]).astype(np.int64)
     lengths[own] = n
     offsets = np.concatenate([np.zeros((steps, 1), np.int64), lengths.cumsum(1)], 1)
-    known = bags.evidence.counts.numpy()
-    counts = np.zeros((steps, size, *known.shape[1:]), np.int64)
-    if known.ndim == 2:
+    every = bags.evidence.counts.numpy()
+    counts = np.zeros((steps, size, *every.shape[1:]), np.int64)
+    if every.ndim == 2:
         counts[..., 0] = lengths  # padding counts as the first class; its weight is zero
-    counts[own] = known[chosen]
+    counts[own] = every[chosen]
     weights = (own / number[:, None]).astype(np.float32)  # (steps, S): only real bags count
     share = (filled / total).astype(np.float32)
     stacked = map(torch.from_numpy, (positions, into, share, weights, offsets, counts))
@@ -307,9 +313,3 @@ def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Positions of the chosen bags' instances, and the offsets of these bags among them."""
     sizes = bags.sizes[chosen]
     return ranges(bags.offsets[chosen], sizes), to_offsets(sizes)
-
-
-def epoch_seed(seed: int, epoch: int, *stream: int) -> int:
-    """The seed of one epoch; it does not depend on the epochs before it."""
-    # torch takes signed 64-bit seeds, hence the shift.
-    return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,15 +1,17 @@
-"""Checks of bags, inputs, labels and network against each other before the first step."""
+"""Checks of bags, inputs, labels and method against each other before training."""
 
-from collections.abc import Iterator, Sequence
+import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch import Tensor
 
 from llpkit._arrays import checked_labels, numbers
 from llpkit.bags import Bags
-from llpkit.errors import LLPError
+from llpkit.errors import ApproximationWarning, LLPError
+from llpkit.evaluation import approximation_note, measurable
+from llpkit.likelihood.checks import Approximation
+from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Method
 from llpkit.training.inputs import Inputs
 
@@ -25,20 +27,20 @@ def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
         )
 
 
-def divide(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags, Bags | None]:
+def hold_out(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags, Bags | None]:
     """Training bags and held-out bags, which share no row."""
     if held_out is None:
         return bags, None
     if isinstance(held_out, Bags):
         check_table(held_out, bags.num_rows, "held_out")
-        _check_apart(bags, held_out)
+        _check_disjoint(bags, held_out)
         return bags, held_out
     if round((1 - held_out) * len(bags)) in (0, len(bags)):
         raise LLPError(f"held_out = {held_out:g} of {len(bags)} bags leaves a part without bags")
     return bags.split(1 - held_out, seed)
 
 
-def _check_apart(bags: Bags, held_out: Bags) -> None:
+def _check_disjoint(bags: Bags, held_out: Bags) -> None:
     if held_out.num_instances == 0:
         raise LLPError("held_out holds no instances; there is nothing to select by")
     if held_out.num_classes != bags.num_classes:
@@ -58,6 +60,29 @@ def _check_apart(bags: Bags, held_out: Bags) -> None:
         )
 
 
+def check_measurable(held_out: Bags) -> None:
+    """Refuse held-out bags that cannot select a model."""
+    if not bool(held_out.informative.any()):
+        raise LLPError("no held_out bag has a count, so none can judge the model; choose others")
+    if not bool(measurable(held_out).any()):
+        raise LLPError(
+            "the likelihood of the held_out bags is intractable: they are too large for this "
+            "number of classes, and their counts are not exact; train without held_out"
+        )
+
+
+def warn_of_approximations(
+    method: Method, chosen: Approximation, *parts: Bags, stacklevel: int
+) -> None:
+    """Warn if training or the measures of these bags use approximate likelihoods."""
+    notes = [approximation_note(*parts)]
+    if chosen is not None and getattr(method, "approximation", None) == "auto":
+        notes.insert(0, choice_note(chosen))
+    text = "; ".join(note for note in notes if note is not None)
+    if text:
+        warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)
+
+
 def check_views(method: Method, bags: Bags, batch_size: int) -> None:
     """Refuse two views of a bag that is trained on in pieces."""
     largest = int(bags.sizes.max())
@@ -70,108 +95,12 @@ def check_views(method: Method, bags: Bags, batch_size: int) -> None:
 
 def labels_of_rows(labels: Any, bags: Bags) -> Tensor:
     """True labels of the bags' instances, int64 ``(N,)``, picked from the labels of all rows."""
-    given = numbers(labels, "labels")
-    if given.shape != (bags.num_rows,):
-        raise LLPError(f"labels has shape {given.shape}; give one for each of {bags.num_rows} rows")
+    every = numbers(labels, "labels")
+    if every.shape != (bags.num_rows,):
+        raise LLPError(f"labels has shape {every.shape}; give one for each of {bags.num_rows} rows")
     remedy = "number the classes from 0; for K classes the counts of bags are (B, K)"
     rows = bags.rows.cpu().numpy()
-    return torch.from_numpy(checked_labels(given, bags.num_classes, "labels", remedy, rows))
-
-
-_SUSPECTS = ("values between 0 and 1", "no negative values", "no positive values")
-_DRAWS, _ENOUGH = 40, 20
-
-
-def refuse_probabilities(network: nn.Module, inputs: Tensor) -> None:
-    """Refuse a network whose outputs cannot be logits, such as one that ends in a sigmoid.
-
-    With other weights, logits take other values, but probabilities stay between 0 and 1, however
-    they are computed. The network is run on a few inputs; as long as its outputs could be
-    probabilities, its weights are changed and it is run again. Afterwards weights, buffers, modes
-    and torch's random numbers are restored.
-    """
-    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
-        return  # the first step gives it its shapes; running it here would draw its weights
-    modes = [(module, module.training) for module in network.modules()]
-    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    devices = [inputs.device] if inputs.is_cuda else []
-    try:
-        with torch.random.fork_rng(devices), torch.no_grad():
-            found = _always(network.eval(), inputs)
-    finally:
-        for module, training in modes:
-            module.training = training
-        with torch.no_grad():
-            for name, buffer in network.named_buffers():
-                if name in kept and buffer.shape == kept[name].shape:
-                    buffer.copy_(kept[name])
-    if found is not None:
-        raise LLPError(
-            f"whatever its weights are, the network returns {found}; remove the last activation "
-            "(a sigmoid or softmax), so that the network returns logits"
-        )
-
-
-def _always(network: nn.Module, inputs: Tensor) -> str | None:
-    """What all outputs have in common that logits have not, if there is such a thing."""
-    first = network(inputs)
-    suspects = _left(_SUSPECTS, first)
-    if not suspects:  # the usual case: the weights need no copy
-        return None
-    own = [(weight, weight.detach().clone()) for weight in network.parameters()]
-    agreed = 0
-    try:
-        for _ in _changes(own, 100 * (1 + float(first.abs().max()))):
-            try:
-                output = network(inputs)
-            except Exception:  # other weights than its own may be impossible
-                continue
-            suspects = _left(suspects, output)
-            if not suspects:
-                return None
-            # Outputs that do not depend on the weights prove nothing.
-            agreed += bool(output.isfinite().all() and (output != first).any())
-    finally:
-        for weight, values in own:
-            weight.copy_(values)
-    return suspects[0] if agreed >= _ENOUGH else None
-
-
-def _left(suspects: Sequence[str], output: Any) -> list[str]:
-    """Those that these outputs do not disprove."""
-    if not isinstance(output, Tensor) or output.dim() == 0 or output.numel() == 0:
-        return []  # as_logits names the remedy
-    values = output.float()
-    if not bool(values.isfinite().all()):
-        return list(suspects)
-    low, high = float(values.min()), float(values.max())
-    single = output[0].numel() == 1  # what counts of several are their differences
-    possible = (low >= 0 and high <= 1.01, single and low >= 0, single and high <= 0)
-    fits = dict(zip(_SUSPECTS, possible, strict=True))  # 1.01: half precision rounds
-    return [what for what in suspects if fits[what]]
-
-
-def _changes(own: Sequence[tuple[Tensor, Tensor]], shift: float) -> Iterator[None]:
-    """Change the weights in many ways: each time the caller may run the network."""
-    draw = torch.Generator().manual_seed(0)
-    for i in range(_DRAWS):  # signs and scales, and values for what is zero
-        reach = 2 if i % 2 else 30
-        for weight, values in own:
-            start = values if bool(values.any()) else 0.2 * _normal(values, draw)
-            sign, size = torch.rand(2, generator=draw).tolist()
-            weight.copy_(start * reach ** (2 * size - 1) * (1 if sign < 0.5 else -1))
-        yield
-    for weight, values in own:
-        weight.copy_(values)
-    for weight, values in reversed(own):  # one large shift at a time, of a bias for example
-        for far in (-shift, shift):
-            weight.copy_(values + far)
-            yield
-        weight.copy_(values)
-
-
-def _normal(like: Tensor, draw: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=draw).to(like)
+    return torch.from_numpy(checked_labels(every, bags.num_classes, "labels", remedy, rows))
 
 
 def check_finite(inputs: Inputs, *rows: Tensor) -> None:
@@ -181,12 +110,11 @@ def check_finite(inputs: Inputs, *rows: Tensor) -> None:
     # aminmax propagates NaN, so two numbers decide the usual case without a mask of all inputs.
     if all(bool(end.isfinite()) for end in inputs.aminmax()):
         return
-    fine = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
-    bad = ~torch.cat(fine).cpu()
+    finite = [part.isfinite().flatten(1).all(1) for part in inputs.split(4096)]
+    bad = ~torch.cat(finite).cpu()  # (rows,)
     if rows:
         used = torch.zeros_like(bad)
-        for some in rows:
-            used[some.cpu()] = True
+        used[torch.cat([some.cpu() for some in rows])] = True
         bad &= used
     if bool(bad.any()):
         first = int(bad.nonzero()[0])

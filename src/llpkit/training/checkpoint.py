@@ -2,7 +2,8 @@
 
 import hashlib
 import io
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,30 @@ from llpkit.errors import LLPError
 from llpkit.files import read_regular, write_bytes
 
 _HEAD = b"llpkit checkpoint, sha256 "
-_PARTS: tuple[str, ...] = ("settings", "data", "network", "optimizer", "scheduler", "method")
-_PARTS += ("model", "history", "best", "stop")
+_PARTS = ("settings", "data", "network", "optimizer", "scheduler", "method", "model", "history",
+          "best", "stop")  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass
 class Checkpoint:
-    """The file that holds the state of a run after its last epoch.
+    """The file with the state of a run after its last epoch.
 
     Args:
         path: The file.
         settings: The settings that determine the result; a run with others cannot resume from it.
         data: Checksums of the training data, see :mod:`llpkit.training.fingerprint`.
+        every: Seconds between checkpoints.
     """
 
     path: Path
     settings: dict[str, Any]
     data: dict[str, str]
+    every: float = 0.0
+    _saved: float = field(default_factory=time.monotonic, init=False)
+
+    def due(self) -> bool:
+        """Whether the last checkpoint is old enough to write another."""
+        return time.monotonic() >= self._saved + self.every
 
     def save(self, state: dict[str, Any], *, sync: bool = True) -> None:
         """Write a checksum and the state of the run; ``sync`` waits until it is on disk."""
@@ -37,6 +45,7 @@ class Checkpoint:
         torch.save({"settings": self.settings, "data": self.data, **state}, stream)
         content = stream.getvalue()
         write_bytes(self.path, _HEAD + _digest(content) + content, sync=sync)
+        self._saved = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
         """The state, or ``None`` without a file; the checkpoint of another run is an error."""
@@ -44,20 +53,20 @@ class Checkpoint:
             return None
         try:
             state = self._read()
-            before, known = dict(state["settings"]), dict(state["data"])
+            settings, data = dict(state["settings"]), dict(state["data"])
         except Exception as error:
             reason = error if isinstance(error, ValueError) else type(error).__name__
             raise LLPError(
                 f"{self.path} cannot be read as a checkpoint ({reason}); remove it to start again"
             ) from error
         for name, value in self.settings.items():
-            if before.get(name) != value:
+            if settings.get(name) != value:
                 raise LLPError(
-                    f"{self.path} is of a run with {name} = {before.get(name)!r}, but this run has "
-                    f"{value!r}; use another run directory, or the same settings"
+                    f"{self.path} is of a run with {name} = {settings.get(name)!r}, but this run "
+                    f"has {value!r}; use another run directory, or the same settings"
                 )
         for name, checksum in self.data.items():
-            if known.get(name) != checksum:
+            if data.get(name) != checksum:
                 raise LLPError(
                     f"{self.path} is of a run with other {name}; use another run directory, or the "
                     f"same {name}"

@@ -7,8 +7,8 @@ on a step is a few copies into the recorded step's inputs and one launch.
 A graph holds addresses and constants, so it does not notice when a tensor is replaced or a number
 changes. Before every epoch these are compared with their recorded values: the hyper-parameters; the
 parameters, buffers and plain attributes of the network and its submodules; the attributes of the
-method, including its networks and optimisers. After a change a new graph is recorded. Objects that
-a network keeps elsewhere are not compared.
+method, including its networks and optimisers. After a change, a new graph is recorded. Other
+objects that a network refers to are not compared.
 """
 
 import gc
@@ -78,12 +78,12 @@ class Steps:
         # A graph reads fixed addresses, so every batch is copied into the same tensors.
         if self.slot is None:
             copy = None if strong is None else strong.clone()
-            mine = step.map(torch.clone)
-            self.slot = mine, mine.batch(evidence, inputs.clone(), copy)
-        (mine, batch), new = self.slot, (*step, inputs, strong)
-        for kept, given in zip((*mine, batch.inputs, batch.strong), new, strict=True):
-            if isinstance(kept, Tensor) and isinstance(given, Tensor):
-                kept.copy_(given, non_blocking=True)
+            fixed = step.map(torch.clone)
+            self.slot = fixed, fixed.batch(evidence, inputs.clone(), copy)
+        (fixed, batch), new = self.slot, (*step, inputs, strong)
+        for old, value in zip((*fixed, batch.inputs, batch.strong), new, strict=True):
+            if isinstance(old, Tensor) and isinstance(value, Tensor):
+                old.copy_(value, non_blocking=True)
         if self.graph is None and self.warm == WARM_UP:
             self._record()
         if self.graph is not None:
@@ -91,9 +91,9 @@ class Steps:
             return
         self.warm += 1
         if self.warm == WARM_UP:
-            self._run_and_listen()
+            self._run_and_check()
         else:
-            self._run(mine, batch)
+            self._run(fixed, batch)
 
     def keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
         """Store a step's logits and add its share of the loss."""
@@ -101,25 +101,25 @@ class Steps:
         self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
         self.loss.add_(loss * step.share)
 
-    def _run_and_listen(self) -> None:
+    def _run_and_check(self) -> None:
         """Run the last warm-up step and check that it never waits for the device."""
         assert self.slot is not None
         before = torch.cuda.get_sync_debug_mode()
         try:
-            with warnings.catch_warnings(record=True) as heard:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
-                heard.clear()  # the debug mode warns that it is a prototype
+                caught.clear()  # the debug mode warns that it is a prototype
                 self._run(*self.slot)
         finally:
             torch.cuda.set_sync_debug_mode(before)
-        waits = [w for w in heard if "synchroniz" in str(w.message)]
-        for other in heard:
+        waits = [w for w in caught if "synchroniz" in str(w.message)]
+        for other in caught:
             if other not in waits:
                 warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         if waits:
-            where = f"{waits[0].filename}, line {waits[0].lineno}"
-            self._give_up(f"it waits for the device: {where}")
+            place = f"{waits[0].filename}, line {waits[0].lineno}"
+            self._give_up(f"it waits for the device: {place}")
 
     def _record(self) -> None:
         assert self.slot is not None
@@ -139,8 +139,8 @@ class Steps:
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._run(*self.slot)
         except RuntimeError as error:
-            # The generator still believes that it is being captured: give it a fresh state object,
-            # then the values from before.
+            # The generator is still in capture mode: give it a fresh state object, then the values
+            # from before.
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
             generator.set_state(state)
             self._give_up(str(error).strip().splitlines()[0])
@@ -148,7 +148,7 @@ class Steps:
         finally:
             if collecting:
                 gc.enable()
-        # What the step itself replaced would be out of date in the next replay.
+        # Tensors that the step itself replaces would be out of date in the next replay.
         if read != self._read_by_a_step():
             self._give_up("it replaces tensors that it reads, or changes numbers")
             return
@@ -157,8 +157,8 @@ class Steps:
     def _read_by_a_step(self) -> Hashable:
         """Addresses of tensors and values of numbers that a recording would hold."""
         groups = self.learner.optimizer.param_groups
-        kept = tuple((name, _mark(value)) for name, value in vars(self.method).items())
-        return _mark_groups(groups), _mark(self.learner.network), kept
+        attributes = tuple((name, _mark(value)) for name, value in vars(self.method).items())
+        return _mark_groups(groups), _mark(self.learner.network), attributes
 
     def _give_up(self, reason: str) -> None:
         self.record = False

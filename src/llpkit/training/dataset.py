@@ -17,7 +17,7 @@ def is_dataset(value: Any) -> bool:
     """Whether a value gives items by number, as a torch ``Dataset`` or a column does."""
     if isinstance(value, IterableDataset):
         raise LLPError(
-            f"inputs is a {type(value).__name__}, an IterableDataset, whose items have no numbers; "
+            f"inputs is a {type(value).__name__}, an IterableDataset, which has no item numbers; "
             "pass a map-style Dataset, so that items can be found by the rows of the bags"
         )
     plain = isinstance(value, list | tuple | dict | str | bytes)
@@ -27,7 +27,7 @@ def is_dataset(value: Any) -> bool:
 class DatasetInputs:
     """Items of a data set, read on demand: tensors, arrays, images, or tuples that begin with one.
 
-    The other parts of a tuple, such as a label, are not used.
+    The rest of a tuple, such as a label, is not used.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -45,7 +45,7 @@ class DatasetInputs:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of items and the shape of each, as that of a tensor."""
+        """The number of items and the shape of each, like a tensor's."""
         return (len(self), *self._first.shape)
 
     @property
@@ -71,7 +71,7 @@ class DatasetInputs:
     def _item(self, row: int) -> Tensor:
         try:
             value = self.dataset[row]
-        except Exception as error:  # of the user's own code
+        except Exception as error:  # the user's code may raise anything
             raise LLPError(
                 f"item {row} of inputs cannot be read: {error!r}; correct the data set"
             ) from error

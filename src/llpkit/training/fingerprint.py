@@ -1,4 +1,4 @@
-"""Checksums and names that show whether a run resumes with the data and settings it began with."""
+"""Checksums of data and names of settings: a run resumes only with those it began with."""
 
 import hashlib
 import os
@@ -16,9 +16,9 @@ from llpkit.methods import Method
 from llpkit.training.inputs import Inputs
 
 MOST_BYTES = 2**28
-"""Of larger inputs, this many bytes of evenly spaced rows are hashed: a few tenths of a second."""
+"""Most bytes to hash, a few tenths of a second; larger inputs give evenly spaced rows."""
 MOST_FILES = 4096
-"""Files whose length is checked; the names of all are compared."""
+"""Most files to check the length of; the names of all files are compared."""
 
 
 def of_tensors(*tensors: Tensor | None) -> str:

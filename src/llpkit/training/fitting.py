@@ -7,9 +7,9 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor, nn
@@ -21,20 +21,29 @@ from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.files import locked, place_of
 from llpkit.methods import Method
+from llpkit.methods.tractability import check_tractable
 from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.tables.frames import is_frame
 from llpkit.training import launch
-from llpkit.training.building import precision_on
 from llpkit.training.callbacks import Callback
-from llpkit.training.check import check_finite, check_table, check_views, divide
+from llpkit.training.check import (
+    check_finite,
+    check_measurable,
+    check_table,
+    check_views,
+    hold_out,
+    warn_of_approximations,
+)
+from llpkit.training.check_processes import check_shardable
+from llpkit.training.fabric import precision_on, weight_dtype
 from llpkit.training.frames import encode
 from llpkit.training.inputs import as_inputs
-from llpkit.training.job import Job, check_measures, check_shardable, train
+from llpkit.training.job import Job, train
 from llpkit.training.model import Fitted
 from llpkit.training.processes import placement
 
 CHECKPOINT = "checkpoint.pt"
-_Function = TypeVar("_Function", bound=Callable[..., Fitted])
+_Arguments = ParamSpec("_Arguments")
 
 _training = threading.RLock()
 """Held while :func:`fit` runs: all calls draw from torch's global random numbers."""
@@ -49,30 +58,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _one_at_a_time(function: _Function) -> _Function:
-    """Let one thread train at a time."""
+def _one_at_a_time(function: Callable[_Arguments, Fitted]) -> Callable[_Arguments, Fitted]:
+    """Let one thread train at a time, and restore torch's number of threads."""
 
     @functools.wraps(function)
-    def alone(*arguments: Any, **options: Any) -> Fitted:
-        with ExitStack() as held:
-            held.enter_context(_training)
-            # Restored even if the fit fails.
-            held.callback(torch.set_num_threads, torch.get_num_threads())
-            return function(*arguments, **options)
+    def alone(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Fitted:
+        with _training:
+            threads = torch.get_num_threads()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                torch.set_num_threads(threads)
 
-    return cast(_Function, alone)
+    return alone
 
 
-def _with_settings(function: _Function) -> _Function:
+def _with_settings(function: Callable[_Arguments, Fitted]) -> Callable[_Arguments, Fitted]:
     """Show every setting in the signature, for help() and editors."""
     own = inspect.signature(function)
     named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    more = [
+    settings = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
         for name, default in (Recipe.defaults() | Execution.defaults()).items()
         if name not in own.parameters
     ]
-    function.__signature__ = own.replace(parameters=[*named, *more])  # type: ignore[attr-defined]
+    function.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*named, *settings]
+    )
     return function
 
 
@@ -147,72 +159,84 @@ def fit(
     """
     recipe, execution = _settings(recipe, method, network, held_out, settings)
     place = placement(execution)
-    watchers = _callbacks(callbacks)
+    callbacks = _callbacks(callbacks)
     encoder = None
     if is_frame(inputs):
         inputs, encoder = encode(inputs, bags, stacklevel=4, held_out=held_out)
-    data = as_inputs(inputs)
-    check_table(bags, len(data))
+    inputs = as_inputs(inputs)
+    check_table(bags, len(inputs))
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
-    picked = None
-    if recipe.method == AUTO and (method is None or isinstance(method, str)):
-        of_images = len(getattr(data, "shape", (0,) * 4)) == 4  # files are images
-        picked = pick_method(bags, recipe, of_images, place.number > 1)
-        method = picked.name
+
+    choice = None
+    if method is None or isinstance(method, str):
+        method = recipe.method
+    if method == AUTO:
+        of_images = len(getattr(inputs, "shape", (0,) * 4)) == 4  # files are images
+        choice = pick_method(bags, recipe, of_images, place.number > 1)
+        method = choice.name
         recipe = recipe.replace(method=method)
         if progress and place.first:
-            print(f"method: {picked}", file=sys.stderr)
-    how = methods.make(recipe.method if method is None else method, recipe.method_options)
-    if labels is not None and not how.needs_labels:
-        raise LLPError(f'method "{how.key}" learns from counts; pass no labels')
-    unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
-    if recipe.patience is not None and unseen is None:
+            print(f"method: {choice}", file=sys.stderr)
+    method = methods.make(method, recipe.method_options)
+    if labels is not None and not method.needs_labels:
+        raise LLPError(f'method "{method.key}" learns from counts; pass no labels')
+
+    if not isinstance(held_out, Bags):
+        held_out = recipe.held_out
+    if recipe.patience is not None and held_out is None:
         raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
     # Preprocessing and baseline must not see held-out bags, so they are split off first.
-    bags, apart = divide(bags, unseen, recipe.seed)
-    check_finite(data, *(part.rows for part in (bags, apart) if part is not None))
-    check_views(how, bags, recipe.batch_size)
-    job = Job(
-        network,
-        bags,
-        apart,
-        data,
-        how,
-        labels,
-        watchers,
-        None if run_dir is None else place_of("run_dir", run_dir) / CHECKPOINT,
-        resume,
-        progress,
-        recipe,
-        execution,
-        place,
-        str(precision_on(recipe.precision, place.device)),
-        unseen,
-    )
+    bags, held_out = hold_out(bags, held_out, recipe.seed)
+    parts = [bags] if held_out is None else [bags, held_out]
+    check_finite(inputs, *(part.rows for part in parts))
+    check_views(method, bags, recipe.batch_size)
     if place.number > 1:
-        check_shardable(job)
-        if place.first:
-            check_measures(job, stacklevel=4)
-    model: Fitted
-    with _kept_apart(job):
-        model, weights = launch.run(place, job.precision, train, job)
-    if weights is not None and place.number > 1 and isinstance(network, nn.Module):
-        trained = next(iter(weights.values()), None)
-        if trained is not None and trained.is_floating_point():
-            network.to(trained.dtype)  # as in one process, where Fabric sets the precision
-        network.load_state_dict(weights)  # another process trained a copy of it
-    verdict = model.details["verdict"]
-    if verdict["ok"] is False and place.first:
-        warnings.warn(verdict["text"], BaselineWarning, stacklevel=3)
-    if not how.needs_labels and place.first:
-        from llpkit.statistics import warn_unidentified  # imports SciPy
+        check_shardable(method, bags, recipe, execution)
+    approximation = None
+    if hasattr(method, "approximation"):
+        approximation = check_tractable(method.approximation, bags)
+    if held_out is not None:
+        check_measurable(held_out)
+    if place.first:
+        warn_of_approximations(method, approximation, *parts, stacklevel=4)
 
-        features = data if isinstance(data, Tensor) and data.dim() == 2 else None
-        unidentified = warn_unidentified(features, bags, stacklevel=4)
-        model.details["warnings"] = [str(problem) for problem in unidentified]
-    model.details |= {} if picked is None else picked.about()
+    job = Job(
+        network=network,
+        bags=bags,
+        held_out=held_out,
+        inputs=inputs,
+        method=method,
+        approximation=approximation,
+        labels=labels,
+        callbacks=callbacks,
+        checkpoint=None if run_dir is None else place_of("run_dir", run_dir) / CHECKPOINT,
+        resume=resume,
+        progress=progress,
+        recipe=recipe,
+        execution=execution,
+        place=place,
+        precision=precision_on(recipe.precision, place.device),
+    )
+    model: Fitted
+    with _reserved(job):
+        model, weights = launch.run(place, job.precision, train, job)
+    if weights is not None:  # several processes trained copies of the user's network
+        assert isinstance(network, nn.Module)
+        network.to(dtype=weight_dtype(job.precision)).load_state_dict(weights)
     model.encoder = encoder
+    if choice is not None:
+        model.details |= choice.about()
+    if place.first:
+        verdict = model.details["verdict"]
+        if verdict["ok"] is False:
+            warnings.warn(verdict["text"], BaselineWarning, stacklevel=3)
+        if not method.needs_labels:
+            from llpkit.statistics import warn_unidentified  # imports SciPy
+
+            features = inputs if isinstance(inputs, Tensor) and inputs.dim() == 2 else None
+            problems = warn_unidentified(features, bags, stacklevel=4)
+            model.details["warnings"] = [str(problem) for problem in problems]
     return model
 
 
@@ -226,35 +250,34 @@ def _settings(
     """The recipe with the arguments of this call applied, and the execution settings."""
     if recipe is not None and not isinstance(recipe, Recipe):
         raise LLPError(f"recipe is a {type(recipe).__name__}; pass an llpkit.training.Recipe")
-    of_machine = Execution.settings()
     for name in settings:
-        if name not in of_machine and name not in Recipe.settings():
+        if name not in Execution.settings() and name not in Recipe.settings():
             known = [*inspect.signature(fit).parameters]
             raise LLPError(f"fit has no argument {name!r}; {did_you_mean(name, known)}")
-    given = {k: v for k, v in settings.items() if k not in of_machine}
+    execution = {k: v for k, v in settings.items() if k in Execution.settings()}
+    changes = {k: v for k, v in settings.items() if k not in execution}
     if isinstance(method, str):
-        given["method"] = method
+        changes["method"] = method
     if isinstance(network, str):
-        given["network"] = network
+        changes["network"] = network
     if held_out is not None and not isinstance(held_out, Bags):
-        given["held_out"] = held_out
-    execution = Execution(**{k: v for k, v in settings.items() if k in of_machine})
-    return (recipe or Recipe()).replace(**given), execution
+        changes["held_out"] = held_out
+    return (recipe or Recipe()).replace(**changes), Execution(**execution)
 
 
 @contextmanager
-def _kept_apart(job: Job) -> Iterator[None]:
-    """Keep other runs out of the run_dir, and refuse to overwrite a checkpoint."""
-    if job.path is None:
+def _reserved(job: Job) -> Iterator[None]:
+    """Lock the run_dir, and refuse to overwrite a checkpoint."""
+    if job.checkpoint is None:
         if job.resume:
             raise LLPError("resume needs the run_dir that holds the checkpoint")
         yield
         return
-    with locked(job.path) if job.place.first else nullcontext():
-        if job.path.exists() and not job.resume:
+    with locked(job.checkpoint) if job.place.first else nullcontext():
+        if job.checkpoint.exists() and not job.resume:
             raise LLPError(
-                f"run_dir = {str(job.path.parent)!r} holds the checkpoint of a run; continue it "
-                "with resume=True, remove it, or use another directory"
+                f"run_dir = {str(job.checkpoint.parent)!r} holds the checkpoint of a run; continue "
+                "it with resume=True, remove it, or use another directory"
             )
         yield
 
@@ -262,8 +285,8 @@ def _kept_apart(job: Job) -> Iterator[None]:
 def _callbacks(callbacks: Any) -> list[Callback]:
     """One callback or several, as a list."""
     single = isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable)
-    given = [callbacks] if single else list(callbacks)
-    for i, one in enumerate(given):
+    every = [callbacks] if single else list(callbacks)
+    for i, one in enumerate(every):
         if not isinstance(one, Callback):
             kind = (
                 f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
@@ -271,4 +294,4 @@ def _callbacks(callbacks: Any) -> list[Callback]:
             raise LLPError(
                 f"callbacks[{i}] is {kind}; pass objects of subclasses of llpkit.training.Callback"
             )
-    return given
+    return every

@@ -16,9 +16,9 @@ from llpkit.training.check import check_table
 
 
 def check_ids(table: Table, bags: Bags, name: str = "bags") -> None:
-    """Check that the rows of a frame are those of the bags, by its bag column if it has that.
+    """Check that the rows of a frame are those of the bags, by the bag column if it has one.
 
-    Numbers agree however they are written: 007 in a file is 7 in the frame that is read from it.
+    Numbers are equal however they are written: 007 in a file is 7 in a frame read from it.
     """
     check_table(bags, len(table), name)
     column = bags.bag_column
@@ -29,15 +29,15 @@ def check_ids(table: Table, bags: Bags, name: str = "bags") -> None:
     values = [codes.setdefault(_key(v), len(codes)) for v in text.dictionary.to_pylist()]
     expected = np.array([codes.get(_key(one), -2) for one in bags.ids])
     rows, sizes = bags.rows.cpu().numpy(), bags.sizes.cpu().numpy()
-    found = np.array([*values, -1])[text.indices.fill_null(-1).to_numpy()[rows]]
-    wrong = np.flatnonzero(found != np.repeat(expected, sizes))
+    actual = np.array([*values, -1])[text.indices.fill_null(-1).to_numpy()[rows]]
+    wrong = np.flatnonzero(actual != np.repeat(expected, sizes))
     if len(wrong):
         of = bags.bag_index.cpu().numpy()
-        # An instance of known label is a bag of its own, called by its row.
-        own = [
+        # An instance of known label is a bag by itself, named after its row.
+        single = [
             sizes[b] == 1 and bool(re.fullmatch(r"row \d+", str(bags.ids[b]))) for b in of[wrong]
         ]
-        wrong = wrong[~np.array(own)]
+        wrong = wrong[~np.array(single)]
     if len(wrong):
         first = wrong[rows[wrong].argmin()]
         value = table.text(column)[int(rows[first])].as_py()
@@ -65,7 +65,7 @@ def encode(
     """The features of a data frame ``(R, D)``, and the encoder fitted to it.
 
     All columns are features, except those that bags and counts came from and those that cannot be
-    used, of which a warning gives the reason.
+    used; a warning gives the reason.
     """
     table = Table.of(frame)
     check_ids(table, bags)

@@ -1,11 +1,12 @@
-"""Networks that are divided between the processes of a run: FSDP2 through Lightning Fabric.
+"""Networks sharded over the processes of a run: FSDP2 through Lightning Fabric.
 
-With DDP every process holds the whole network, its gradients and the state of its optimiser. Here
-each holds an equal part of every tensor and gathers one unit of the network at a time. A checkpoint
-has whole tensors, in the form that one process writes, so it resumes with any strategy on any
-number of processes.
+With DDP every process holds the whole network, its gradients and the optimiser's state. With FSDP
+each process holds an equal part of every tensor and gathers one unit of the network at a time. A
+checkpoint has full tensors, as a single process writes them, so a run can resume with either
+strategy on any number of processes.
 
-Collective: all processes have to call these functions, and run the network, equally often.
+These functions and the network's forward pass are collective: all processes must call them equally
+often.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from llpkit._validation import option
 from llpkit.errors import LLPError
 
 
-class Sharded(ModelParallelStrategy):
-    """Fabric's strategy, with processes started as for DDP; Fabric would run the script again."""
+class FSDPStrategy(ModelParallelStrategy):
+    """Fabric's FSDP2, with processes started as for DDP: Fabric would run the script again."""
 
     def __init__(self, number: int, start_method: Literal["popen", "spawn", "forkserver"]) -> None:
         super().__init__(_shard, data_parallel_size=number, tensor_parallel_size=1)
@@ -35,14 +36,14 @@ class Sharded(ModelParallelStrategy):
 
 
 def _shard(network: nn.Module, mesh: Any) -> nn.Module:
-    over = mesh["data_parallel"]
-    everything = list(network.named_parameters(remove_duplicate=False))
-    tied = len(everything) > len(list(network.parameters()))
+    processes = mesh["data_parallel"]
+    names = list(network.named_parameters(remove_duplicate=False))
+    tied = len(names) > len(list(network.parameters()))
     try:
-        # Divided in two units, weights that modules share would no longer be the same.
+        # Two units would each get their own copy of a weight that they share.
         for unit in [] if tied else _units(network):
-            fully_shard(unit, mesh=over)
-        fully_shard(network, mesh=over)  # in place: the rest of it
+            fully_shard(unit, mesh=processes)
+        fully_shard(network, mesh=processes)  # in place: the rest of it
     except (ValueError, NotImplementedError) as error:
         raise LLPError(f"{option('strategy', 'fsdp')}: {error}; use ddp") from error
     return network
@@ -59,35 +60,35 @@ def _units(module: nn.Module) -> Iterator[nn.Module]:
             yield from _units(child)
 
 
-def whole(tree: Any, keep: bool = True) -> Any:
-    """The same structure with whole tensors on the CPU; without ``keep``, with none of them."""
+def gather(tree: Any, keep: bool = True) -> Any:
+    """The same structure with full tensors on the CPU; ``None`` in their place unless ``keep``."""
     if isinstance(tree, DTensor):
-        gathered = tree.full_tensor()
-        return gathered.cpu() if keep else None
+        full = tree.full_tensor()
+        return full.cpu() if keep else None
     if isinstance(tree, dict):
-        return {key: whole(value, keep) for key, value in tree.items()}
+        return {key: gather(value, keep) for key, value in tree.items()}
     return tree
 
 
-def parts(weights: dict[str, Any], network: nn.Module) -> dict[str, Any]:
-    """This process's parts of whole tensors, for the network's ``load_state_dict``."""
+def shard_weights(weights: dict[str, Any], network: nn.Module) -> dict[str, Any]:
+    """This process's shards of full tensors, for the network's ``load_state_dict``."""
     own = network.state_dict()
-    return {key: _like(value, own.get(key)) for key, value in weights.items()}
+    return {key: _shard_like(own.get(key), value) for key, value in weights.items()}
 
 
-def parts_of_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The same for an optimiser."""
+def shard_optimizer(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """This process's shards of an optimiser's full state, for its ``load_state_dict``."""
     weights = [p for group in optimizer.param_groups for p in group["params"]]
-    divided = {
-        i: {key: _like(value, weights[i]) for key, value in of_weight.items()}
+    shards = {
+        i: {key: _shard_like(weights[i], value) for key, value in of_weight.items()}
         for i, of_weight in state["state"].items()
     }
-    return {**state, "state": divided}
+    return {**state, "state": shards}
 
 
-def _like(value: Any, own: Any) -> Any:
-    if not (isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape):
-        return value
-    there = value.to(own.device)
-    # Every process has the whole tensor, so nothing has to be sent.
-    return distribute_tensor(there, own.device_mesh, own.placements, src_data_rank=None)
+def _shard_like(own: Any, full: Any) -> Any:
+    if not (isinstance(own, DTensor) and isinstance(full, Tensor) and full.shape == own.shape):
+        return full  # buffers and step counts are not sharded
+    # Every process has the full tensor, so nothing has to be sent.
+    full = full.to(own.device)
+    return distribute_tensor(full, own.device_mesh, own.placements, src_data_rank=None)

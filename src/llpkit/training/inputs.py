@@ -31,7 +31,7 @@ Inputs = Tensor | Files
 
 
 def blocks_of(inputs: Inputs, bags: Bags) -> Blocks | None:
-    """The blocks that the bags' inputs are read in, or ``None`` where any row is read alone."""
+    """The blocks that the bags' inputs are read in; ``None`` if rows are read one by one."""
     of_row = getattr(inputs, "blocks", None)
     if of_row is None:
         return None
@@ -71,7 +71,7 @@ class Feed:
         resident: Keep all inputs on the device: ``True``, ``False``, or ``"auto"``, which does so
             if they take no more than half of the device's free memory.
         workers: Processes that read files which are not resident.
-        rows: The rows that will be asked for; all by default. Only these become resident.
+        rows: The rows that are needed; all by default. Only these become resident.
         processes: How many processes share the memory of the device.
     """
 
@@ -97,8 +97,8 @@ class Feed:
         if not self.resident:
             return
         if rows is None or (isinstance(inputs, Tensor) and inputs.device.type == device.type):
-            whole = inputs if isinstance(inputs, Tensor) else inputs.load(range(len(inputs)))
-            self.inputs = whole.to(device)
+            every = inputs if isinstance(inputs, Tensor) else inputs.load(range(len(inputs)))
+            self.inputs = every.to(device)
             return
         part = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
         self.inputs = part.to(device)
@@ -236,10 +236,9 @@ class Pipeline:
 
         A user's augmentation may treat a batch as a whole, so it gets its batches one by one.
         """
-        own = (self.augment, self.strong)
-        known = all(augment is None or isinstance(augment, Augment) for augment in own)
+        ours = all(a is None or isinstance(a, Augment) for a in (self.augment, self.strong))
         many = 1
-        if rows and self.feed.resident and self.feed.device.type == "cuda" and known:
+        if rows and self.feed.resident and self.feed.device.type == "cuda" and ours:
             assert isinstance(self.feed.inputs, Tensor)
             values = len(rows[0]) * prod(self.feed.inputs.shape[1:])
             many = max(1, AT_ONCE // max(1, values))
@@ -259,7 +258,7 @@ class Pipeline:
         return forward(network, self.preprocess, self.feed, rows, num_classes)
 
     def outputs(self, network: nn.Module, rows: Sequence[Tensor]) -> Tensor:
-        """What a network gives for batches of rows, of which there is at least one instance."""
+        """The network's outputs for batches of rows, which have at least one instance."""
         return torch.cat(list(evaluated(network, self.preprocess, self.feed, rows)))
 
 
@@ -286,7 +285,7 @@ def forward(
 def evaluated(
     network: nn.Module, preprocess: Preprocess, feed: Feed, batches: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """What a network gives for each batch of rows, in evaluation mode; not in half precision."""
+    """The network's outputs for each batch of rows, in evaluation mode and not half precision."""
     training = network.training
     network.eval()
     weights = next(network.parameters(), None)

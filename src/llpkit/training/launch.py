@@ -1,7 +1,7 @@
-"""Starting the processes of a run through Lightning Fabric, and what happens when one dies.
+"""Starting the processes of a run through Lightning Fabric, and handling their failures.
 
-``torchrun`` and ``srun`` start the processes themselves. Otherwise this process starts them and
-waits. It gets the first one's result, and if one fails it ends the others and raises the reason.
+``torchrun`` and ``srun`` start the processes themselves. Otherwise this process starts them, waits,
+and gets the first one's result. If one fails, it ends the others and raises the cause.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from llpkit._validation import naming, option, options_named
 from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.progress import in_notebook
 from llpkit.recipe import Execution
-from llpkit.training.building import make_fabric, quiet
+from llpkit.training.fabric import make_fabric, quiet
 from llpkit.training.processes import Placement, Processes, placement
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ Function = Callable[..., Any]
 _GRACE = 3.0
 """Seconds that a process waits after losing another, so that its watcher sees the cause first."""
 
-_SIGNS = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "store")
-"""Words of torch's errors when a process of the group has gone."""
+_LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "store")
+"""Words in torch's errors when a process of the group is gone; with gloo they have no type."""
 
 
 def run(place: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
@@ -93,24 +93,25 @@ def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> 
             try:
                 fabric.launch(call)
             except (ProcessRaisedException, ProcessExitedException) as error:
-                raise _reason(error, call.folder) from error
-        except (pickle.UnpicklingError, EOFError) as error:  # torch or a process wrote half of it
+                raise _cause(error, call.folder) from error
+        except (pickle.UnpicklingError, EOFError) as error:  # only a part of the error was written
             raise LostProcess(
-                f"a training process failed and could not say why in {tempfile.gettempdir()}; is "
-                "the disk full? Continue from the checkpoint of the last epoch with resume=True"
+                "a training process failed, and its error could not be written to "
+                f"{tempfile.gettempdir()}; is the disk full? Continue from the checkpoint of the "
+                "last epoch with resume=True"
             ) from error
+        # What the function raises arrives as one of the above, so the arguments cannot be pickled.
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            if "pickle" not in str(error):
-                raise
             raise LLPError(
                 f"the training processes cannot get a copy of an argument ({error}); define its "
                 "classes and functions at the top level of a module"
             ) from error
-        return torch.load(call.folder / "result", weights_only=False)  # the own process wrote it
+        # Trusted, because our own process wrote it.
+        return torch.load(call.folder / "result", weights_only=False)
 
 
 class _Call:
-    """A function call for another process: what it returns or raises goes to a folder."""
+    """A function call in another process, which writes its result or error to a folder."""
 
     def __init__(self, function: Function, arguments: tuple[Any, ...], folder: Path) -> None:
         self.plugins = _Plugins()  # first: what follows may need them to be unpickled
@@ -134,7 +135,7 @@ class _Call:
 
 
 class _Plugins:
-    """Unpickled in another process, loads the plugins of this one there and silences Fabric."""
+    """Loads the plugins of this process in the one that unpickles it, and silences Fabric."""
 
     def __reduce__(self) -> Any:
         return _begin, (plugins.loaded(),)
@@ -147,20 +148,14 @@ def _begin(sources: list[str]) -> None:
 
 @contextlib.contextmanager
 def watching_others() -> Iterator[None]:
-    """Turn the errors of torch about a lost process into one that says so."""
+    """Turn torch's errors about a lost process into a :class:`LostProcess`."""
     try:
         yield
+    except LLPError:
+        raise
     except RuntimeError as error:
-        kinds = (torch.distributed.DistError,)
-        known = isinstance(error, kinds) or any(sign in str(error).lower() for sign in _SIGNS)
-        if isinstance(error, LLPError):
-            raise
-        if "did not receive grad" in str(error):
-            raise LLPError(
-                "the network has parameters on which its output does not depend; with several "
-                "processes, remove them, or freeze them with requires_grad_(False)"
-            ) from error
-        if not known:
+        lost = any(words in str(error).lower() for words in _LOST)
+        if not (lost or isinstance(error, torch.distributed.DistError)):
             raise
         time.sleep(_GRACE)
         raise LostProcess(
@@ -178,27 +173,29 @@ def _write_error(error: Exception, path: Path) -> None:
     path.write_bytes(content)
 
 
-def _reason(error: Any, folder: Path) -> Exception:
-    """The error to raise here: what a process raised itself rather than what followed from it."""
-    found = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*"))]
-    causes = [e for e in found if not isinstance(e, LostProcess)]
-    # Weights that one process spoilt may be noticed by another as something else.
+def _cause(error: Any, folder: Path) -> Exception:
+    """The error of the process that failed first, not of those that lost it."""
+    errors = [pickle.loads(path.read_bytes()) for path in sorted(folder.glob("error-*"))]
+    causes = [e for e in errors if not isinstance(e, LostProcess)]
+    # If one process diverged, NaN weights may cause other errors in the others.
     causes.sort(key=lambda e: not isinstance(e, Diverged))
     if causes and isinstance(causes[0], LLPError | MemoryError | torch.OutOfMemoryError):
         return causes[0]
-    if causes or (not found and not hasattr(error, "exit_code")):
+    if causes or (not errors and not hasattr(error, "exit_code")):
         return RuntimeError(str(error))  # a bug: with the traceback of the process
-    by, rank = getattr(error, "signal_name", None), error.error_index
-    if not any(folder.iterdir()) and by is None:
+    signal, rank = getattr(error, "signal_name", None), error.error_index
+    if not any(folder.iterdir()) and signal is None:
         return LLPError(
             "the training processes could not start, see their messages above; a script that uses "
             'devices or nodes has to call llpkit.fit under if __name__ == "__main__":'
         )
-    how = f"was killed by {by}" if by else f"ended with exit code {getattr(error, 'exit_code', 1)}"
+    end = f"ended with exit code {getattr(error, 'exit_code', 1)}"
+    if signal is not None:
+        end = f"was killed by {signal}"
     if interrupted := sorted(folder.glob("interrupted-*")):
-        how, rank = "was interrupted", int(interrupted[0].name.split("-")[1])
+        end, rank = "was interrupted", int(interrupted[0].name.split("-")[1])
     return LostProcess(
-        f"process {rank} of the run {how}, so the others were stopped; continue from "
+        f"process {rank} of the run {end}, so the others were stopped; continue from "
         "the checkpoint of the last epoch, if there is one, with resume=True, on any number of "
         "processes"
     )

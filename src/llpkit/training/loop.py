@@ -1,35 +1,38 @@
 """The training loop: short, resumable, and blind to instance labels."""
 
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
 from llpkit.recipe import Recipe
-from llpkit.training.batches import Blocks, Step, epoch_seed, plan_epoch, send
+from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
-from llpkit.training.check import check_finite
-from llpkit.training.checkpoint import Checkpoint, load_weights
+from llpkit.training.check_processes import check_gradients
+from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.cuda_graph import Steps
-from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
+from llpkit.training.inputs import Pipeline, probabilities
 from llpkit.training.measures import Measures
+from llpkit.training.predictor import Predictor
 from llpkit.training.processes import Processes
+from llpkit.training.seeds import epoch_seed, forked_rng
 from llpkit.training.shards import Shard
+from llpkit.training.state import restore_session, session_state
 
 _WORTH_A_SYNC = 0.1
 """Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
 power failure costs one epoch. Shorter epochs do not wait and may lose a few minutes."""
 
 
+@dataclass(eq=False, repr=False)
 class Session:
     """One training run: everything that changes while a network is trained, and the loop over it.
 
@@ -42,53 +45,54 @@ class Session:
         learner: The same network, perhaps compiled, with its optimiser.
         scheduler: Stepped after every epoch.
         method: Prepared for the task.
-        task: The bags to learn from.
+        task: The bags that this process learns from, on the training device.
         pipeline: The inputs.
-        held_out: Bags that select the best epoch, on the training device.
+        processes: All processes of the run.
+        shard: Which of all training bags are those of the task.
+        held_out_shard: This process's part of the bags that select the best epoch.
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
-        checkpoint_every: Seconds between checkpoints; the last epoch is always saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
         cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
-        processes: Those that train together; the task has the bags of this one.
-        shard: Which bags these are.
         blocks: How the inputs of all processes' bags are read, if in blocks.
+
+    Attributes:
+        history: One row per finished epoch.
+        stop: Ends the run after the current epoch.
+        paused: Interrupts the run after the current epoch; it can be resumed.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        network: nn.Module,
-        learner: Learner,
-        scheduler: Any,
-        method: Method,
-        task: Task,
-        pipeline: Pipeline,
-        *,
-        held_out: Bags | None = None,
-        callbacks: Sequence[Callback] = (),
-        checkpoint: Checkpoint | None = None,
-        checkpoint_every: float = 0.0,
-        pad: bool = False,
-        cuda_graph: bool = False,
-        processes: Processes | None = None,
-        shard: Shard | None = None,
-        blocks: Blocks | None = None,
-    ) -> None:
-        self.recipe, self.network, self.learner = recipe, network, learner
-        self.scheduler, self.method, self.task, self.pipeline = scheduler, method, task, pipeline
-        self.held_out, self.callbacks, self.checkpoint = held_out, callbacks, checkpoint
-        self.checkpoint_every, self._saved = checkpoint_every, time.monotonic()
-        self.pad, self.cuda_graph = pad, cuda_graph
-        self.epochs = recipe.epochs
-        self.history: list[Row] = []
-        self.first_epoch = 0
-        self.stop = self.paused = False
-        self.best: dict[str, Any] | None = None
-        self.processes = processes or Processes()
-        self.shard = shard or Shard.of(task.bags, 0, 1)
-        self.blocks = blocks
-        self.measures = Measures(task.bags, recipe.measure, self.shard.whole, self.processes)
+    recipe: Recipe
+    network: nn.Module
+    learner: Learner
+    scheduler: Any
+    method: Method
+    task: Task
+    pipeline: Pipeline
+    processes: Processes
+    shard: Shard
+    held_out_shard: Shard | None
+    callbacks: list[Callback]
+    checkpoint: Checkpoint | None
+    pad: bool
+    cuda_graph: bool
+    blocks: Blocks | None
+
+    history: list[Row] = field(default_factory=list, init=False)
+    first_epoch: int = field(default=0, init=False)
+    stop: bool = field(default=False, init=False)
+    paused: bool = field(default=False, init=False)
+    best: dict[str, Any] | None = field(default=None, init=False)
+    """Epoch, held-out log-likelihood and weights of the best epoch so far."""
+
+    def __post_init__(self) -> None:
+        self.epochs = self.recipe.epochs
+        self.held_out: Bags | None = None
+        if self.held_out_shard is not None:
+            self.held_out = self.held_out_shard.bags.to(self.task.device)
+        bags, which = self.task.bags, self.recipe.measure
+        self.measures = Measures(bags, which, self.shard.whole, self.processes)
+        self.predictor = Predictor(self.task, self.pipeline, self.processes, self.blocks)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
 
     @property
@@ -101,62 +105,26 @@ class Session:
         state = None
         if self.checkpoint is not None and self.processes.first:
             state = self.checkpoint.load()
-        state = self.processes.tell(state)  # other machines may not see the file
-        if state is None:
-            return
-        assert self.checkpoint is not None
-        if self.processes.divided:
-            self._divide(state)
-        load_weights(self.network, state["network"], self.checkpoint.path)
-        self.learner.optimizer.load_state_dict(state["optimizer"])
-        for group in self.learner.optimizer.param_groups:
-            # The checkpoint is read to the CPU, and torch moves the moments but not the rate, which
-            # a CUDA graph must find on its device.
-            if isinstance(group["lr"], Tensor):
-                group["lr"] = group["lr"].to(self.task.device)
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-        if self.method.model is not None:
-            load_weights(self.method.model, state["model"], self.checkpoint.path)
-        own = dict(state["method"])
-        if not self.processes.alone:
-            own |= {k: own[k][self.shard.positions] for k in self.method.per_instance}
-        self.method.load_state_dict(own)
-        self.history = json.loads(state["history"])
-        self.best = state["best"]
-        self.first_epoch = len(self.history)
-        self.stop = state["stop"]
-
-    def _divide(self, state: dict[str, Any]) -> None:
-        """Keep this process's part of a checkpoint, which has the whole network."""
-        from llpkit.training.fsdp import parts, parts_of_state
-
-        state["optimizer"] = parts_of_state(state["optimizer"], self.learner.optimizer)
-        state["network"] = parts(state["network"], self.network)
-        if state["best"] is not None:
-            state["best"]["model"] = parts(state["best"]["model"], self.network)
+        state = self.processes.broadcast(state)  # other machines may not see the file
+        if state is not None:
+            restore_session(self, state)
 
     def run(self) -> None:
         """Train to the last epoch, or until patience or a callback ends it."""
-        device = self.task.device
-        shape = (self.task.bags.num_instances, self.task.num_classes)
-        self._steps = Steps(self.method, self.learner, *shape, device, self.cuda_graph)
-        with torch.random.fork_rng([device] if device.type == "cuda" else []), self._on_device():
+        task = self.task
+        shape = task.bags.num_instances, task.num_classes
+        self._steps = Steps(self.method, self.learner, *shape, task.device, self.cuda_graph)
+        with forked_rng(task.device), self._on_device():
             self.method.outputs = self._outputs
             for callback in self.callbacks:
                 callback.on_start(self)
             try:
                 if self.method.wants_first_pass and not self.first_epoch:
-                    self.method.end_epoch(self.bag_logits(self.task.bags))
+                    self.method.end_epoch(self.bag_logits(task.bags))
                 for epoch in range(self.first_epoch + 1, self.epochs + 1):
                     if self.stop or self.paused:
                         break
-                    # Two streams: the order of the instances must not depend on how many numbers
-                    # dropout and augmentation draw.
-                    self._order.manual_seed(epoch_seed(self.recipe.seed, epoch))
-                    # Each process draws its own, or all would drop the same units.
-                    ranks = [self.processes.rank] * (not self.processes.alone)
-                    torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1, *ranks))
+                    self._seed(epoch)
                     self._epoch(epoch)
             finally:
                 self.method.outputs = None  # it would keep the inputs alive
@@ -179,60 +147,98 @@ class Session:
                 stack.enter_context(flags)
         return stack
 
+    def _seed(self, epoch: int) -> None:
+        # Two streams: the order of the instances must not depend on how many numbers dropout and
+        # augmentation draw.
+        self._order.manual_seed(epoch_seed(self.recipe.seed, epoch))
+        # Each process draws its own, or all would drop the same units.
+        rank = [] if self.processes.alone else [self.processes.rank]
+        torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1, *rank))
+
     def _epoch(self, epoch: int) -> None:
-        row: Row = {"epoch": epoch, "lr": float(self.learner.optimizer.param_groups[0]["lr"])}
+        row: Row = {"epoch": epoch, "lr": self._lr()}
         start = time.perf_counter()
         self.method.begin_epoch(epoch)
         loss, logits = self._train()
         self.processes.average_buffers(self.network)
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
-        log_p = self.method.end_epoch(logits)
-        if log_p is not None and log_p.shape != (len(self.task.bags),):
-            raise LLPError(
-                f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
-                f"return one log-likelihood per bag, ({len(self.task.bags)},), or None"
-            )
+        log_p = self._e_step(logits)
         # One exchange, so that all processes agree whether to go on; it waits for the device.
-        agreed = torch.stack([loss.double(), logits.isnan().any().double()])
-        row["loss"], spoilt = self.processes.sum(agreed).tolist()
+        sums = self.processes.sum(torch.stack([loss.double(), logits.isnan().any().double()]))
+        row["loss"], any_nan = sums.tolist()
         row["seconds"] = time.perf_counter() - start
+        if any_nan:  # no measure can take these
+            raise self._diverged(row["loss"], " and some logits are NaN")
 
         start = time.perf_counter()
-        if spoilt:  # no measure can take these
-            raise self._diverged(row["loss"], " and some logits are NaN")
-        row.update(self.measures.training(logits, log_p))
+        row |= self.measures.training(logits, log_p)
+        self._check_finite(row)
+        if self.held_out is not None:
+            row |= self.measures.of(self.bag_logits(self.held_out), self.held_out, "held_out_")
+        row["measure_seconds"] = time.perf_counter() - start
+
+        self.scheduler.step()
+        if self.held_out is not None:
+            self._select(row)
+        for callback in self.callbacks:  # in the first process
+            callback.on_epoch(self, row)
+        self._record(row)
+
+    def _e_step(self, logits: Tensor) -> Tensor | None:
+        log_p, number = self.method.end_epoch(logits), len(self.task.bags)
+        if log_p is not None and log_p.shape != (number,):
+            raise LLPError(
+                f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
+                f"return one log-likelihood per bag, ({number},), or None"
+            )
+        return log_p
+
+    def _check_finite(self, row: Row) -> None:
         measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
         # A NaN baseline means that the likelihood is intractable, so its own NaN means nothing.
         if not (math.isfinite(row["loss"]) and (math.isfinite(measured) or math.isnan(base))):
             more = f" and the bag log-likelihood {measured}" if "log_likelihood" in row else ""
             raise self._diverged(row["loss"], more)
-        if self.held_out is not None:
-            unseen = self.bag_logits(self.held_out)
-            row.update(self.measures.of(unseen, self.held_out, "held_out_"))
-        row["measure_seconds"] = time.perf_counter() - start
 
-        if self.scheduler is not None:
-            self.scheduler.step()
-        self._keep_best(row)
-        for callback in self.callbacks:  # in the first process
-            callback.on_epoch(self, row)
-        decided = plain_row(row), self.stop, self.paused, self._due(epoch)
-        row, self.stop, self.paused, due = self.processes.tell(decided)
+    def _select(self, row: Row) -> None:
+        """Keep the weights with the best held-out likelihood; stop when patience runs out."""
+        value, patience = row["held_out_log_likelihood"], self.recipe.patience
+        if self.best is None or value > self.best["value"]:
+            # FSDP gathers shards from their device, so they stay there.
+            keep = torch.clone if self.processes.fsdp else _to_cpu
+            weights = {k: keep(v.detach()) for k, v in self.model.state_dict().items()}
+            self.best = {"epoch": row["epoch"], "value": value, "model": weights}
+        elif patience is not None and row["epoch"] - self.best["epoch"] >= patience:
+            self.stop = True
+
+    def _record(self, row: Row) -> None:
+        """Add the row to the history, and write a checkpoint if one is due."""
+        due = False
+        if self.checkpoint is not None:
+            last = self.stop or self.paused or row["epoch"] == self.epochs
+            due = last or self.checkpoint.due()
+        # The first process decides for all: only it has callbacks.
+        decided = plain_row(row), self.stop, self.paused, due
+        row, self.stop, self.paused, due = self.processes.broadcast(decided)
         self.history.append(row)
-        if self.checkpoint is not None and due:
-            state = self._state()
-            if self.processes.first:
+        if due:
+            state = session_state(self)
+            if self.checkpoint is not None and self.processes.first:
                 self.checkpoint.save(state, sync=row["seconds"] >= _WORTH_A_SYNC)
-            self._saved = time.monotonic()
 
-    def _due(self, epoch: int) -> bool:
-        """Whether to write a checkpoint after this epoch."""
-        last = self.stop or self.paused or epoch == self.epochs
-        return last or time.monotonic() >= self._saved + self.checkpoint_every
+    def restore_best(self) -> int:
+        """Load the weights of the selected epoch and return its number."""
+        if self.best is None:
+            return len(self.history)
+        self.model.load_state_dict(self.best["model"])
+        epoch: int = self.best["epoch"]
+        return epoch
+
+    # One pass over the training data
 
     def _train(self) -> tuple[Tensor, Tensor]:
-        """One pass over the training data: the mean loss, and the logits of every step."""
+        """Take all steps of an epoch: the mean loss, and the logits of every step."""
         self.learner.network.train()
         if self.method.model is not None:
             self.method.model.train(False)
@@ -241,13 +247,16 @@ class Session:
         rows = self._rows([step.positions for step in usual])
         # One stream for all ordinary steps, so that reading runs ahead of training.
         views = self.pipeline.stream_equal(rows) if self.pad else self.pipeline.stream(rows)
+        ddp = not self.processes.alone and not self.processes.fsdp
         steps.begin_epoch()
         try:
             for step in plan:
                 if step.large:
-                    self._large(step)
+                    self._large_step(step)
                 else:
                     steps(step, self.task.bags.evidence, *next(views))
+                if ddp:
+                    check_gradients(self.network)
         except LLPError as error:
             # A NaN loss spoils the weights, and the next step would blame the network.
             loss = float(steps.loss)
@@ -258,8 +267,8 @@ class Session:
         return steps.loss.clone(), steps.logits[:-1].clone()
 
     def _plan(self) -> list[Step]:
-        """The steps of an epoch: those of one process, and of each the part of this one."""
-        device = self.task.device
+        """The steps of an epoch, or this process's part of each."""
+        alone, device = self.processes.alone, self.task.device
         plan = plan_epoch(
             self.method,
             self.shard.whole,
@@ -268,9 +277,9 @@ class Session:
             pad=self.pad,
             max_bags=self.recipe.max_bags,
             blocks=self.blocks,
-            device=device if self.processes.alone else torch.device("cpu"),
+            device=device if alone else torch.device("cpu"),
         )
-        if self.processes.alone:
+        if alone:
             return plan
         return [step.map(lambda t: send(t, device)) for step in self.shard.restrict(plan)]
 
@@ -281,130 +290,59 @@ class Session:
         rows = self.task.bags.rows[torch.cat(positions)]
         return list(rows.split([len(p) for p in positions]))
 
-    def _large(self, step: Step) -> None:
+    def _large_step(self, step: Step) -> None:
         """A step on one bag that is larger than a batch."""
         assert step.offsets is not None
         assert step.bags is not None
+        pieces = [self.task.bags.rows[p] for p in step.positions.split(self.task.batch_size)]
+
+        def chunks() -> Iterator[Tensor]:
+            return (weak for weak, _ in self.pipeline.stream(pieces))
+
         evidence = self.task.bags.evidence[step.bags]
-        bag = LargeBag(self._chunks(step.positions), step.positions, step.offsets, evidence)
+        bag = LargeBag(chunks, step.positions, step.offsets, evidence)
         method = cast(BagMethod, self.method)
         loss, logits = method.large_step(bag, self.learner, self.task.num_classes)
         self._steps.keep(step, loss, logits)
 
-    def _chunks(self, positions: Tensor) -> Callable[[], Iterator[Tensor]]:
-        pieces = [self.task.bags.rows[p] for p in positions.split(self.task.batch_size)]
-        return lambda: (weak for weak, _ in self.pipeline.stream(pieces))
+    # Forward passes without gradients
 
     def bag_logits(self, bags: Bags) -> Tensor:
-        """Logits of bags in engine order, without gradient or augmentation."""
-        # In the order of the file, so that every block is read once.
-        order = None if self.blocks is None else bags.rows.argsort()
-        rows = bags.rows if order is None else bags.rows[order]
+        """Current logits of the instances of bags, in engine order."""
         with self._precision():
-            found = self.pipeline.logits(self.model, self._batches(rows), self.task.num_classes)
-        found = found[: len(rows)]
-        return found if order is None else found[order.argsort()]
-
-    def _outputs(self, network: nn.Module) -> Tensor:
-        """What any network gives for the training instances, see :attr:`Method.outputs`."""
-        rows = self.task.bags.rows
-        with self.learner.autocast():
-            return self.pipeline.outputs(network, self._batches(rows))[: len(rows)]
-
-    def _batches(self, rows: Tensor) -> list[Tensor]:
-        """Rows in batches for a pass without gradients.
-
-        All processes that share a divided network have to run it equally often, so a process with
-        fewer batches gets some of a single row, which come last.
-        """
-        # No gradients are stored, so batches may be larger than in training.
-        batches = list(rows.split(max(self.task.batch_size, 512)))
-        if self.processes.divided:
-            batches = batches if len(rows) else []
-            spare = self.task.bags.rows[:1]
-            batches += [spare] * (self.processes.most(len(batches)) - len(batches))
-        return batches
+            return self.predictor.bag_logits(self.model, bags)
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
-        if self.processes.divided:
-            raise LLPError(
-                f"callbacks run in one process, which with {option('strategy', 'fsdp')} has only a "
-                "part of the network, so they cannot predict; use ddp"
-            )
-        feed = inputs
-        if not isinstance(inputs, Feed):
-            given = as_inputs(inputs)
-            check_finite(given)
-            feed = Feed(given, self.task.device, resident=False)
-        rows = list(torch.arange(len(feed), device=feed.device).split(512))
-        pipeline = Pipeline(feed, self.pipeline.preprocess)
         with self._precision():
-            return pipeline.logits(self.model, rows, self.task.num_classes)
+            return self.predictor.logits(self.model, inputs)
 
     def predict(self, inputs: Any) -> Tensor:
         """The current model's probabilities for some inputs."""
         return probabilities(self.logits(inputs))
 
+    def _outputs(self, network: nn.Module) -> Tensor:
+        """What any network returns for the training instances, see :attr:`Method.outputs`."""
+        with self.learner.autocast():
+            return self.predictor.outputs(network)
+
     def _precision(self) -> AbstractContextManager[Any]:
         """Fabric sets the precision of the network; another model needs an autocast context."""
-        return ExitStack() if self.method.model is None else self.learner.autocast()
+        return nullcontext() if self.method.model is None else self.learner.autocast()
 
-    def _keep_best(self, row: Row) -> None:
-        """Keep the weights with the best held-out likelihood; stop when patience runs out."""
-        if self.held_out is None:
-            return
-        value, patience = row["held_out_log_likelihood"], self.recipe.patience
-        if self.best is None or value > self.best["value"]:
-            now = {k: v.detach() for k, v in self.model.state_dict().items()}
-            # Parts of a divided network stay on their device, which can gather them.
-            weights = {
-                k: (v if self.processes.divided else v.cpu()).clone() for k, v in now.items()
-            }
-            self.best = {"epoch": row["epoch"], "value": value, "model": weights}
-        elif patience is not None and row["epoch"] - self.best["epoch"] >= patience:
-            self.stop = True
-
-    def restore_best(self) -> int:
-        """Load the weights of the selected epoch and return its number."""
-        if self.best is None:
-            return len(self.history)
-        self.model.load_state_dict(self.best["model"])
-        epoch: int = self.best["epoch"]
-        return epoch
-
-    def _state(self) -> dict[str, Any]:
-        state = {
-            "network": self.network.state_dict(),
-            "optimizer": self.learner.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-            "method": self._method_state(),
-            "model": None if self.method.model is None else self.method.model.state_dict(),
-            "history": json.dumps(self.history),  # torch would inspect every number of a list
-            "best": self.best,
-            "stop": self.stop,
-        }
-        if not self.processes.divided:
-            return state
-        from llpkit.training.fsdp import whole
-
-        return {key: whole(value, self.processes.first) for key, value in state.items()}
-
-    def _method_state(self) -> dict[str, Any]:
-        """The state of the method for any number of processes."""
-        state = self.method.state_dict()
-        length, places = self.shard.whole.num_instances, self.shard.positions
-        for name in self.method.per_instance:
-            state[name] = self.processes.assemble(state[name], places, length)
-        return state
+    def _lr(self) -> float:
+        return float(self.learner.optimizer.param_groups[0]["lr"])
 
     def _diverged(self, loss: float, more: str = "") -> Diverged:
-        rate = float(self.learner.optimizer.param_groups[0]["lr"])
         cause = "extreme values in the inputs"
         if not type(self.method).__module__.startswith("llpkit."):
             name = type(self.method).__name__
             cause = f"a logarithm of zero or a division by zero in the loss of {name}"
         return Diverged(
             f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
-            f"(now {rate:g}) or look for {cause}"
+            f"(now {self._lr():g}) or look for {cause}"
         )
+
+
+def _to_cpu(tensor: Tensor) -> Tensor:
+    return tensor.to("cpu", copy=True)

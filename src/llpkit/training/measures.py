@@ -1,6 +1,4 @@
-"""What is measured after every epoch: bag likelihoods, compared with those of a constant rate."""
-
-from typing import Any
+"""Measures after every epoch: likelihoods of bags and of a constant rate, proportion errors."""
 
 import torch
 from torch import Tensor
@@ -15,10 +13,9 @@ from llpkit.evaluation import (
 )
 from llpkit.likelihood.budget import cost, even_sample
 from llpkit.training.batches import positions_of
+from llpkit.training.callbacks import Row
 from llpkit.training.inputs import probabilities
 from llpkit.training.processes import Processes
-
-Row = dict[str, Any]
 
 BUDGET = 2**22
 """Most states of the exact recursion to spend on measuring the training bags per epoch: with K
@@ -46,7 +43,7 @@ class Measures:
         self.processes = processes or Processes()
         self._host = bags.to("cpu")
         self.rate = constant_rate(self._host if whole is None else whole)  # () or (K,)
-        self._known: dict[tuple[str, int], tuple[Tensor, float, int]] = {}
+        self._baselines: dict[tuple[str, int], tuple[Tensor, float, int]] = {}
         self._sample = self._sampled()
 
     def _sampled(self) -> tuple[Bags, Tensor] | None:
@@ -69,7 +66,7 @@ class Measures:
         """
         if self.which == "off":
             return {}
-        # The method's own E-step has the likelihood of all bags for free.
+        # The E-step of a method gives the likelihood of all bags for free.
         if log_p is not None or self._sample is None:
             return self.of(logits, self.bags, "", log_p)
         some, positions = self._sample
@@ -90,11 +87,11 @@ class Measures:
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
         key = prefix, len(bags)  # all training bags, or the sample of them
-        if key not in self._known:  # the same in every epoch
+        if key not in self._baselines:  # the same in every epoch
             able = measurable(bags)
             base = baseline_log_likelihood(bags, self.rate)[able.cpu()].mean()
-            self._known[key] = able, float(base), int(able.sum())
-        able, baseline, number = self._known[key]
+            self._baselines[key] = able, float(base), int(able.sum())
+        able, baseline, number = self._baselines[key]
         mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p[able].mean())
         values = mean, baseline, proportion_error(probabilities(logits), bags)
         numbers = number, number, int(bags.informative.sum())

@@ -88,9 +88,9 @@ class Fitted:
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
         """Probability of every class given the bags' counts as well, ``(n, 2)`` or ``(n, K)``.
 
-        ``inputs`` has one row per row of the bags' table. Rows in no bag keep the network's own
-        probability. A warning is given where exact posteriors of many classes are intractable and
-        approximate ones are returned.
+        ``inputs`` has one row per row of the bags' table. Rows in no bag keep the probability of
+        the network alone. Where the exact posteriors of many classes are intractable, approximate
+        ones are returned with a warning.
         """
         inputs = self._inputs(inputs, bags)
         check_table(bags, len(inputs))
@@ -198,7 +198,7 @@ def _per_class(probability: Tensor) -> Tensor:
 
 
 def read_encoder(checked: Checksums, about: dict[str, Any]) -> FeatureEncoder | None:
-    """The encoder of a saved model, if its description says that it has one."""
+    """The encoder of a saved model, or ``None`` if it was not trained on a data frame."""
     if not about["encoder"]:  # the file may be left from another model
         return None
     text = checked.check(ENCODER).read_text(encoding="utf-8", errors="replace")

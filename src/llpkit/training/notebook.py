@@ -14,7 +14,7 @@ _MEASURES = ("log-likelihood", "constant rate", "proportion error")
 
 
 def html(model: "Fitted") -> str:
-    """What was fitted, and its measures at the epoch that was kept."""
+    """The model as an HTML table: its settings, and its measures at the selected epoch."""
     settings = model.details.get("settings", {})
     facts = [
         ("classes", "2" if model.num_classes is None else str(model.num_classes)),
@@ -59,22 +59,22 @@ def plot(model: "Fitted") -> "Figure":
 
 def measured(model: "Fitted") -> dict[str, list[float | None]]:
     """Log-likelihood, constant rate and proportion error of the model, by the part of the bags."""
-    kept, found = _kept_row(model), {}
+    kept, parts = _kept_row(model), {}
     for prefix, part in (("", "training"), ("held_out_", "held-out")):
         keys = ("log_likelihood", "baseline_log_likelihood", "proportion_error")
         if f"{prefix}log_likelihood" in kept:
-            found[part] = [kept.get(prefix + key) for key in keys]
-    # The history was measured on the way, by a network that was still learning or by EM's folds;
-    # this is the fitted model.
+            parts[part] = [kept.get(prefix + key) for key in keys]
+    # The history has measures of a network that was still learning, or of EM's folds; these are of
+    # the fitted model.
     for part, values in model.details.get("baseline", {}).items():
         if part != "rate":
-            error = found[part][2] if part == "held-out" and part in found else None
-            found[part] = [values["log_likelihood"], values["baseline"], error]
-    return found
+            error = parts[part][2] if part == "held-out" and part in parts else None
+            parts[part] = [values["log_likelihood"], values["baseline"], error]
+    return parts
 
 
 def _kept_row(model: "Fitted") -> dict[str, Any]:
-    """The row of the epoch that was kept; estimators have none."""
+    """The history's row of the selected epoch; estimators have none."""
     if "estimator" in model.details or not model.history:
         return {}
     return model.history[(model.chosen_epoch or 0) - 1]

@@ -1,7 +1,7 @@
 """The processes that train one network together: how many there are, and what they exchange.
 
 Every process holds its own bags (see :mod:`llpkit.training.shards`) and the whole network, or with
-FSDP a part of it (see :mod:`llpkit.training.fsdp`). The gradients of a step are averaged. Once per
+FSDP a shard of it (see :mod:`llpkit.training.fsdp`). The gradients of a step are averaged. Once per
 epoch the processes add up a few numbers, so that all of them see the same loss, measures and
 decisions; the first one writes.
 """
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from llpkit._device import device_of
 from llpkit._text import several
@@ -32,11 +31,11 @@ class Processes:
 
     Args:
         fabric: Launched by :func:`llpkit.training.launch.run`.
-        divided: Whether no process holds the whole network.
+        fsdp: Whether FSDP shards the network, so that no process holds all of it.
     """
 
-    def __init__(self, fabric: "Fabric | None" = None, divided: bool = False) -> None:
-        self._fabric, self.divided = fabric, divided
+    def __init__(self, fabric: "Fabric | None" = None, fsdp: bool = False) -> None:
+        self._fabric, self.fsdp = fabric, fsdp
         self.rank: int = 0 if fabric is None else fabric.global_rank
         self.number: int = 1 if fabric is None else fabric.world_size
 
@@ -57,19 +56,19 @@ class Processes:
         total: Tensor = self._fabric.all_reduce(values.clone(), reduce_op="sum")  # type: ignore[assignment]
         return total
 
-    def most(self, value: int) -> int:
+    def max(self, value: int) -> int:
         """The largest value of all processes."""
         if self._fabric is None or self.alone:
             return value
         values = torch.tensor(value, device=self._device)
         return int(self._fabric.all_reduce(values, reduce_op="max"))  # type: ignore[arg-type]
 
-    def tell(self, value: _Any) -> _Any:
+    def broadcast(self, value: _Any) -> _Any:
         """The first process's value of a plain object, in all of them."""
         if self._fabric is None or self.alone:
             return value
-        told: _Any = self._fabric.broadcast(value, src=0)
-        return told
+        sent: _Any = self._fabric.broadcast(value, src=0)
+        return sent
 
     def means(self, values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
         """Weighted means over the processes; a value with weight zero does not count.
@@ -81,20 +80,20 @@ class Processes:
             return dict(values)
         pairs = [(values[k] * weights[k] if weights[k] else 0.0, weights[k]) for k in values]
         total = self.sum(torch.tensor(pairs, dtype=torch.float64, device=self._device))  # (n, 2)
-        found = (total[:, 0] / total[:, 1]).tolist()
-        return dict(zip(values, found, strict=True))
+        means = (total[:, 0] / total[:, 1]).tolist()
+        return dict(zip(values, means, strict=True))
 
-    def assemble(self, own: Tensor, places: Tensor, length: int) -> Tensor:
-        """One tensor of this length from the rows of all processes, each at its places."""
+    def gather_rows(self, own: Tensor, positions: Tensor, length: int) -> Tensor:
+        """One tensor of this length from the rows of all processes, each at its positions."""
         if self.alone:
             return own
-        whole = torch.zeros((length, *own.shape[1:]), dtype=own.dtype, device=own.device)
-        whole[places.to(own.device)] = own
-        return self.sum(whole)  # one process fills a row, and the others add zero
+        every = torch.zeros((length, *own.shape[1:]), dtype=own.dtype, device=own.device)
+        every[positions.to(own.device)] = own
+        return self.sum(every)  # one process fills a row, and the others add zero
 
     @torch.no_grad()
     def average_buffers(self, network: nn.Module) -> None:
-        """Average the running statistics of batch norm, which each process has of its own part."""
+        """Average batch norm's running statistics, which each process has of its own instances."""
         for buffer in network.buffers():
             if buffer.is_floating_point() and not self.alone:
                 buffer.copy_(self.sum(buffer) / self.number)
@@ -122,8 +121,8 @@ class Placement:
         return self.devices * self.nodes
 
     @property
-    def divided(self) -> bool:
-        """Whether no process holds the whole network."""
+    def fsdp(self) -> bool:
+        """Whether FSDP shards the network, so that no process holds all of it."""
         return self.strategy == "fsdp" and self.number > 1
 
     @property
@@ -147,12 +146,12 @@ def placement(execution: Execution) -> Placement:
     nodes, external = execution.nodes, False
     if torch.distributed.is_torchelastic_launched():
         world, here = (int(os.environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-        given = execution.devices not in (1, "auto") or nodes > 1
-        if given and (devices, nodes) != (here, world // here):
+        explicit = execution.devices not in (1, "auto") or nodes > 1
+        if explicit and (devices, nodes) != (here, world // here):
             raise LLPError(
                 f"{option('devices')} = {devices} and {option('nodes')} = {nodes}, but torchrun "
                 f"started {here} on each of {several(world // here, 'machine')}; "
-                "leave both out, torchrun says how many"
+                "leave both out, torchrun sets them"
             )
         devices, nodes, external = here, world // here, world > 1
     elif devices * nodes > 1:
@@ -169,31 +168,3 @@ def placement(execution: Execution) -> Placement:
             f"processes and {several(cards, 'card')} per machine; use fewer processes, or ddp"
         )
     return Placement(device, devices, nodes, external, execution.strategy)
-
-
-def check_shapes(network: nn.Module) -> None:
-    """Refuse lazy layers: the first step gives them their shapes, but DDP and FSDP need them."""
-    if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
-        raise LLPError(
-            "the network has lazy layers, which several processes cannot train; run it once on a "
-            "batch of inputs before, so that they get their shapes"
-        )
-
-
-def check_batch_norm(network: nn.Module, sync: bool | None) -> None:
-    """Refuse batch norm that nobody chose how to compute, or that torch cannot synchronise."""
-    norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    where = next(network.parameters()).device.type
-    if norms and sync is None:
-        remedy = f"{option('sync_batchnorm', False)} to accept that"
-        if where == "cuda":
-            remedy = f"{option('sync_batchnorm', True)} for those of the whole batch, or {remedy}"
-        raise LLPError(
-            "the network has batch norm, and with several processes each would normalise by its "
-            f"own part of a batch, unlike one process; give {remedy}"
-        )
-    if norms and sync and where != "cuda":
-        raise LLPError(
-            f"{option('sync_batchnorm')}: torch synchronises batch norm on CUDA devices only; use "
-            "a network without batch norm, or leave the option out"
-        )

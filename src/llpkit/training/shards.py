@@ -1,12 +1,12 @@
-"""Whole bags for every process, while the plan of an epoch stays that of one process.
+"""Which bags each process trains on. All processes take the same steps as a single one.
 
-All processes plan the same epoch from the same seed, and each trains on those instances of a step
-whose bags it owns. So the batches, and the weights up to rounding, do not depend on the number of
-processes. A bag is never divided: its posterior and likelihood need no communication.
+All processes plan the same epoch from the same seed, and each trains on the instances of a step
+that are in its own bags. So the batches, and the weights up to rounding, do not depend on the
+number of processes. A bag is never divided: its posterior and likelihood need no communication.
 
-Weights. In one process the loss of a step is the mean over the step's ``n`` instances (or bags). A
-process multiplies each of its own by ``R / n`` for ``R`` processes; DDP averages the gradients, and
-what is left is again the mean over all ``n``.
+In one process, the loss of a step is the mean over the step's ``n`` instances (or bags). With ``R``
+processes, each multiplies its instances' losses by ``R / n``. DDP averages the gradients over the
+processes, which gives the mean over all ``n`` again.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from llpkit.training.batches import Step, positions_of
 def deal(sizes: Tensor, number: int) -> Tensor:
     """The process of every bag, int64 ``(B,)``, balanced by instances.
 
-    Bags are dealt from the largest to the smallest, forwards and backwards in turn. The loads then
-    differ by no more than the largest bag.
+    Bags are dealt from the largest to the smallest, to the processes in ascending and descending
+    order in turn. The loads then differ by no more than the largest bag.
 
     >>> deal(torch.tensor([1, 5, 4, 2]), 2).tolist()
     [0, 0, 1, 1]
@@ -45,8 +45,8 @@ class Shard:
 
     Args:
         whole: The bags of all processes, on the CPU.
-        numbers: The own bags among them, ascending.
-        bags: These bags.
+        numbers: Which of them this process has, ascending.
+        bags: The bags of this process.
         number: How many processes there are.
     """
 
@@ -76,12 +76,12 @@ class Shard:
 
     @cached_property
     def positions(self) -> Tensor:
-        """The positions of the own instances among those of all processes, ``(N,)``."""
+        """Positions of this process's instances among those of all processes, ``(N,)``."""
         return ranges(self.whole.offsets[self.numbers], self.bags.sizes)
 
     @cached_property
     def _place(self) -> Tensor:
-        """The own position of every instance of the whole; -1 for those of other processes."""
+        """This process's position of every instance; -1 for those of other processes."""
         return _inverse(self.positions, self.whole.num_instances)
 
     @cached_property
@@ -96,10 +96,10 @@ class Shard:
         return torch.tensor([int(enough[sizes[enough].argmin()])])
 
     def restrict(self, plan: list[Step]) -> list[Step]:
-        """The own part of every step.
+        """This process's part of every step.
 
-        DDP needs all processes in every step. Where one has less than two instances, it pads its
-        part with a bag of its own, with weight zero.
+        DDP needs all processes in every step, so a part of less than two instances is padded with
+        another bag of the process, which has weight zero.
         """
         return [self._bags(s) if s.bags is not None else self._instances(s) for s in plan]
 
@@ -141,6 +141,6 @@ class Shard:
 
 
 def _inverse(places: Tensor, length: int) -> Tensor:
-    found = torch.full((length,), -1)
-    found[places] = torch.arange(len(places))
-    return found
+    inverse = torch.full((length,), -1)
+    inverse[places] = torch.arange(len(places))
+    return inverse

@@ -7,7 +7,7 @@ const page = { bag: null, since: 0, range: false, first: false, positive: "", do
 
 // Requests
 
-const GONE = "The server does not answer. Saved counts are safe. Start it again and open the address that it prints.";
+const GONE = "The server does not respond. Saved counts are safe. Restart it and open the address that it prints.";
 
 async function call(name, body = {}) {
   const response = await fetch(`api/${name}`, {
@@ -17,14 +17,14 @@ async function call(name, body = {}) {
   }).catch(() => {
     throw new Error(GONE);
   });
-  const found = await response.json().catch(() => ({}));
-  if (!response.ok) throw Object.assign(new Error(found.error || `The server answers ${response.status}. Try again.`), { bag: found.bag });
-  return found;
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw Object.assign(new Error(answer.error || `The server answered with status ${response.status}. Try again.`), { bag: answer.bag });
+  return answer;
 }
 
-// One action after the other, in the order of the keys: nothing typed is dropped.
-function attempt(work) {
-  page.done = page.done.then(work).catch((error) => say(error.message, true));
+// Actions run one after another, so that nothing typed while a request runs is lost.
+function attempt(action) {
+  page.done = page.done.then(action).catch((error) => say(error.message, true));
   return page.done;
 }
 
@@ -43,10 +43,10 @@ const span = ({ low, high }) => (low === high ? `${low}` : `${low} to ${high}`);
 // Tiles
 
 function element(name, options = {}, ...children) {
-  const made = document.createElement(name);
-  Object.assign(made, options);
-  made.append(...children);
-  return made;
+  const node = document.createElement(name);
+  Object.assign(node, options);
+  node.append(...children);
+  return node;
 }
 
 function bar(share, kind) {
@@ -77,9 +77,9 @@ function tile(item, number, total, beliefs) {
     button.append(bar(item.before, "before"));
     const after = item.after ?? null;
     if (after !== null) button.append(bar(after, "after"));
-    const shown = after === null ? percent(item.before) : `${Math.round(100 * item.before)} → ${percent(after)}`;
-    button.append(element("span", { className: "percent", textContent: shown }));
-    button.what += `, believed ${shown.replace("→", "then")}`;
+    const belief = after === null ? percent(item.before) : `${Math.round(100 * item.before)} → ${percent(after)}`;
+    button.append(element("span", { className: "percent", textContent: belief }));
+    button.what += `, believed ${belief.replace("→", "then")}`;
   }
   button.append(element("span", { className: "mark" }));
   paint(button);
@@ -89,11 +89,11 @@ function tile(item, number, total, beliefs) {
   button.onclick = () => attempt(async () => {
     const now = item.tried === undefined ? item.label ?? null : item.tried;
     const value = now === 1 ? 0 : now === 0 ? null : 1;
-    item.tried = value; // if it is refused, the next click goes on from it
+    item.tried = value; // if it is refused, the next click continues from it
     try {
       await call("label", { item: item.id, value });
     } catch (error) {
-      // The count of the item's bag rules the label out: show the bag, to be counted again.
+      // The count of the item's bag rules the label out: show the bag to count it again.
       if (error.bag !== undefined && error.bag !== page.bag?.bag) {
         show(await call("bag", { bag: error.bag }));
         $("counting").scrollIntoView();
@@ -101,7 +101,7 @@ function tile(item, number, total, beliefs) {
       throw error;
     }
     mark(item.id, value);
-    say(value === null ? "Label taken back." : `Labelled ${labelled(value)}.`);
+    say(value === null ? "Label removed." : `Labelled ${labelled(value)}.`);
     refresh();
   });
   return button;
@@ -157,7 +157,7 @@ function show(bag) {
 function size() {
   if (page.bag === null) return;
   const { items } = page.bag;
-  const included = items.some((item) => (item.label ?? null) !== null) ? ", labelled ones included" : "";
+  const included = items.some((item) => (item.label ?? null) !== null) ? ", including labelled ones" : "";
   $("of").textContent = `of ${items.length}${included}`;
 }
 
@@ -192,7 +192,7 @@ async function save() {
   const boxes = page.range ? ["low", "high"] : ["low"];
   const empty = boxes.find((id) => whole(id) === null);
   if (empty && whole(boxes.find((id) => id !== empty) ?? empty) !== null) {
-    say(`Now the ${empty === "low" ? "lowest" : "highest"} count that is possible.`);
+    say(`Now enter the ${empty === "low" ? "lowest" : "highest"} possible count.`);
     return $(empty).focus();
   }
   const wrong = empty ?? boxes.find((id) => whole(id) > size);
@@ -212,20 +212,20 @@ function last(bag) {
   const believed = bag.items.some((item) => item.before !== null);
   $("last").hidden = !believed;
   if (!believed) return;
-  $("last-title").textContent = `The bag before: ${span(bag)} of ${bag.items.length}`;
+  $("last-title").textContent = `Previous bag: ${span(bag)} of ${bag.items.length}`;
   fill($("last-wall"), bag.items, true);
 }
 
 async function undo() {
-  const found = await call("undo");
-  if (found.undone === null) return say("There is nothing to undo.");
-  if (found.undone === "count") {
-    show(found.bag);
-    say(`Undone: the count ${span(found)} of ${found.bag.items.length}. Count this bag again.`);
+  const action = await call("undo");
+  if (action.undone === null) return say("There is nothing to undo.");
+  if (action.undone === "count") {
+    show(action.bag);
+    say(`Undone: the count ${span(action)} of ${action.bag.items.length}. Count this bag again.`);
   } else {
-    const { id, name, label } = found.item;
+    const { id, name, label } = action.item;
     mark(id, label);
-    say(`Undone: ${name} is again ${label === null ? "without a label" : `labelled ${labelled(label)}`}.`);
+    say(`Undone: ${name} is ${label === null ? "unlabelled" : `labelled ${labelled(label)}`} again.`);
   }
   refresh();
 }
@@ -263,21 +263,21 @@ async function beliefs() {
 // Charts: small line charts without a library
 
 function chart(place, lines, { x, y, width = 320, height = 170, diagonal = false }) {
-  const box = { left: 40, right: 10, top: 10, bottom: 30 };
+  const box = { left: 40, right: 10, top: 20, bottom: 30 }; // the top has room for a name above a line
   const points = lines.flatMap((line) => line.points);
   if (!points.length) return place.replaceChildren();
-  const range = (values, given) => given ?? [Math.min(...values), Math.max(...values)];
-  const [x0, x1] = range(points.map((p) => p[0]), x.range);
-  const [y0, y1] = range(points.map((p) => p[1]), y.range);
+  const extent = (values) => [Math.min(...values), Math.max(...values)];
+  const [x0, x1] = x.range ?? extent(points.map((p) => p[0]));
+  const [y0, y1] = y.range ?? extent(points.map((p) => p[1]));
   const at = (value, low, high, from, to) => from + ((value - low) / (high - low || 1)) * (to - from);
   const px = (v) => at(v, x0, x1, box.left, width - box.right);
   const py = (v) => at(v, y0, y1, height - box.bottom, box.top);
   const svg = document.createElementNS(SVG, "svg");
   const add = (name, attributes, text) => {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    svg.append(made);
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== undefined) node.textContent = text;
+    svg.append(node);
   };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("role", "img");
@@ -293,14 +293,14 @@ function chart(place, lines, { x, y, width = 320, height = 170, diagonal = false
     if (!line.dots) add("path", { class: line.style, d: path });
     if (line.dots || line.points.length === 1) for (const p of line.points) add("circle", { class: "dot", cx: px(p[0]), cy: py(p[1]), r: 4 });
   }
-  // Names stand at the last point, and apart from each other.
-  let used = [];
+  // A name stands above the last point of its line, or below if another name is in the way.
+  const used = [];
   for (const line of lines.filter((l) => !l.dots)) {
     const end = line.points[line.points.length - 1];
-    let where = py(end[1]) - 6;
-    while (used.some((other) => Math.abs(other - where) < 13)) where += 13;
-    used.push(where);
-    add("text", { class: line.style, x: width - box.right, y: Math.max(12, where), "text-anchor": "end" }, line.name);
+    let bottom = py(end[1]) - 6;
+    if (used.some((other) => Math.abs(other - bottom) < 13)) bottom = py(end[1]) + 14;
+    used.push(bottom);
+    add("text", { class: line.style, x: width - box.right, y: bottom, "text-anchor": "end" }, line.name);
   }
   place.replaceChildren(svg);
 }
@@ -315,11 +315,11 @@ async function refresh() {
   }
 }
 
-// What somebody points at or is about to press stays until they leave it.
-function redraw(place, key, work) {
+// Nothing changes under the pointer or the focus, where somebody may be about to press.
+function redraw(place, key, draw) {
   if (place.dataset.key === key || place.matches(":hover, :focus-within")) return;
   place.dataset.key = key;
-  work();
+  draw();
 }
 
 function draw(state) {
@@ -336,11 +336,11 @@ function draw(state) {
   } else if (!newest) {
     $("learned").textContent = state.training ? "Training for the first time…" : `The first model is trained after ${state.least} counts or labels.`;
   } else {
-    $("learned").textContent = state.learned + busy;
+    $("learned").textContent = state.verdict + busy;
     chart($("curve"), [
       { name: "model", style: "a", points: state.history.map((h) => [h.answers, h.log_likelihood]) },
       { name: "constant rate", style: "b", points: state.history.map((h) => [h.answers, h.baseline]) },
-    ], { x: { name: state.labels ? "counts and labels" : "counts", show: (v) => String(v) }, y: { show: (v) => v.toFixed(1) } });
+    ], { x: { name: `${state.labels ? "counts and labels" : "counts"} → log-likelihood per bag ↑`, show: String }, y: { show: (v) => v.toFixed(1).replace("-", "−") } });
   }
   $("calibration").hidden = !state.calibration;
   if (state.calibration) {
@@ -364,8 +364,8 @@ function draw(state) {
   redraw($("unsure-wall"), String(state.trainings), () => fill($("unsure-wall"), unsure, true));
   if (state.people.length) {
     const each = state.people.map((p) => `${p.name}: ${several(p.bags, "bag")}, ${(p.seconds / Math.max(1, p.bags)).toFixed(1)} s per bag`);
-    const agreed = state.compared ? ` Of ${several(state.compared, "bag")} counted by several people, they agree on ${state.agreed}.` : "";
-    const same = state.labels_compared ? ` Of ${several(state.labels_compared, "item")} labelled by several people, they agree on ${state.labels_agreed}.` : "";
+    const agreed = state.compared ? ` Of ${several(state.compared, "bag")} counted by several people, they agreed on ${state.agreed}.` : "";
+    const same = state.labels_compared ? ` Of ${several(state.labels_compared, "item")} labelled by several people, they agreed on ${state.labels_agreed}.` : "";
     $("people").textContent = `${each.join("; ")}.${agreed}${same}`;
   }
   $("beliefs").hidden = !newest;
@@ -376,7 +376,6 @@ function draw(state) {
       await navigator.clipboard.writeText(command);
       say("Copied.");
     });
-    // Lines break between words only, not after the hyphens of an option.
     const words = command.split(" ").flatMap((word) => [element("span", { textContent: word }), " "]);
     return element("li", {}, element("code", {}, ...words), copy);
   })));
@@ -384,13 +383,13 @@ function draw(state) {
   if (state.demo) demo(state.demo);
 }
 
-function demo(found) {
-  chart($("demo-chart"), found.curves.map((c, i) => ({ ...c, style: i ? "b" : "a" })),
+function demo(simulation) {
+  chart($("demo-chart"), simulation.curves.map((c, i) => ({ ...c, style: i ? "b" : "a" })),
     { x: { name: "minutes", show: (v) => v.toFixed(1) }, y: { range: [0.5, 1], show: percent } });
-  $("demo-text").textContent = found.text;
-  if (found.last && found.last.bag !== demo.shown) {
-    demo.shown = found.last.bag;
-    last(found.last);
+  $("demo-text").textContent = simulation.text;
+  if (simulation.last && simulation.last.bag !== demo.shown) {
+    demo.shown = simulation.last.bag;
+    last(simulation.last);
   }
 }
 
@@ -431,11 +430,11 @@ $("more").onclick = () => step(1);
 $("unsure").onclick = notSure;
 $("undo").onclick = () => attempt(undo);
 $("beliefs").onclick = () => attempt(beliefs);
-// In a cookie, because the next server has another port and with it another local storage.
+// In a cookie, because the next server has another port and so another local storage.
 $("person").value = decodeURIComponent(document.cookie.match(/llpkit-person=([^;]*)/)?.[1] ?? "me");
 $("person").onchange = () => {
   document.cookie = `llpkit-person=${encodeURIComponent(person())}; max-age=31536000; samesite=strict; path=/`;
-  // The bag on this page was meant for somebody else.
+  // The bag on this page was offered to somebody else.
   if (whole("low") === null) attempt(async () => show(await call("next")));
 };
 page.positive = document.querySelector("h1 em").textContent;
@@ -443,7 +442,7 @@ if (location.search.includes("token=")) history.replaceState(null, "", location.
 attempt(async () => show(await call("next"))).then(refresh);
 setInterval(() => {
   refresh();
-  // Another person may have left a bag.
+  // Another person may have left a bag uncounted.
   if (page.bag === null && document.activeElement !== $("person")) attempt(async () => {
     const bag = await call("next");
     if (page.bag === null && bag.bag !== null) show(bag);

@@ -1,7 +1,7 @@
-"""The judgement of a run: has the model learned anything, and does it explain the counts?
+"""Whether a model has learned anything, and whether it explains the counts.
 
-It is made once, after training, and kept with the model. The terminal, the page, ``evaluate`` and
-``repr`` all show it.
+This is assessed once, after training, and kept with the model. The terminal, the page, ``evaluate``
+and ``repr`` all show it.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from llpkit.runs.measures import Measured
 from llpkit.statistics import Goodness, goodness_of_fit
 from llpkit.training import Fitted
 
-_CLEAR = 0.01  # p-values below this are a problem
+_SIGNIFICANT = 0.01  # p-values below this are a problem
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """How a model explains the bags that judge it: unseen ones, if there are any."""
+class Assessment:
+    """How well a model explains its counts: of bags that it has not seen, if there are any."""
 
     part: str
     bags: Bags
@@ -29,20 +29,15 @@ class Judgement:
     verdict: Verdict
 
 
-def part_of(parts: Mapping[str, object]) -> str:
-    """The bags that judge a model."""
-    return next(part for part in ("test", "held-out", "training") if part in parts)
-
-
-def judge(
+def assess(
     model: Fitted,
     inputs: Inputs,
     parts: Mapping[str, Bags],
     measured: Mapping[str, Measured],
     seed: int,
-) -> Judgement:
-    """Judge a model by its measures and the spread of the counts; adds it to its details."""
-    part = part_of(parts)
+) -> Assessment:
+    """Assess a model by its measures and the spread of the counts; adds it to its details."""
+    part = next(part for part in ("test", "held-out", "training") if part in parts)
     bags = parts[part]
     if bool(bags.informative.any()):  # where nothing is known, any model fits
         bags = bags[bags.informative]
@@ -51,31 +46,33 @@ def judge(
     unseen = None if part == "training" else measured[part].gain
     rate = evaluation.constant_rate(parts["training"])
     model.details |= evaluation.compared(rate, measured["training"].gain, unseen, part)
-    ok, text = model.details["verdict"].values()
-    wrong = _problem(fit, part)
-    if wrong is not None:
-        verdict = Verdict(False, f"{text}. But {wrong}" if ok else f"{text}. Besides, {wrong}")
-    else:
-        verdict = Verdict(ok, f"no problems found: {text}" if ok else text)
+    verdict = _with_problem(Verdict(**model.details["verdict"]), _problem(fit, part))
     model.details["verdict"] = verdict._asdict()
-    return Judgement(part, bags, fit, verdict)
+    return Assessment(part, bags, fit, verdict)
+
+
+def _with_problem(verdict: Verdict, problem: str | None) -> Verdict:
+    if problem is not None:
+        link = "But" if verdict.ok else "Besides,"
+        return Verdict(False, f"{verdict.text}. {link} {problem}")
+    return Verdict(verdict.ok, f"no problems found: {verdict.text}") if verdict.ok else verdict
 
 
 def _problem(fit: Goodness, part: str) -> str | None:
     """What is wrong with the spread of the counts, if anything is."""
-    if min(fit.dispersion_p, fit.pit_p) >= _CLEAR:
+    if min(fit.dispersion_p, fit.pit_p) >= _SIGNIFICANT:
         return None
-    if fit.dispersion_p >= _CLEAR:
+    if fit.dispersion_p >= _SIGNIFICANT:
         return f"in many {part} bags the model expects too many or too few of a class"
     if fit.dispersion > 1:
         return (
             f"the counts of {part} bags are further from the expected ones than the model allows: "
-            "it is too sure, a column is missing, or the instances of a bag have something in "
+            "it is overconfident, a column is missing, or the instances of a bag have something in "
             "common"
         )
     if part == "training":  # any flexible model does that
         return None
     return (
         f"the counts of {part} bags are closer to the expected ones than the model allows: it is "
-        "not sure enough; train longer"
+        "underconfident; train longer"
     )

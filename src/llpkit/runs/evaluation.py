@@ -1,0 +1,96 @@
+"""Measures of a finished run, on its own or on other data."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from llpkit import evaluation
+from llpkit.bags import Bags
+from llpkit.config import Data, Values
+from llpkit.datasets import Inputs
+from llpkit.errors import LLPError
+from llpkit.runs.data import divide, load_data
+from llpkit.runs.measures import measure
+from llpkit.runs.opening import Run
+from llpkit.runs.reading import read_table, table_bags, table_images
+from llpkit.tables import Table
+from llpkit.tables.counts import contradictions
+
+
+class Evaluated(NamedTuple):
+    """The measures of every part of the data, with notes about them."""
+
+    parts: dict[str, Values]
+    notes: tuple[str, ...]
+    verdict: Values | None
+    """See :class:`llpkit.evaluation.Verdict`; ``None`` if there are no bags."""
+
+
+class _Known(NamedTuple):
+    """What a model is compared with: bags, labels, or both."""
+
+    inputs: Inputs
+    bags: Bags | None
+    truth: Tensor | None
+    notes: list[str]
+
+
+def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
+    """Measures of a run on other data, or on each part of its own data."""
+    inputs, bags, truth, notes = _known(run, data)
+    parts: dict[str, Bags | None] = {"all": bags}
+    if by_part and bags is not None:
+        parts = {**divide(bags, run.config)}
+    measured = {
+        name: measure(run.model, inputs, part, truth, threshold) for name, part in parts.items()
+    }
+    verdict = run.model.details.get("verdict")
+    if not by_part:
+        gain = measured["all"].gain
+        verdict = None if gain is None else evaluation.verdict(None, gain, "")._asdict()
+    return Evaluated({name: part.values for name, part in measured.items()}, tuple(notes), verdict)
+
+
+def _known(run: Run, data: Data) -> _Known:
+    if data.table is None or (run.encoder is None and data.label is None):
+        return _loaded(run, data)
+    table, truth = read_table(data), None
+    bags, notes = table_bags(run, data, table)
+    if data.label is not None:
+        names = data.class_names or run.class_names
+        if len(names) != len(run.class_names):
+            raise LLPError(
+                f"--class-name is given {len(names)} times, but the run has "
+                f"{len(run.class_names)} classes; give it once per class"
+            )
+        truth = torch.from_numpy(table.labels(data.label, names))
+    elif bags is None:
+        raise LLPError(
+            f"nothing to evaluate by: {notes[0]}; give the counts, or labels with --label"
+        )
+    if run.encoder is None and bags is not None:  # loading leaves out bags with a bad image
+        return _loaded(run, data)
+    if bags is not None and truth is not None:
+        assert data.label is not None
+        notes += contradictions(bags, truth, data.label)
+    elif bags is None:
+        notes = []
+        if truth is not None and data.bag in table.names:
+            bags = _bags_of_labels(run, table, data.bag, truth)
+            notes = [f"the counts of bags are those of the labels in column {data.label!r}"]
+    if run.encoder is None:
+        return _Known(table_images(run, data, table), bags, truth, notes)
+    return _Known(run.encoder.apply(table), bags, truth, run.encoder.notes(table) + notes)
+
+
+def _loaded(run: Run, data: Data) -> _Known:
+    loaded = load_data(data, run.config.recipe.seed)
+    return _Known(loaded.inputs, loaded.bags, loaded.truth, list(loaded.notes))
+
+
+def _bags_of_labels(run: Run, table: Table, bag: str, truth: Tensor) -> Bags:
+    """The bags of a table without counts, which follow from the labels."""
+    codes, ids = table.groups(bag)
+    bags = Bags.from_labels(truth, codes, run.model.num_classes)  # in the order of the codes
+    return Bags(bags.offsets, bags.evidence, rows=bags.rows, ids=ids, num_rows=len(table))

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC
 
-from llpkit import Evidence, LLPError, random_bags
+from llpkit import Evidence, LLPError
 from llpkit.estimators import (
     AlterSVMClassifier,
     DLLPClassifier,
     InvCalClassifier,
     MeanMapClassifier,
 )
+from tables import breast_cancer, counts_and_groups, two_gaussians
 
 BINARY = [InvCalClassifier(), AlterSVMClassifier(n_init=4, random_state=0)]
 ANY = [MeanMapClassifier(), DLLPClassifier()]
@@ -28,42 +29,20 @@ def name(estimator):
     return type(estimator).__name__
 
 
-def in_bags(y, n, seed, classes=None):
-    """Counts and groups of random bags, row by row: the arguments of fit after X."""
-    bags = random_bags(y, n, generator=seed, num_classes=classes)
-    groups = np.empty(len(y), dtype=int)
-    groups[bags.rows.numpy()] = bags.bag_index.numpy()
-    return bags.counts.numpy()[groups], groups
-
-
 def accuracies(estimator, X, y, n, classes=None):
     """Accuracy on unseen rows, of three splits into bags and test."""
     found = []
     for seed in range(3):
         train, test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
-        model = clone(estimator).fit(train, *in_bags(y_train, n, seed, classes))
+        model = clone(estimator).fit(train, *counts_and_groups(y_train, n, seed, classes))
         found.append((model.predict(test) == y_test).mean())
     return np.array(found)
-
-
-def two_gaussians(rows=2000, seed=0):
-    """Means 2.4 apart: the best accuracy is Φ(1.2) = 0.885."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, rows)
-    X = rng.normal(size=(rows, 2))
-    X[:, 0] += np.where(y, 1.2, -1.2)
-    return X, y
 
 
 def threes_and_eights():
     X, y = load_digits(return_X_y=True)
     chosen = (y == 3) | (y == 8)
     return scale(X[chosen]), (y[chosen] == 8).astype(int)
-
-
-def breast_cancer():
-    X, y = load_breast_cancer(return_X_y=True)
-    return scale(X), y
 
 
 # As published
@@ -125,7 +104,7 @@ def test_the_radial_kernel_sees_a_ring():
     y = rng.integers(0, 2, 400)
     angle, radius = rng.uniform(0, 2 * np.pi, 400), np.where(y, 1.0, 2.5) + rng.normal(0, 0.25, 400)
     X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
-    counts, groups = in_bags(y, 8, 0)
+    counts, groups = counts_and_groups(y, 8, 0)
     for estimator in (InvCalClassifier, AlterSVMClassifier):
         more = {"n_init": 4, "random_state": 0} if estimator is AlterSVMClassifier else {}
         straight = estimator(**more).fit(X, counts, groups).predict(X)
@@ -165,7 +144,7 @@ def test_objective_of_alter_svm_never_rises(kernel, C_p):
     X, y = breast_cancer()
     for seed in range(2):
         model = AlterSVMClassifier(C_p=C_p, kernel=kernel, n_init=1, random_state=seed)
-        model.fit(X, *in_bags(y, 16, seed))
+        model.fit(X, *counts_and_groups(y, 16, seed))
         path, C = model.objective_path_, model.path_C_
         same = np.diff(C) == 0
         assert C[0] == pytest.approx(1.5e-5)
@@ -176,7 +155,7 @@ def test_objective_of_alter_svm_never_rises(kernel, C_p):
 
 def test_objective_of_alter_svm_is_the_one_it_states():
     X, y = breast_cancer()
-    counts, groups = in_bags(y, 16, 0)
+    counts, groups = counts_and_groups(y, 16, 0)
     model = AlterSVMClassifier(C=0.5, C_p=3, n_init=1, random_state=0).fit(X, counts, groups)
     w, f = model.coef_[0] / model.scale_, model.decision_function(X) / model.scale_
     best = 0.0
@@ -189,12 +168,12 @@ def test_objective_of_alter_svm_is_the_one_it_states():
 
 def test_more_starts_are_no_worse():
     X, y = threes_and_eights()
-    counts, groups = in_bags(y, 32, 1)
+    counts, groups = counts_and_groups(y, 32, 1)
     reached = [
         AlterSVMClassifier(n_init=k, random_state=0).fit(X, counts, groups).objective_path_[-1]
-        for k in (1, 2, 6)
+        for k in (1, 3)
     ]
-    assert reached[0] >= reached[1] >= reached[2]
+    assert reached[0] > reached[1]
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
@@ -218,7 +197,7 @@ def test_bags_of_one_make_logistic_regression(estimator, load):
 
 def test_intervals_are_enough_for_alter_svm():
     X, y = two_gaussians(600)
-    counts, groups = in_bags(y, 6, 0)
+    counts, groups = counts_and_groups(y, 6, 0)
     of_bag = np.array([counts[groups == g][0] for g in np.unique(groups)])
     evidence = Evidence.interval(np.maximum(of_bag - 1, 0), np.minimum(of_bag + 1, 6))
     model = AlterSVMClassifier(random_state=0).fit(X, evidence, groups)

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import scale
 
-from llpkit import Evidence, LLPError, estimators, random_bags
+from llpkit import Evidence, LLPError, estimators
 from llpkit.estimators import (
     AlterSVMClassifier,
     DLLPClassifier,
     InvCalClassifier,
     MeanMapClassifier,
 )
+from tables import breast_cancer, counts_and_groups, two_gaussians
 
 BINARY = [InvCalClassifier(), AlterSVMClassifier(random_state=0)]
 ANY = [MeanMapClassifier(), DLLPClassifier()]
@@ -32,35 +32,13 @@ def name(estimator):
     return type(estimator).__name__
 
 
-def in_bags(y, n, seed, classes=None):
-    """Counts and groups of random bags, row by row: the arguments of fit after X."""
-    bags = random_bags(y, n, generator=seed, num_classes=classes)
-    groups = np.empty(len(y), dtype=int)
-    groups[bags.rows.numpy()] = bags.bag_index.numpy()
-    return bags.counts.numpy()[groups], groups
-
-
-def two_gaussians(rows=2000, seed=0):
-    """Means 2.4 apart: the best accuracy is Φ(1.2) = 0.885."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, rows)
-    X = rng.normal(size=(rows, 2))
-    X[:, 0] += np.where(y, 1.2, -1.2)
-    return X, y
-
-
-def breast_cancer():
-    X, y = load_breast_cancer(return_X_y=True)
-    return scale(X), y
-
-
 # Conventions; test_conventions.py has the estimators as they come
 
 
 @pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
 def test_order_of_rows_and_names_of_bags_do_not_matter(estimator):
     X, y = two_gaussians(200)
-    counts, groups = in_bags(y, 5, 0)
+    counts, groups = counts_and_groups(y, 5, 0)
     order = np.concatenate([np.flatnonzero(groups == g)[::-1] for g in dict.fromkeys(groups)])
     words = np.array([f"bag {g}" for g in groups])
     one = clone(estimator).fit(X, counts, groups)
@@ -73,14 +51,16 @@ def test_order_of_rows_and_names_of_bags_do_not_matter(estimator):
 @pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
 def test_a_seed_makes_fits_repeatable(estimator):
     X, y = two_gaussians(200)
-    fits = [clone(estimator).fit(X, *in_bags(y, 8, 0)).decision_function(X) for _ in range(2)]
+    fits = [
+        clone(estimator).fit(X, *counts_and_groups(y, 8, 0)).decision_function(X) for _ in range(2)
+    ]
     assert (fits[0] == fits[1]).all()
 
 
 @pytest.mark.parametrize("estimator", VARIANTS, ids=repr)
 def test_saved_without_pickle(estimator, tmp_path):
     X, y = two_gaussians(100)
-    model = clone(estimator).fit(X, *in_bags(y, 4, 0))
+    model = clone(estimator).fit(X, *counts_and_groups(y, 4, 0))
     estimators.save(model, tmp_path / "model.skops")
     again = estimators.load(tmp_path / "model.skops")
     assert (again.predict_proba(X) == model.predict_proba(X)).all()
@@ -92,7 +72,7 @@ def test_saved_without_pickle(estimator, tmp_path):
 def test_sparse_features_give_the_same(estimator):
     X, y = two_gaussians(150)
     X = np.where(np.abs(X) < 0.5, 0.0, X)
-    counts, groups = in_bags(y, 3, 0)
+    counts, groups = counts_and_groups(y, 3, 0)
     dense = clone(estimator).fit(X, counts, groups).decision_function(X)
     thin = clone(estimator).fit(sparse.csr_array(X), counts, groups)
     assert thin.decision_function(sparse.csr_array(X)) == pytest.approx(dense, abs=1e-3)
@@ -122,13 +102,13 @@ def test_sparse_features_give_the_same(estimator):
 def test_bad_parameters_are_named(estimator, message):
     X, y = two_gaussians(40)
     with pytest.raises(LLPError, match=message):
-        estimator.fit(X, *in_bags(y, 4, 0))
+        estimator.fit(X, *counts_and_groups(y, 4, 0))
 
 
 @pytest.mark.parametrize("estimator", BINARY + ANY, ids=name)
 def test_weights_are_refused_with_a_way_out(estimator):
     X, y = two_gaussians(40)
-    _, groups = in_bags(y, 4, 0)
+    _, groups = counts_and_groups(y, 4, 0)
     noisy = Evidence.noisy(np.ones(10), lambda seen, k: -((seen - k) ** 2), np.full(10, 4))
     with pytest.raises(LLPError, match=f"{name(estimator)} takes exact counts.*LLPClassifier"):
         clone(estimator).fit(X, noisy, groups)
@@ -138,14 +118,14 @@ def test_weights_are_refused_with_a_way_out(estimator):
 def test_two_classes_only(estimator):
     X, y = load_wine(return_X_y=True)
     with pytest.raises(LLPError, match=r"Only binary classification is supported"):
-        clone(estimator).fit(X, *in_bags(y, 3, 0, classes=3))
+        clone(estimator).fit(X, *counts_and_groups(y, 3, 0, classes=3))
 
 
 @pytest.mark.parametrize("estimator", ANY, ids=name)
 def test_too_few_iterations_are_told(estimator):
     X, y = breast_cancer()
     with pytest.warns(ConvergenceWarning, match=f"{name(estimator)} did not converge in 2 iter"):
-        clone(estimator).set_params(max_iter=2).fit(X, *in_bags(y, 4, 0))
+        clone(estimator).set_params(max_iter=2).fit(X, *counts_and_groups(y, 4, 0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        clone(estimator).fit(X, *in_bags(y, 4, 0))
+        clone(estimator).fit(X, *counts_and_groups(y, 4, 0))

@@ -1,8 +1,8 @@
 """scikit-learn's own checks of estimators, one test per check.
 
-They fit labels, not bags, so a classifier inside EM is fitted once, as it is: one linear model
-stands for all of them. Boosting has code of its own (``rounded``), and a classifier without
-probabilities runs EM.
+They fit labels, not bags, so EM fits its classifier once: one linear model stands for all of them.
+Boosting has code of its own (``rounded``), and a classifier without probabilities runs EM. Of
+variants that share their code, one is checked.
 """
 
 import os
@@ -35,13 +35,9 @@ ESTIMATORS = [
     LLPClassifier(HistGradientBoostingClassifier(max_iter=10), random_state=0),
     LLPClassifier(SVC(), out_of_fold=False, max_iter=2),
     InvCalClassifier(),
-    InvCalClassifier(kernel="rbf"),
-    AlterSVMClassifier(n_init=2, random_state=0),
     AlterSVMClassifier(kernel="rbf", C_p=10, n_init=2, random_state=0),
-    MeanMapClassifier(),
     MeanMapClassifier(laplacian=0.1),
     DLLPClassifier(),
-    DLLPClassifier(hidden_layer_sizes=(4,), max_iter=20, random_state=0),
     LLPNetworkClassifier(hidden_layer_sizes=(4,), random_state=0),
     LLPEnsembleClassifier([LLPLogisticRegression(), LLPLogisticRegression(C=10)], random_state=0),
 ]
@@ -56,11 +52,13 @@ def test_check(estimator, check):
         assert check.func.__name__ == "check_array_api_input"  # which has a test of its own, below
 
 
+# X is read by EM, which leaves its values to the classifier, or by the base class.
+ONE_PER_READER = [LLPLogisticRegression(), LLPClassifier(LogisticRegression())]
 ARRAY_API = """
 import runpy, sys
 sys.path[:0] = {path!r}
 module = runpy.run_path({file!r})
-for each in module["ESTIMATORS"]:
+for each in module["ONE_PER_READER"]:
     for estimator, check in module["estimator_checks_generator"](each):
         if check.func.__name__ == "check_array_api_input":
             check(estimator)
@@ -78,6 +76,7 @@ def test_arrays_of_other_libraries():
         env={**os.environ, "SCIPY_ARRAY_API": "1"},
     )
     assert done.returncode == 0, done.stderr
-    checks = [c.func.__name__ for _, c in estimator_checks_generator(ESTIMATORS[0])]
-    expected = checks.count("check_array_api_input") * len(ESTIMATORS)
+    checks = [c.func.__name__ for _, c in estimator_checks_generator(ONE_PER_READER[0])]
+    expected = checks.count("check_array_api_input") * len(ONE_PER_READER)
+    assert expected > 0
     assert done.stdout.count("passed") == expected

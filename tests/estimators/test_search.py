@@ -106,7 +106,7 @@ def test_what_cannot_be_searched():
         search("ensemble", X, y, groups)
     with pytest.raises(LLPError, match="pass a grid"):
         search(LLPLogisticRegression(), X, y, groups)
-    with pytest.raises(LLPError, match=r"no parameter 'c'"):
+    with pytest.raises(LLPError, match=r"no option 'c'; did you mean 'C'"):
         search(LLPLogisticRegression(), X, y, groups, {"c": [1.0]})
     with pytest.raises(LLPError, match="at least two bags"):
         search("logistic", X[:4], y[:4], groups[:4])

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from llpkit._validation import option
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
-from llpkit.tables.counts import contradictions
 from llpkit.tables.selection import left_out, same_in_bags, usable
 
 
@@ -70,9 +67,7 @@ def feature_table(
         ignore_empty,
     )
     data = Table.of(table)
-    bags, told = known.read(data, bag)
-    names = known.class_names_in(data)
-    truth = None if label is None else torch.from_numpy(data.labels(label, names))
+    bags, truth, count_notes = known.read_with_labels(data, bag, label)
     numbers, categories = listed(numeric), listed(categorical)
     if features is None:
         taken = {bag, label, *known.names, *left_out(data, drop)}
@@ -88,11 +83,9 @@ def feature_table(
         chosen, notes = listed(features), []
         _check_features(chosen, bag, known, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
-    notes += encoder.notes(data) + told
-    if label is not None and truth is not None:
-        notes += contradictions(bags, truth, label)
-    inputs = encoder.apply(data)
-    return DataSet("feature-table", inputs, bags, truth, names, tuple(notes), encoder)
+    notes += encoder.notes(data) + count_notes
+    names = known.class_names_in(data)
+    return DataSet("feature-table", encoder.apply(data), bags, truth, names, tuple(notes), encoder)
 
 
 def _of_the_bag(name: str) -> str:

@@ -14,14 +14,13 @@ from llpkit.datasets.base import DataSet
 from llpkit.datasets.images import BadImage, ImageFiles, Size
 from llpkit.datasets.parquet_images import (
     ParquetImages,
-    files_of,
     is_image_column,
     table_without_images,
 )
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, Table
-from llpkit.tables.counts import contradictions
+from llpkit.tables.files import parquet_files
 
 
 @register(
@@ -89,17 +88,14 @@ def image_table(
         ignore_empty,
     )
     data = table_without_images(table, image)
-    bags, notes = known.read(data, bag)
-    names = known.class_names_in(data)
-    truth = None if label is None else torch.from_numpy(data.labels(label, names))
-    if label is not None and truth is not None:
-        notes += contradictions(bags, truth, label)
+    bags, truth, notes = known.read_with_labels(data, bag, label)
     channels = 1 if grey else 3
     files = image_files(
         data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
     )
-    whole = DataSet("image-table", files, bags, truth, names, tuple(notes))
-    return _without_bad(whole, files) if skip_bad else whole
+    names = known.class_names_in(data)
+    complete = DataSet("image-table", files, bags, truth, names, tuple(notes))
+    return _without_bad(complete, files) if skip_bad else complete
 
 
 def image_files(
@@ -117,7 +113,7 @@ def image_files(
     """
     import pyarrow.compute as pc
 
-    if column not in table.names and is_image_column(files_of(table.path)[0], column):
+    if column not in table.names and is_image_column(parquet_files(table.path)[0], column):
         return ParquetImages(table.path, column, size=size, channels=channels)
 
     home = table.path.parent if root is None else Path(os.path.expanduser(root))
@@ -144,13 +140,13 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
     bag_of_row = np.empty(data.bags.num_rows, np.int64)
     bag_of_row[data.bags.rows] = data.bags.bag_index
     # Reversed, so that the first bad image of a bag gives the reason.
-    spoilt = {int(bag_of_row[row]): reason for row, reason in reversed(bad.items())}
-    if len(spoilt) == len(data.bags):
+    dropped = {int(bag_of_row[row]): reason for row, reason in reversed(bad.items())}
+    if len(dropped) == len(data.bags):
         raise LLPError(f"every bag has a bad image; the first: {next(iter(bad.values()))}")
-    kept = torch.tensor([b for b in range(len(data.bags)) if b not in spoilt])
-    rows = torch.from_numpy(np.flatnonzero(~np.isin(bag_of_row, list(spoilt))))
+    kept = torch.tensor([b for b in range(len(data.bags)) if b not in dropped])
+    rows = torch.from_numpy(np.flatnonzero(~np.isin(bag_of_row, list(dropped))))
     part = data.bags[kept]
-    # Row numbers move up to fill the gaps; searchsorted gives the new number of each kept row.
+    # Rows are renumbered without gaps: searchsorted gives the new number of each kept row.
     bags = Bags(
         part.offsets,
         part.evidence,
@@ -160,8 +156,8 @@ def _without_bad(data: DataSet, files: ImageFiles) -> DataSet:
     )
     notes = list(data.notes)
     notes += [
-        f"bag {data.bags.ids[b]!r} ({several(data.bags[b].size, 'row')}) is left out: {spoilt[b]}"
-        for b in sorted(spoilt)
+        f"bag {data.bags.ids[b]!r} ({several(data.bags[b].size, 'row')}) is left out: {dropped[b]}"
+        for b in sorted(dropped)
     ]
     truth = None if data.truth is None else data.truth[rows]
     return DataSet(data.name, files.select(rows), bags, truth, data.class_names, tuple(notes))

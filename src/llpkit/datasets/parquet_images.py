@@ -6,7 +6,6 @@ lie within one row group are read once per epoch; a bag that continues in the ne
 correct, but costs a second read.
 """
 
-import glob
 import os
 import threading
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from llpkit.datasets.images import BadImage, ImageFiles, Pixels, Size, read_imag
 from llpkit.errors import LLPError
 from llpkit.files import check_regular
 from llpkit.tables import Table
+from llpkit.tables.files import parquet_files
 
 _IN_MEMORY = 2**27
 """Bytes of encoded images that a reader keeps, unless there are fewer than two row groups in it."""
@@ -56,7 +56,7 @@ class ParquetImages(ImageFiles):
         import pyarrow.parquet as pq
 
         self.path, self.column = Path(os.path.expanduser(path)), column
-        files = files_of(self.path)
+        files = parquet_files(self.path)
         lengths: list[int] = []
         self.groups: list[tuple[int, int]] = []  # of every block: its file, its row group there
         total = 0
@@ -143,20 +143,6 @@ class ParquetImages(ImageFiles):
         return self._opened[1].read_row_group(group, columns=[self.column]).column(0)
 
 
-def files_of(path: str | os.PathLike[str]) -> list[Path]:
-    """The file of this name, the Parquet files of a folder, or those that match a pattern."""
-    file = Path(os.path.expanduser(path))
-    if file.is_dir():
-        found = sorted(file.glob("*.parquet"))
-    elif file.exists() or "*" not in str(file):
-        return [file]
-    else:
-        found = sorted(map(Path, glob.glob(str(file))))
-    if not found:
-        raise LLPError(f"{path}: there is no such Parquet file; check the path or the pattern")
-    return found
-
-
 def is_image_column(path: Path, column: str) -> bool:
     """Whether a file is Parquet and has a column of encoded images of this name."""
     schema = _schema(path)
@@ -168,7 +154,7 @@ def table_without_images(path: str | os.PathLike[str], column: str) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = files_of(path)
+    files = parquet_files(path)
     if not is_image_column(files[0], column):
         return Table.read(path)
     others = [name for name in pq.read_schema(files[0]).names if name != column]

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from llpkit._threads import threads
-from llpkit.bags import Bags
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
 from llpkit.distributed.ranks import Ranks
@@ -33,7 +31,7 @@ from llpkit.estimators.logistic import Scale, calibrate
 _TOL = 5e-3
 """As of :class:`LLPClassifier` for classifiers whose likelihood is noisy."""
 _PER_LEAF = 20
-"""Rows per leaf below which a fit may memorise what it is told."""
+"""Rows per leaf below which a fit may memorise its targets."""
 
 
 def template_of(estimator: LLPClassifier) -> Any:
@@ -51,7 +49,7 @@ def template_of(estimator: LLPClassifier) -> Any:
             f"the classifier is {type(template).__name__}, but on partitions the M-step is "
             "XGBoost's; give LLPClassifier(xgboost.XGBClassifier(...))"
         )
-    given = template.get_params()
+    params = template.get_params()
     for name, allowed in (
         ("booster", (None, "gbtree")),
         ("objective", (None, "binary:logistic")),
@@ -59,12 +57,12 @@ def template_of(estimator: LLPClassifier) -> Any:
         ("early_stopping_rounds", (None,)),
         ("max_bin", (None, 256)),
     ):
-        if given.get(name) not in allowed:
-            raise LLPError(f"XGBClassifier({name}={given[name]!r}) is not possible on partitions")
+        if params.get(name) not in allowed:
+            raise LLPError(f"XGBClassifier({name}={params[name]!r}) is not possible on partitions")
     if estimator.out_of_fold is True:
         raise LLPError(
-            "out_of_fold=True is not possible on partitions; there are many more rows than leaves, "
-            "so it makes no difference"
+            "out_of_fold=True is not possible on partitions; with many more rows than leaves it "
+            "makes no difference"
         )
     return template
 
@@ -81,8 +79,8 @@ def fit_parts(
 ) -> LLPClassifier:
     """A fitted copy of the estimator.
 
-    EM begins with an ordinary fit to a sample of the bags, with all settings of the estimator;
-    then E- and M-steps alternate over all partitions until ``tol`` or ``max_iter`` ends them.
+    EM starts with an ordinary fit to a sample of the bags, with all settings of the estimator;
+    then E- and M-steps over all partitions alternate until ``tol`` or ``max_iter`` is reached.
 
     Args:
         estimator: The settings.
@@ -100,19 +98,18 @@ def fit_parts(
     if total < _PER_LEAF * leaves:
         warnings.warn(
             f"{total:,} rows for up to {leaves:,} leaves are few: EM may repeat its first guess; "
-            "fit such a table in memory, where out-of-fold predictions prevent that, or use fewer "
-            "or smaller trees",
+            "fit the table in memory, where out-of-fold predictions prevent that, or use fewer or "
+            "smaller trees",
             UserWarning,
             stacklevel=4,
         )
     first = clone(estimator).set_params(estimator=clone(template))
-    sizes = sample.offsets.diff()
-    groups = torch.repeat_interleave(torch.arange(len(sizes)), sizes).numpy()
     begin = time.perf_counter()
     X = bins.numbers(bins.code(sample.X))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it is only the start
-        first.fit(X, sample.evidence[torch.from_numpy(groups)], groups)
+        bag = sample.bags.bag_index
+        first.fit(X, sample.bags.evidence[bag], bag.numpy())
     log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
 
     bound = float(np.log(total + 1))  # Laplace's rule, as for tables in memory
@@ -128,7 +125,6 @@ def fit_parts(
     params = template.get_xgb_params() | {"objective": "binary:logistic", "tree_method": "hist"}
     params |= {"max_bin": 256, "nthread": template.n_jobs or 1}
     task = Task(uuid.uuid4().hex, params, rounds, bins, groups_of_trees, model)
-    judge = Bags(sample.offsets, sample.evidence)
     tol = _TOL if estimator.tol is None else estimator.tol
     history: list[float] = []
     best, converged = model, False
@@ -170,7 +166,7 @@ def fit_parts(
             booster = trained[0].booster
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
             with threads(1):  # beside the workers, more would wait for each other
-                scale = calibrate(score, judge)
+                scale = calibrate(score, sample.bags)
             task = task._replace(model=Model(iteration + 1, booster, scale, bound))
     finally:
         ranks.each(forget, task.label)

@@ -1,16 +1,13 @@
 """Fitting estimators to tables that do not fit into memory."""
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from llpkit._validation import one_of, whole
 from llpkit.distributed import boosting, logistic
@@ -25,12 +22,12 @@ from llpkit.distributed.partitions import (
     frame_partitions,
     parquet,
 )
-from llpkit.distributed.parts import Layout, Part, build, group
+from llpkit.distributed.parts import Layout, Part, read_part
 from llpkit.distributed.ranks import Alone, Ranks, Workers
 from llpkit.errors import LLPError
 from llpkit.estimators import BaseLLP, LLPClassifier, LLPLogisticRegression
 from llpkit.estimators.base import ENOUGH
-from llpkit.tables import Columns, CountColumns, FeatureEncoder, listed
+from llpkit.tables import CountColumns, FeatureEncoder, listed
 
 _HELD = 0.4
 """Share of the cluster's memory that partitions may fill and still be kept there."""
@@ -52,7 +49,7 @@ def fit(
 
     Everything runs where Dask computes by default: on the cluster of the current
     ``distributed.Client``, else in this process. One pass checks all partitions before the fit
-    begins. The result is the same whichever worker did what, and if workers died meanwhile.
+    begins. The result does not depend on which worker did what, or on whether workers died.
 
     Args:
         estimator: :class:`~llpkit.estimators.LLPLogisticRegression`, or
@@ -67,8 +64,8 @@ def fit(
         persist: Whether logistic regression keeps the partitions in the workers' memory, instead of
             reading them in every pass; by default if they fit. EM reads Parquet files once, and
             keeps them on disk as one byte per number.
-        sample_rows: Rows, in whole bags, of the sample in this process's memory on which the fit
-            begins.
+        sample_rows: Rows, in whole bags, of a sample in this process's memory; the fit starts with
+            them.
         seed: For the choice of these bags.
         log: Called with a dictionary after every step.
 
@@ -99,8 +96,8 @@ def fit(
             f"{type(estimator).__name__} cannot be fitted to partitions; give "
             "LLPLogisticRegression or LLPClassifier"
         )
-    tell = log or (lambda _: None)
-    found = check(
+    log = log or (lambda _: None)
+    checked = check(
         partitions,
         layout,
         sample_rows=sample_rows,
@@ -108,8 +105,8 @@ def fit(
         every=features is None,  # all of them are used, so a difference matters
         finite=isinstance(estimator, LLPLogisticRegression),
     )
-    tell({"step": "check", "rows": sum(found.rows), "bags": found.bags})
-    return fit_checked(estimator, partitions, layout, found, persist=persist, log=tell)
+    log({"step": "check", "rows": sum(checked.rows), "bags": checked.bags})
+    return fit_checked(estimator, partitions, layout, checked, persist=persist, log=log)
 
 
 @answering()
@@ -117,7 +114,7 @@ def fit_checked(
     estimator: BaseLLP,
     partitions: Partitions,
     layout: Layout,
-    found: Checked,
+    checked: Checked,
     *,
     persist: bool | Literal["auto"] = "auto",
     log: Callable[[dict[str, Any]], None],
@@ -125,56 +122,51 @@ def fit_checked(
     """:func:`fit` after the check."""
     import dask
 
-    sample = sample_part(found.sample, layout)
-    told = dask.delayed(layout)
+    sample = read_part(checked.sample, "the sample", layout)
+    shared = dask.delayed(layout)  # sent to the workers once
     named = list(zip(partitions.pieces, partitions.names, strict=True))
-    ranks = _ranks(log)
+    client = current()
+    ranks: Ranks = Alone() if client is None else Workers(client, log)
     if isinstance(estimator, LLPClassifier):
         bins = Bins.of(sample.X)
         parts: Sequence[Any]
         if isinstance(partitions.pieces[0], RowGroups):  # read by the rank that trains on them
-            parts = [partial(build, *entry, layout) for entry in named]
+            parts = [partial(read_part, *entry, layout) for entry in named]
         else:
-            parts = dask.persist(*[dask.delayed(build)(*entry, told) for entry in named])
+            parts = dask.persist(*[dask.delayed(read_part)(*entry, shared) for entry in named])
         fitted = boosting.fit_parts(
-            estimator, ranks, parts, found.rows, found.bags, sample, bins, log
+            estimator, ranks, parts, checked.rows, checked.bags, sample, bins, log
         )
         fitted.classes_ = np.arange(2)
         fitted.n_features_in_ = sample.X.shape[1]
         return fitted
     assert isinstance(estimator, LLPLogisticRegression)
-    size = sum(found.rows) * (sample.X[0].nbytes + 8)
+    rows = sum(checked.rows)
     if persist == "auto":
-        persist = size < _HELD * ranks.memory * ranks.number
+        persist = rows * (sample.X[0].nbytes + 8) < _HELD * ranks.memory * ranks.number
     kept: Sequence[Any] = []
     if persist:
-        kept = dask.persist(*[dask.delayed(_read)(*entry, told) for entry in named])
+        kept = dask.persist(*[dask.delayed(_read)(*entry, shared) for entry in named])
     spent = {"cpu": 0.0, "reading_cpu": 0.0}
 
     def over(function: Callable[..., Any], *more: Any) -> list[Any]:
         tasks = [dask.delayed(_on)(each, function, *more) for each in kept] or [
-            dask.delayed(_read_and)(*entry, told, function, *more) for entry in named
+            dask.delayed(_read_and)(*entry, shared, function, *more) for entry in named
         ]
         done = dask.compute(*tasks)
-        # What is kept was read once, and every pass returns that time again.
+        # Parts that are kept were read once, but return the time for it in every pass.
         reading = sum(each.reading for each in done)
         spent["reading_cpu"] = reading if kept else spent["reading_cpu"] + reading
         spent["cpu"] += sum(each.seconds for each in done)
         return [each.value for each in done]
 
-    optimum, passes, chosen = logistic.fit_parts(estimator, over, sum(found.rows), sample, log)
+    optimum, passes, chosen = logistic.fit_parts(estimator, over, rows, sample, log)
     log({"step": "logistic", "passes": passes, "persisted": persist, **spent})
     fitted = clone(estimator)
     fitted.coef_, fitted.intercept_ = optimum.weights[:-1].T, optimum.weights[-1]
     fitted.n_iter_, fitted.approximation_ = optimum.n_iter, chosen
     fitted.classes_ = np.arange(max(2, len(optimum.weights[-1])))
-    if not optimum.converged:
-        warnings.warn(
-            f"LLPLogisticRegression did not converge in {optimum.n_iter} iterations; scale the "
-            "features, or raise max_iter",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+    optimum.warn(estimator)
     fitted.n_features_in_ = sample.X.shape[1]
     return fitted
 
@@ -196,7 +188,7 @@ class _Done(NamedTuple):
 
 def _read(piece: Any, name: str, layout: Layout) -> _Kept:
     begin = time.thread_time()
-    return _Kept(build(piece, name, layout), time.thread_time() - begin)
+    return _Kept(read_part(piece, name, layout), time.thread_time() - begin)
 
 
 def _on(kept: _Kept, function: Callable[..., Any], *more: Any) -> _Done:
@@ -210,14 +202,6 @@ def _read_and(
     return _on(_read(piece, name, layout), function, *more)
 
 
-def sample_part(table: Any, layout: Layout) -> Part:
-    """The sample in the form of a partition."""
-    found = group(table, layout, "the sample")
-    X = layout.numbers(table, "the sample")
-    X = X if found.order is None else X[found.order]
-    return Part(X, torch.from_numpy(found.offsets), found.evidence)
-
-
 def _described(data: Any, bag: Any, count: Any, features: Any) -> tuple[Partitions, Layout]:
     """The partitions, and which columns hold what."""
     if hasattr(data, "chunks"):
@@ -225,7 +209,9 @@ def _described(data: Any, bag: Any, count: Any, features: Any) -> tuple[Partitio
             raise LLPError(f"X has shape {data.shape}; give (N, D)")
         partitions, bag, counts = array_partitions(data, bag, count)
         return partitions, Layout(bag, counts, tuple(f"x{j}" for j in range(data.shape[1])))
-    counts = count if isinstance(count, CountColumns) else CountColumns(_columns(count))
+    if count is None:
+        raise LLPError("count is missing; name the column of counts")
+    counts = count if isinstance(count, CountColumns) else CountColumns(count)
     if isinstance(data, str | Path | list | tuple):
         partitions = parquet(data)
         import pyarrow.parquet as pq
@@ -240,19 +226,8 @@ def _described(data: Any, bag: Any, count: Any, features: Any) -> tuple[Partitio
     if features is None:
         used = {bag, *counts.names}
         features = [name for name in names if name not in used and not name.startswith(INDEX)]
-    if not isinstance(features, FeatureEncoder) and not listed(features):
-        raise LLPError("there is no column to learn from besides bag and count; add some")
-    return partitions, Layout(
-        bag, counts, features if isinstance(features, FeatureEncoder) else tuple(listed(features))
-    )
-
-
-def _columns(count: Any) -> Columns:
-    if count is None:
-        raise LLPError("count is missing; name the column of counts")
-    return count  # type: ignore[no-any-return]
-
-
-def _ranks(log: Callable[[dict[str, Any]], None]) -> Ranks:
-    client = current()
-    return Alone() if client is None else Workers(client, log)
+    if not isinstance(features, FeatureEncoder):
+        features = tuple(listed(features))
+        if not features:
+            raise LLPError("there is no column to learn from besides bag and count; add some")
+    return partitions, Layout(bag, counts, features)

@@ -1,14 +1,14 @@
 """The partitions of a table that need not fit into memory: Parquet files or Dask collections."""
 
-import glob
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from llpkit.errors import LLPError
 from llpkit.tables import CountColumns
+from llpkit.tables.files import parquet_files
 
 ROWS_PER_PARTITION = 500_000
 """Larger Parquet files are read as several partitions, of whole row groups."""
@@ -71,15 +71,18 @@ def parquet(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    given = [files] if isinstance(files, str | os.PathLike) else list(files)
-    paths = [path for entry in given for path in _expanded(os.path.expanduser(os.fspath(entry)))]
+    entries = [files] if isinstance(files, str | os.PathLike) else files
     pieces: list[Any] = []
     names: list[str] = []
-    for path in paths:
+    for path in map(str, chain.from_iterable(map(parquet_files, entries))):
         try:
             with pq.ParquetFile(path) as file:
                 about = file.metadata
                 sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+        except FileNotFoundError as error:
+            raise LLPError(
+                f"{path}: there is no such Parquet file; check the path or the pattern"
+            ) from error
         except (pa.ArrowException, OSError) as error:
             raise LLPError(
                 f"{path} is not a valid Parquet file: {error}; write it again"
@@ -90,18 +93,6 @@ def parquet(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) ->
             names.append(f"partition {len(names)} ({path}{part})")
             pieces.append(RowGroups(path, groups))
     return Partitions(pieces, names)
-
-
-def _expanded(entry: str) -> list[str]:
-    if os.path.isdir(entry):
-        found = sorted(str(path) for path in Path(entry).glob("*.parquet"))
-    elif os.path.exists(entry):
-        return [entry]
-    else:
-        found = sorted(glob.glob(entry))
-    if not found:
-        raise LLPError(f"{entry}: there is no such Parquet file; check the path or the pattern")
-    return found
 
 
 def _runs(sizes: Sequence[int]) -> list[list[int]]:

@@ -1,15 +1,13 @@
 """One partition in the form that the engine takes: features in the order of the bags."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from llpkit.bags import Bags
 from llpkit.distributed.partitions import table_of
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
@@ -53,17 +51,17 @@ class Layout:
         for feature in self.features:
             column = table.column(feature)
             try:
-                columns.append(column.to_numpy().astype(_kind(column.type), copy=False))
+                columns.append(column.to_numpy().astype(_float_type(column.type), copy=False))
             except (TypeError, ValueError) as error:
                 raise LLPError(
-                    f"{name}: column {feature!r} is {column.type}, and features are numbers; "
+                    f"{name}: column {feature!r} is {column.type}, but features must be numbers; "
                     "name the columns to learn from in features, or encode it first"
                 ) from error
         return np.stack(columns, 1)
 
 
-def _kind(kind: Any) -> type[np.floating[Any]]:
-    """Float32 for types that it holds exactly, else float64."""
+def _float_type(kind: Any) -> type[np.floating[Any]]:
+    """Float32 for types that it represents exactly, else float64."""
     import pyarrow as pa
 
     small = (pa.float16(), pa.float32(), pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.bool_())
@@ -82,19 +80,18 @@ class Part(NamedTuple):
     """One partition: rows in the order of its bags."""
 
     X: Array  # (n, D)
-    offsets: Tensor  # (B + 1,)
-    evidence: Evidence
+    bags: Bags
 
 
 def group(table: Any, layout: Layout, name: str) -> Grouping:
     """The bags of a partition, with every check that a table in memory gets.
 
-    Whole numbers in a plain column take a short way; whatever is unusual or wrong takes the way of
-    tables in memory, which knows all kinds of counts and names the cell that is wrong.
+    Integers in plain columns take a fast path. Anything unusual or wrong is left to the code for
+    tables in memory, which reads all kinds of counts and names the wrong cell.
     """
-    found = _quickly(table, layout)
-    if found is not None:
-        return found
+    plain = _plain_grouping(table, layout)
+    if plain is not None:
+        return plain
     bags = layout.counts.bags(Table(Path(name), table), layout.bag)
     rows = bags.rows.numpy()
     ordered = bool((rows[1:] > rows[:-1]).all())
@@ -104,7 +101,8 @@ def group(table: Any, layout: Layout, name: str) -> Grouping:
     return Grouping(None if ordered else rows, bags.offsets.numpy(), evidence)
 
 
-def _quickly(table: Any, layout: Layout) -> Grouping | None:
+def _plain_grouping(table: Any, layout: Layout) -> Grouping | None:
+    """The bags if ids and counts are in plain columns and valid, else ``None``."""
     import pyarrow as pa
 
     counts = layout.counts
@@ -132,18 +130,10 @@ def _quickly(table: Any, layout: Layout) -> Grouping | None:
     return Grouping(order, offsets, Evidence.exact(first))
 
 
-def build(piece: Any, name: str, layout: Layout) -> Part:
-    """Read a partition."""
+def read_part(piece: Any, name: str, layout: Layout) -> Part:
+    """Read a partition; ``name`` is how errors name it."""
     table = table_of(piece, layout.columns)
-    found = group(table, layout, name)
+    grouping = group(table, layout, name)
     X = layout.numbers(table, name)
-    X = X if found.order is None else X[found.order]
-    return Part(X, torch.from_numpy(found.offsets), found.evidence)
-
-
-def joined(parts: Sequence[Part]) -> Part:
-    """Several parts as one."""
-    sizes = torch.cat([part.offsets.diff() for part in parts])
-    offsets = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-    evidence = Evidence.concat([part.evidence for part in parts])
-    return Part(np.concatenate([part.X for part in parts]), offsets, evidence)
+    X = X if grouping.order is None else X[grouping.order]
+    return Part(X, Bags(grouping.offsets, grouping.evidence))

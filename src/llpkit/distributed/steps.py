@@ -243,11 +243,11 @@ def _rows(chosen: Share, load: Load, prefix: str) -> Any:
                 return False
             i, part = chosen[self.at]
             self.at += 1
-            found = load(part)
+            X, bags = load(part)
             if i not in self.bags:
                 self.bags[i] = Path(f"{prefix}-{i}.bags")
-                self.bags[i].write_bytes(pickle.dumps((found.offsets, found.evidence)))
-            X = found.X.astype(np.float32, copy=False)
+                self.bags[i].write_bytes(pickle.dumps((bags.offsets, bags.evidence)))
+            X = X.astype(np.float32, copy=False)
             input_data(data=np.clip(X, -largest, largest))
             return True
 

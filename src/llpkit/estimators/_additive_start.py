@@ -4,9 +4,9 @@ EM depends on its start, and from the bags' proportions it is slow if bags are l
 model (a line and a few steps per column, a weight per category) takes a second or two and is much
 closer to the solution of any classifier.
 
-The features are made here, not by scikit-learn: ``KBinsDiscretizer`` refuses missing values and
-merges bins that are all zeros (one of 8 is left if 90 % of a column are zero). ``OneHotEncoder``
-gives the same as ``_Levels`` but took 2 times as long for numbers and 15 times for text (200,000
+The features are not scikit-learn's: ``KBinsDiscretizer`` refuses missing values and merges bins
+that are all zeros (if 90 % of a column are zero, one bin of eight remains). ``OneHotEncoder`` gives
+the same features as ``_Levels`` but took 2 times as long for numbers and 15 times for text (200,000
 rows, one column).
 """
 
@@ -23,10 +23,11 @@ from llpkit.likelihood.checks import Approximation
 from llpkit.statistics.rows import rows_of
 
 _LEVELS = 64
-"""A column with at most this many different values is treated as categories."""
+"""A column with at most this many distinct values is treated as categories."""
 _STEPS = 8
+"""Steps of a column of numbers, beside its line."""
 _WIDE = 512
-"""With this many columns or more, each gets a line only."""
+"""With this many columns or more, each has only a line."""
 _C = 0.3
 
 
@@ -44,7 +45,7 @@ def additive_start(
         design = sparse.hstack([sparse.csr_array(part) for part in features], format="csr")
     else:
         design = sparse.csr_array((len(rows), 1))
-    found = fit_logistic(
+    weights = fit_logistic(
         design,
         rows_of(Bags(chosen.offsets, chosen.evidence), None, approximation),
         C=_C,
@@ -52,15 +53,16 @@ def additive_start(
         max_iter=200,
         random_state=random_state,
         name="first guess",
-    )
+    ).weights
     # One column at a time: the features of all rows may need more memory than X.
-    z = np.zeros((bags.num_rows, found.weights.shape[1]))
+    z = np.zeros((bags.num_rows, weights.shape[1]))
     if sparse.issparse(X):
-        z += X @ found.weights[:-1]
+        z += X @ weights[:-1]
     ends = np.cumsum([part.shape[1] for part in features])[:-1]
-    for (j, column), weights in zip(columns, np.split(found.weights[:-1], ends), strict=False):
-        z += column.features(_values(X, j)) @ weights
-    z += found.weights[-1]
+    by_column = np.split(weights[:-1], ends)
+    for (j, column), w in zip(columns, by_column, strict=False):  # no columns if X is sparse
+        z += column.features(_values(X, j)) @ w
+    z += weights[-1]
     return solve(z[:, 0] if z.shape[1] == 1 else z, bags, approximation)[1]
 
 
@@ -112,28 +114,28 @@ def _values(X: Any, j: int) -> Array:
 
 def _columns(X: Any, rows: Array) -> list[tuple[int, _Line | _Levels]]:
     """Column numbers with their features; a column with a single value has none."""
-    found: list[tuple[int, _Line | _Levels]] = []
+    columns: list[tuple[int, _Line | _Levels]] = []
     for j in range(X.shape[1]):
         # The whole column decides whether it is text, as these rows alone may be all numbers.
         values = _values(X, j)[rows]
         if values.dtype.kind == "U":
             levels, number = np.unique(values, return_counts=True)
             common = np.sort(np.argsort(-number, kind="stable")[:_LEVELS])
-            found.append((j, _Levels(levels[common])))
+            columns.append((j, _Levels(levels[common])))
             continue
-        there = values[np.isfinite(values)]
-        levels, number = np.unique(there, return_counts=True)
+        finite = values[np.isfinite(values)]
+        levels, number = np.unique(finite, return_counts=True)
         if len(levels) < 2:
             continue
         if len(levels) <= _LEVELS and X.shape[1] < _WIDE:
-            found.append((j, _Levels(levels)))
+            columns.append((j, _Levels(levels)))
             continue
-        found.append((j, _Line(float(there.mean()), float(there.std()) or 1.0)))
+        columns.append((j, _Line(float(finite.mean()), float(finite.std()) or 1.0)))
         if X.shape[1] < _WIDE:
             # Steps between equal shares of the square roots of the counts: a compromise between
             # rows and different values, so that a column that is mostly zero keeps steps among
             # its other values.
             share = np.cumsum(np.sqrt(number))
             at = np.searchsorted(share, share[-1] * np.arange(1, _STEPS) / _STEPS)
-            found.append((j, _Levels(np.unique(levels[at]), between=True)))
-    return found
+            columns.append((j, _Levels(np.unique(levels[at]), between=True)))
+    return columns

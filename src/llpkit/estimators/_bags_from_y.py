@@ -27,7 +27,7 @@ _AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
 
 @dataclass(frozen=True)
 class _Rows(CountNaming):
-    """Messages that name a bag by its first row ``(B,)``, to suit users of ``y`` and ``groups``."""
+    """Names a count by the first row of its bag ``(B,)``, an index into ``y``."""
 
     rows: Array = field(kw_only=True)
 
@@ -50,8 +50,8 @@ class _Rows(CountNaming):
         return f"bag {self.ids[b]!r}"
 
     def entry(self, value: object, *index: int) -> str:
-        where = "".join(f"[{k}]" for k in (int(self.rows[index[0]]), *index[1:]))
-        return f"y{where} = {value}"
+        place = "".join(f"[{k}]" for k in (int(self.rows[index[0]]), *index[1:]))
+        return f"y{place} = {value}"
 
 
 ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
@@ -60,7 +60,7 @@ ROUTING = "sklearn.set_config(enable_metadata_routing=True)"
 def bags_of(
     X: Any, y: Any, groups: Any, classes: Array | None = None, multiplicity: Any = None
 ) -> tuple[Bags, Array]:
-    """The bags, and the classes that are counted in them.
+    """The bags, and the classes whose instances are counted.
 
     Args:
         X: The rows, ``(N, D)``.
@@ -123,9 +123,9 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
             raise LLPError(f"y has 1 class, {classes.tolist()}; give rows of two classes or more")
     else:
         codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-        strange = classes[codes] != y
-        if strange.any():
-            row = int(strange.argmax())
+        unknown = classes[codes] != y
+        if unknown.any():
+            row = int(unknown.argmax())
             raise LLPError(
                 f"y[{row}] = {y[row]} is not a class; the classes are {classes.tolist()}; if y "
                 f"holds counts of bags, pass groups (in a search, after {ROUTING})"
@@ -138,15 +138,15 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
 
 def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tensor]:
     """Bags in order of appearance, and how many instances each has ``(B,)``."""
-    found = group(groups)
-    rows, sizes, ids = found.rows.numpy(), found.sizes, found.ids
+    grouped = group(groups)
+    rows, sizes, ids = grouped.rows.numpy(), grouped.sizes, grouped.ids
     if len(rows) != num_rows(X):
         raise LLPError(
             f"groups has {len(rows)} rows but X has {num_rows(X)}; give one bag id per row"
         )
     starts = np.cumsum(sizes) - sizes
     if isinstance(y, Evidence) and len(y) == len(sizes) != len(rows):
-        _check_order(found)
+        _check_order(grouped)
     else:
         if isinstance(y, Evidence) and len(sizes) == len(rows):
             _check_same(y, rows)
@@ -156,7 +156,7 @@ def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tens
     evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
     # The order of Bags.in_row_order, in which their sizes must be too.
     order = torch.from_numpy(rows[starts]).argsort()
-    return Bags._of_groups(found, evidence).in_row_order(), torch.from_numpy(sizes)[order]
+    return Bags._of_groups(grouped, evidence).in_row_order(), torch.from_numpy(sizes)[order]
 
 
 def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:
@@ -170,12 +170,12 @@ def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:
     return m
 
 
-def _check_order(found: Groups) -> None:
+def _check_order(grouped: Groups) -> None:
     """Refuse one entry per bag if the ids have no order."""
-    if not found.in_order:
+    if not grouped.in_order:
         raise LLPError(
-            f"groups has ids that cannot be sorted, such as {found.ids[0]!r} and "
-            f"{found.ids[1]!r}, so it is not known which entry of y belongs to which bag; give y "
+            f"groups has ids that cannot be sorted, such as {grouped.ids[0]!r} and "
+            f"{grouped.ids[1]!r}, so it is not known which entry of y belongs to which bag; give y "
             "an entry per row, or ids that can be sorted"
         )
 
@@ -206,9 +206,9 @@ def _of_bags(y: Any, rows: Array, offsets: Array, ids: Any) -> Any:
     first = np.repeat(starts, np.diff(offsets))  # (N,) the first row of the row's bag
     differs = _differs(y[rows], y[first])
     if differs.any():
-        # Of all rows that disagree with their bag's first, the first in the table.
-        found = np.flatnonzero(differs)
-        place = found[rows[found].argmin()]
+        # Of all rows that disagree with the first of their bag, name the first in the table.
+        bad = np.flatnonzero(differs)
+        place = bad[rows[bad].argmin()]
         one, two = int(first[place]), int(rows[place])
         name = ids[int(np.searchsorted(offsets, place, side="right")) - 1]
         if isinstance(y, Evidence):

@@ -21,11 +21,9 @@ from llpkit.estimators.base import Array, BaseLLP, solve
 
 KERNELS = ("linear", "rbf")
 BLOCK = 2**23
-"""Entries of a kernel matrix computed at a time."""
-
-
+"""Entries of a kernel matrix that are computed at a time."""
 FAR = 1e100
-"""Sums of squares of larger values may overflow."""
+"""Larger values are refused, as sums of their squares may overflow."""
 WIDTH = 0.01
 """The hinge is rounded over this much of its argument, which gives it a gradient everywhere."""
 TOLERANCE = 1e-9
@@ -206,10 +204,9 @@ def fit_plane(
     """
     # Our own solver, because it is faster. One start of alter-∝SVM on the tables of
     # benchmarks/classical.py (C = 1, bags of 2 and 32: 30 to 47 fits, each starting at the last)
-    # took 0.04 to 0.18 s of CPU; on the same fits scikit-learn's SVC, which has no warm start, took
+    # took 0.04 to 0.18 s of CPU. On the same fits scikit-learn's SVC, which has no warm start, took
     # 1.1 to 13 times as long, scipy's L-BFGS 0.7 to 7 times and Newton-CG 2 to 14 times. SVC
-    # minimises the hinge without rounding, and its value of that is lower, by 2e-4 to 2e-2 of the
-    # objective.
+    # minimises the hinge without rounding; its value of that objective is 0.02 to 2 % lower.
     plane = None
     with np.errstate(all="ignore"), contextlib.suppress(LinAlgError, RuntimeError, ValueError):
         plane = _fit_plane(Z, sign, level, cost, start)
@@ -224,8 +221,8 @@ def fit_plane(
 def _fit_plane(Z: Array, sign: Array, level: Array, cost: Any, start: Plane | None) -> Plane:
     if Z.shape[1] > len(Z):  # the best weights are in the span of the rows: solve there
         q, r = np.linalg.qr(Z.T)
-        inner = start and Plane(q.T @ start.weight, start.intercept)
-        plane = _fit_plane(r.T, sign, level, cost, inner)
+        start = start and Plane(q.T @ start.weight, start.intercept)
+        plane = _fit_plane(r.T, sign, level, cost, start)
         return Plane(q @ plane.weight, plane.intercept)
     c = np.broadcast_to(np.asarray(cost, np.float64), sign.shape)
     w, b = start or Plane(np.zeros(Z.shape[1]), 0.0)
@@ -253,7 +250,7 @@ def _newton_step(Z: Array, c: Array, u: Array, grad: Array) -> Array:
     """Minus the inverse Hessian times the gradient, ``(D + 1,)``."""
     curved = (u > 0) & (u < WIDTH)
     rows, weight = Z[curved], c[curved] / WIDTH
-    # If no hinge is curved, the intercept has no second derivative; this bounds its step.
+    # Without a curved hinge the intercept has no second derivative; this bounds its step.
     least = 1e-3 * float(c.sum())
     if len(rows) >= Z.shape[1]:
         H = np.eye(Z.shape[1] + 1)  # (D + 1, D + 1)
@@ -262,7 +259,7 @@ def _newton_step(Z: Array, c: Array, u: Array, grad: Array) -> Array:
         H[:-1, -1] = H[-1, :-1] = scaled.sum(0)
         H[-1, -1] = max(float(weight.sum()), least)
         return -_solve_positive(H, grad)
-    # Fewer curved rows than weights: the same in the space of these rows (Woodbury).
+    # With fewer curved rows than weights, solve in the space of these rows (Woodbury).
     M = rows @ rows.T  # (A, A)
     M[np.diag_indices(len(M))] += 1 / weight
     ones, inner = np.ones(len(rows)), rows @ grad[:-1]

@@ -2,8 +2,6 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,8 +35,8 @@ def may_interpolate(estimator: Any) -> bool:
     return not (_is_linear(last) or _inherits_from("sklearn.naive_bayes", last))
 
 
-def climbs(estimator: Any) -> bool:
-    """Whether a fit maximises a penalised likelihood of labels, so that EM never descends."""
+def em_is_monotone(estimator: Any) -> bool:
+    """Whether a fit maximises the penalised likelihood of its labels: EM then never lowers it."""
     return _is_linear(last_step(estimator)) and hasattr(estimator, "predict_proba")
 
 
@@ -92,39 +90,41 @@ class WeightedFits:
         """Fit the classifier to posteriors ``(N,)`` or ``(N, K)``, on these rows only."""
         rows = np.arange(len(phi)) if rows is None else rows
         weights = [1 - phi[rows], phi[rows]] if phi.ndim == 1 else list(phi[rows].T)
-        kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]  # rows of each class
-        present = [k for k, some in enumerate(kept) if len(some)]
+        kept = [np.flatnonzero(w > _NEGLIGIBLE) for w in weights]  # the rows of each class
+        present = [k for k, members in enumerate(kept) if len(members)]
         if len(present) < 2:
             raise LLPError(
                 f"the counts leave only class {present[0]} for all {len(rows)} rows; give bags "
                 "with rows of two classes or more"
             )
-        # Every row once per class that it may belong to, with the posterior as its weight.
-        labels = np.repeat(np.arange(len(kept)), [len(some) for some in kept])
-        weight = np.concatenate([w[some] for w, some in zip(weights, kept, strict=True)])
+        # Each row once for every class that it may have, with the posterior as its weight.
+        labels = np.repeat(np.arange(len(kept)), list(map(len, kept)))
+        weight = np.concatenate([w[members] for w, members in zip(weights, kept, strict=True)])
         chosen = np.concatenate(kept)
         model = clone(self.template) if model is None else model
         weighting = {_weight_name(model): weight}
-        if len(chosen) == len(rows):  # labels are known: an ordinary fit
+        if len(chosen) == len(rows):  # all labels are known: an ordinary fit
             order = np.argsort(chosen)
             chosen, labels, weighting = chosen[order], labels[order], {}
         part = take_rows(self.X, rows[chosen])
-        # Without metadata routing, a pipeline takes the weights by the name of its step.
+        # Without metadata routing, a pipeline passes weights on by the name of the step.
         with sklearn.config_context(enable_metadata_routing=False):
             model.fit(part, labels, **weighting)
         return model
 
     def scores(self, phi: Array, floor: float) -> tuple[Array, Any]:
         """Fit and score all rows; also returns the model, or None if there are folds."""
-        with _no_convergence_warning(self.warm):
+        with warnings.catch_warnings():
+            if self.warm:  # the next M-step continues from there
+                warnings.simplefilter("ignore", ConvergenceWarning)
             if self.folds is None:
                 model = self._refit(0, phi, None)
                 kept = copy.deepcopy(model) if self.warm else model  # the next fit changes it
                 return class_scores(model, self.X, self.num_classes, floor), kept
             score = np.empty(phi.shape)
-            number = int(self.folds.max()) + 1
-            with task("fold", number) as steps:
-                for fold in range(number):
+            num_folds = int(self.folds.max()) + 1
+            with task("fold", num_folds) as steps:
+                for fold in range(num_folds):
                     model = self._refit(fold, phi, np.flatnonzero(self.folds != fold))
                     rows = np.flatnonzero(self.folds == fold)
                     part = take_rows(self.X, rows)
@@ -144,8 +144,8 @@ def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
     """Scores of rows: ``(N,)``, positive for the second class, or ``(N, K)``.
 
     If the classifier has probabilities, the scores are their logits, with probabilities kept
-    ``floor`` away from zero and one; otherwise they are its decision values. A class that it has
-    not seen gets the lowest score.
+    ``floor`` away from zero and one; otherwise they are its decision values. A class without rows
+    in the fit gets the lowest score.
     """
     scores = _class_scores(model, X, num_classes, floor)
     if not np.isfinite(scores).all():
@@ -157,10 +157,10 @@ def class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
 
 
 def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
-    seen = np.asarray(model.classes_)
+    fitted = np.asarray(model.classes_)  # a fold may have no rows of some class
     if hasattr(model, "predict_proba"):
         p = np.zeros((num_rows(X), num_classes))
-        p[:, seen] = model.predict_proba(X)
+        p[:, fitted] = model.predict_proba(X)
         p = p.clip(floor, 1 - floor)
         return np.asarray(logit(p[:, 1]) if num_classes == 2 else np.log(p))
     value = np.asarray(model.decision_function(X), np.float64)
@@ -168,9 +168,8 @@ def _class_scores(model: Any, X: Any, num_classes: int, floor: float) -> Array:
         return value
     if value.ndim == 1:
         value = np.stack([-value, value], 1)
-    # Classes without rows in this fit have no column in the classifier's output.
     full = np.full((len(value), num_classes), value.min())
-    full[:, seen] = value
+    full[:, fitted] = value
     return full
 
 
@@ -189,13 +188,12 @@ def rounded(X: Any, bins: int) -> Any:
         column = X.iloc[:, j].to_numpy() if frame else X[:, j]
         if column.dtype.kind != "f":
             continue
-        there = np.isfinite(column)
-        values = np.unique(column[there])
-        if len(values) <= bins:
+        finite = np.isfinite(column)
+        if len(np.unique(column[finite])) <= bins:
             continue
-        marks = np.unique(np.quantile(column[there], np.linspace(0, 1, bins), method="nearest"))
+        marks = np.unique(np.quantile(column[finite], np.linspace(0, 1, bins), method="nearest"))
         nearest = marks[np.searchsorted((marks[1:] + marks[:-1]) / 2, column)]
-        rounded_column = np.where(there, nearest, column)
+        rounded_column = np.where(finite, nearest, column)
         if frame:
             copied.isetitem(j, rounded_column)
         else:
@@ -206,13 +204,13 @@ def rounded(X: Any, bins: int) -> Any:
 def seeded(estimator: Any, random: np.random.RandomState) -> Any:
     """A clone in which every random state that was None is set."""
     copied = clone(estimator)
-    open_ = [
+    unset = [
         name
         for name, value in copied.get_params(deep=True).items()
         if (name == "random_state" or name.endswith("__random_state")) and value is None
     ]
-    seeds = random.randint(np.iinfo(np.int32).max, size=len(open_))
-    return copied.set_params(**dict(zip(sorted(open_), seeds.tolist(), strict=True)))
+    seeds = random.randint(np.iinfo(np.int32).max, size=len(unset))
+    return copied.set_params(**dict(zip(sorted(unset), seeds.tolist(), strict=True)))
 
 
 def _without_early_stopping(estimator: Any) -> Any:
@@ -243,12 +241,3 @@ def _weight_name(estimator: Any) -> str:
         return "sample_weight"
     name, step = estimator.steps[-1]
     return f"{name}__{_weight_name(step)}"
-
-
-@contextmanager
-def _no_convergence_warning(warm: bool) -> Iterator[None]:
-    """Ignore convergence warnings of warm starts: the next M-step continues from there."""
-    with warnings.catch_warnings():
-        if warm:
-            warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

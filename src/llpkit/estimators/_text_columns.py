@@ -12,19 +12,19 @@ from llpkit.tables.frames import as_pandas, is_frame
 
 @contextmanager
 def text_columns_named(X: Any, estimator: object) -> Iterator[None]:
-    """Let the error of a classifier that cannot use a frame name its first column of text.
+    """Make the error of a classifier that cannot use a data frame name its first text column.
 
-    Classifiers that take categories raise none, so text is looked for only after an error.
+    Some classifiers take categories, so text is an error only if the classifier fails.
     """
     try:
         yield
     except LLPError:
         raise
     except ValueError as error:
-        found = _text(X) if is_frame(X) else None
-        if found is None:
+        text = _first_text(X) if is_frame(X) else None
+        if text is None:
             raise
-        name, value = found
+        name, value = text
         raise LLPError(
             f"column {name!r} of X holds text ({value!r}), and {type(estimator).__name__} failed: "
             f"{error}; encode text as numbers first, with a pipeline of ColumnTransformer and "
@@ -32,8 +32,8 @@ def text_columns_named(X: Any, estimator: object) -> Iterator[None]:
         ) from error
 
 
-def _text(frame: Any) -> tuple[str, str] | None:
-    """The first column that holds text which is no number, and its first such value."""
+def _first_text(frame: Any) -> tuple[str, str] | None:
+    """The first column with text other than numbers, and its first such value."""
     frame = as_pandas(frame)
     for i, name in enumerate(frame.columns):
         for value in frame.iloc[:, i].unique():

@@ -12,7 +12,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, hinge, root
 from llpkit.estimators.base import Array
-from llpkit.progress import Task, task
+from llpkit.progress import task
 
 FIRST, GROWTH = 1e-5, 1.5
 """Annealing: C starts at this fraction of its value, and grows by this factor."""
@@ -90,27 +90,27 @@ class AlterSVMClassifier(MarginClassifier):
         whole("n_init", self.n_init, 1)
         source = check_random_state(self.random_state)
         self._prepare(X)
-        known, ordered = _Known.of(bags), X[bags.rows.numpy()]
-        if self.kernel == "linear":
-            Z = ordered
-        else:
-            # A linear problem in the columns of a root of the kernel matrix.
-            basis = root(rbf_kernel(ordered, gamma=self.gamma_))
+        counts, Z = _Counts.of(bags), X[bags.rows.numpy()]
+        basis = None
+        if self.kernel == "rbf":  # a linear problem in the columns of a root of the kernel matrix
+            rows, basis = Z, root(rbf_kernel(Z, gamma=self.gamma_))
             Z = basis.Z
-        starts = random_labels(known, self.n_init, source)
-        with task("start", self.n_init) as count:
-            runs = (_counted(alternate(Z, known, C, self.C_p, s), count) for s in starts)
-            best = min(runs, key=lambda run: run.path[-1])
+        runs = []
+        with task("start", self.n_init) as steps:
+            for s in random_labels(counts, self.n_init, source):
+                runs.append(alternate(Z, counts, C, self.C_p, s))
+                steps.step(f"objective {runs[-1].path[-1]:.4g}")
+        best = min(runs, key=lambda run: run.path[-1])
         self.objective_path_, self.path_C_ = best.path, best.Cs
-        if self.kernel == "linear":
+        if basis is None:
             self._keep_linear(*best.plane, X, bags)
         else:
             dual = basis.dual(best.plane.weight)
-            self._keep_kernel(ordered[basis.pivots], dual, best.plane.intercept, X, bags)
+            self._keep_kernel(rows[basis.pivots], dual, best.plane.intercept, X, bags)
 
 
-class _Known(NamedTuple):
-    """The bags in the form that the label step needs, for rows ordered by bag."""
+class _Counts(NamedTuple):
+    """The counts of bags, for the label step; rows are in the order of the bags."""
 
     bag: Array
     """The bag of every row, ``(N,)``."""
@@ -119,7 +119,7 @@ class _Known(NamedTuple):
     high: Array
 
     @classmethod
-    def of(cls, bags: Bags) -> "_Known":
+    def of(cls, bags: Bags) -> "_Counts":
         if len(bags.evidence.table):
             raise LLPError(
                 "AlterSVMClassifier takes exact counts or intervals, but some of these are "
@@ -142,8 +142,8 @@ class _Known(NamedTuple):
         # Making the row of this rank positive changes the distance to the known count by -1, 0 or
         # 1. The gain falls and the price rises with the rank, so every row can be decided alone.
         price = C_p / np.diff(self.offsets)[self.bag]
-        due, over = rank < self.low[self.bag], rank >= self.high[self.bag]
-        price = np.where(due, -price, np.where(over, price, 0.0))
+        short, over = rank < self.low[self.bag], rank >= self.high[self.bag]
+        price = np.where(short, -price, np.where(over, price, 0.0))
         gain = C * (hinge(1 + f[order]) - hinge(1 - f[order]))  # (N,)
         s = np.empty(len(f))
         s[order] = np.where(gain > price, 1.0, -1.0)
@@ -157,31 +157,26 @@ class _Known(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The result of one start."""
+    """The result of one start: the objective and C of every step."""
 
     plane: Plane
     path: Array
     Cs: Array
 
 
-def _counted(run: Run, count: Task) -> Run:
-    count.step(f"objective {run.path[-1]:.4g}")
-    return run
-
-
-def random_labels(known: _Known, number: int, source: Any) -> Iterator[Array]:
+def random_labels(counts: _Counts, number: int, source: Any) -> Iterator[Array]:
     """Random labels with the counts of the bags; every second time, the opposite of the last.
 
-    Random labels lean towards the means of the bags, which may be the wrong side.
+    Random labels favour the direction of the bags' means, which may be the wrong one.
     """
-    s = known.labels(source.uniform(size=len(known.bag)), 0.0, np.inf)
+    s = counts.labels(source.uniform(size=len(counts.bag)), 0.0, np.inf)
     yield s
-    for i in range(1, 1 if known.settled else number):
-        s = -s if i % 2 else known.labels(source.uniform(size=len(s)), 0.0, np.inf)
+    for i in range(1, 1 if counts.settled else number):
+        s = -s if i % 2 else counts.labels(source.uniform(size=len(s)), 0.0, np.inf)
         yield s
 
 
-def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
+def alternate(Z: Array, counts: _Counts, C: float, C_p: float, s: Array) -> Run:
     """Fit the function to the labels and the labels to it until neither changes, as C rises."""
     plane: Plane | None = None
     path: list[float] = []
@@ -195,9 +190,8 @@ def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
         while True:
             plane = fit_plane(Z, s, np.ones(len(s)), level, plane)
             f = plane(Z)
-            new = known.labels(f, level, C_p)
-            for labels in (s, new):
-                path.append(objective(plane, f, labels, level, C_p, known))
+            new = counts.labels(f, level, C_p)
+            path += [objective(plane, f, labels, level, C_p, counts) for labels in (s, new)]
             Cs += [level, level]
             settled, s = bool((new == s).all()), new
             if settled or before - path[-1] <= ENOUGH * path[-1]:
@@ -207,8 +201,8 @@ def alternate(Z: Array, known: _Known, C: float, C_p: float, s: Array) -> Run:
     return Run(plane, np.array(path), np.array(Cs))
 
 
-def objective(plane: Plane, f: Array, s: Array, C: float, C_p: float, known: _Known) -> float:
+def objective(plane: Plane, f: Array, s: Array, C: float, C_p: float, counts: _Counts) -> float:
     """The objective that both steps minimise."""
-    error = known.error(s)
+    error = counts.error(s)
     penalty = C_p * error if error > 0 else 0.0  # inf * 0 would be NaN
     return float(plane.weight @ plane.weight / 2 + C * hinge(1 - s * f).sum() + penalty)

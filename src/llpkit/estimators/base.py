@@ -25,16 +25,16 @@ from llpkit.statistics import warn_unidentified
 Array = NDArray[Any]
 
 ENOUGH = 200_000
-"""A model with few parameters gains nothing from more rows than this."""
+"""Rows beyond which a model with few parameters gains nothing."""
 
 
 class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""A per-row classifier that learns from the counts of bags.
 
     ``fit(X, y, groups)``: ``groups`` is the bag id of every row, ``(N,)``, and ``y`` what is known
-    about that bag: the number of its positives, ``(N,)``, the same in all rows of a bag; the counts
-    of its ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence` with one entry per row, or one
-    per bag in the order of the sorted ids, as from ``np.unique(groups)``. The classes are
+    about that bag: its number of positives, ``(N,)``, the same in all rows of a bag; its counts of
+    ``K`` classes, ``(N, K)``; or an :class:`~llpkit.Evidence` with one entry per row, or with one
+    entry per bag in the order of the sorted ids, as from ``np.unique(groups)``. The classes are
     ``0 … K - 1``.
 
     Without ``groups`` every row is its own bag and ``y`` is its label, of any type, as with any
@@ -102,7 +102,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def posterior(self, X: Any, y: Any, groups: Any = None) -> Array:
         """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
         phi = self._solve(X, y, groups)[1]
-        return np.stack([1 - phi, phi], 1) if phi.ndim == 1 else phi
+        return two_classes(phi)
 
     def score(self, X: Any, y: Any, groups: Any = None) -> float:
         """Mean log-likelihood of the bags' counts; higher is better.
@@ -130,14 +130,8 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """Valid features: finite float64, unless a subclass overrides this."""
-        with text_columns_named(X, self):
-            return validate_data(
-                self,
-                X,
-                reset=reset,
-                dtype=np.float64,
-                accept_sparse="csr" if self._sparse else False,
-            )
+        accepted = "csr" if self._sparse else False
+        return validate_data(self, X, reset=reset, dtype=np.float64, accept_sparse=accepted)
 
     def _bags(self, X: Any, y: Any, groups: Any, *, reset: bool, multiplicity: Any = None) -> Bags:
         """The bags from ``y`` and ``groups``; ``reset`` learns the classes from them."""
@@ -167,12 +161,12 @@ def choose(approximation: Any, bags: Bags) -> Approximation:
     check_approximation(approximation)
     chosen = resolve(approximation, bags.evidence, bags.sizes)
     if chosen is not None and approximation == "auto":
-        warnings.warn(choice_note(chosen), ApproximationWarning, stacklevel=4)  # caller of fit
+        warnings.warn(choice_note(chosen), ApproximationWarning, stacklevel=4)  # the caller of fit
     return chosen
 
 
 def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array]:
-    """Log-likelihood of every bag ``(B,)`` and posteriors, logits and posteriors in row order."""
+    """Log-likelihood of every bag ``(B,)`` and posteriors; both sides are in row order."""
     logits = torch.from_numpy(np.ascontiguousarray(z))[bags.rows]
     try:
         log_p, phi = log_prob_and_posterior(
@@ -180,21 +174,37 @@ def solve(z: Array, bags: Bags, approximation: Any = None) -> tuple[Array, Array
         )
     except TooManyStates as error:
         raise error.choosing('approximation="auto"') from error
-    # From the order of the bags to that of the rows.
-    back = torch.empty_like(phi)
-    back[bags.rows] = phi
-    return log_p.numpy(), back.numpy()
+    by_row = torch.empty_like(phi)
+    by_row[bags.rows] = phi
+    return log_p.numpy(), by_row.numpy()
+
+
+def log_likelihood_and_residual(
+    z: Array, bags: Bags, approximation: Any = None
+) -> tuple[float, Array]:
+    """Log-likelihood of all bags, and minus its gradient in the logits, ``p - phi``, in row order.
+
+    ``p`` and ``phi`` are the probabilities of the second of two classes ``(N,)``, or of all classes
+    ``(N, K)``.
+    """
+    log_p, phi = solve(z, bags, approximation)
+    p = probabilities(z)
+    return float(log_p.sum()), (p[:, 1] if z.ndim == 1 else p) - phi
 
 
 def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
-    """Random bags with up to :data:`ENOUGH` rows together: plenty for a small model."""
+    """Random bags with at most :data:`ENOUGH` rows in total, plenty for a small model."""
     if bags.num_instances <= ENOUGH:
         return bags
     order = random.permutation(len(bags))
-    # At least one bag, however large it is.
     inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
-    inside[0] = True
+    inside[0] = True  # however large that bag is
     return bags[np.sort(order[inside])]
+
+
+def two_classes(p: Array) -> Array:
+    """Probabilities ``(N, K)`` from those of the second of two classes ``(N,)``, or ``(N, K)``."""
+    return np.stack([1 - p, p], 1) if p.ndim == 1 else p
 
 
 def cells(X: Any) -> int:
@@ -226,7 +236,8 @@ def bag_sums(X: Any, bags: Bags) -> Array:
     array([[2.],
            [5.]])
     """
-    # The bags' rows and offsets are a CSR indicator matrix (B, N): one product, also for sparse X.
+    # The rows and offsets of the bags are a CSR indicator matrix (B, N): one product, also for
+    # sparse X.
     ones = np.ones(bags.num_instances, X.dtype)
     shape = (len(bags), bags.num_rows)
     total = sparse.csr_array((ones, bags.rows.numpy(), bags.offsets.numpy()), shape=shape) @ X

@@ -20,10 +20,10 @@ class DLLPClassifier(LLPNetworkClassifier):
 
     Ardehaly, Culotta, *Co-training for demographic classification using deep learning from label
     proportions* (2017), here fitted in float64 by L-BFGS on all bags. With bags of one and no
-    hidden layer it is logistic regression. It fits only the mean of a bag, so confident and
-    uncertain predictions with the same mean look alike, and its probabilities are often too close
-    to the mean. In small bags the exact likelihood of ``LLPLogisticRegression`` gets more out of
-    the counts.
+    hidden layer it is logistic regression. It fits only the mean of a bag and cannot distinguish
+    confident from uncertain predictions with the same mean, so its probabilities are often too
+    close to the mean. In small bags, the exact likelihood of ``LLPLogisticRegression`` learns more
+    from the counts.
 
     Two or more classes, exact counts; ``X`` may be sparse.
 
@@ -31,7 +31,7 @@ class DLLPClassifier(LLPNetworkClassifier):
         C: Weight of the bags against the ridge.
         hidden_layer_sizes: Units of each hidden layer (tanh), as in
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
-        max_iter: Most iterations of L-BFGS.
+        max_iter: Maximum number of L-BFGS iterations.
         tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
         approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
             exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.

@@ -13,25 +13,20 @@ from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._additive_start import additive_start, is_table
-from llpkit.estimators._m_step import WeightedFits, class_scores, climbs, may_interpolate
-from llpkit.estimators.base import (
-    Array,
-    BaseLLP,
-    choose,
-    solve,
-    some_bags,
-)
+from llpkit.estimators._m_step import WeightedFits, class_scores, em_is_monotone, may_interpolate
+from llpkit.estimators.base import Array, BaseLLP, choose, solve, some_bags
 from llpkit.estimators.logistic import Scale, calibrate
 from llpkit.likelihood.checks import Approximation
 from llpkit.progress import Task, steps_to, task
 from llpkit.tables.frames import as_pandas, is_frame
 
-_WARMING = 1.5
-"""Factor on the inverse temperature after every annealed E-step."""
+_IDENTITY = Scale(1.0, np.zeros(()))
+_ANNEALING_FACTOR = 1.5
+"""By how much the inverse temperature rises after every annealed E-step."""
 _TINY = 1e-12
 """Least distance of probabilities from zero and one, if they are not rescaled."""
 _USUAL = 8
-"""Iterations that a run is expected to take before its gains show it."""
+"""Iterations that a run is expected to take, until its gains allow a better guess."""
 
 
 class LLPClassifier(BaseLLP):
@@ -41,48 +36,48 @@ class LLPClassifier(BaseLLP):
     M-step fits the classifier with every row once per class, weighted by that class's posterior.
     EM stops when two iterations have raised the mean log-likelihood of the bags by less than
     ``tol``, and the iteration with the highest is kept. With a linear model of probabilities, every
-    M-step raises the penalised likelihood; there EM stops when two iterations have changed it by
-    less than ``tol``, and the last is kept: with logistic regression, this is the optimum of
-    :class:`LLPLogisticRegression`.
+    M-step raises the penalised likelihood; EM then stops when two iterations have changed the
+    log-likelihood by less than ``tol``, and the last is kept: with logistic regression, this is the
+    optimum of :class:`LLPLogisticRegression`.
 
     A classifier that can memorise its training rows repeats in every E-step what it learned in the
-    last M-step, so that EM freezes on its first guess. For such a classifier the E-step
-    takes the predictions of fits that did not see the bag (``out_of_fold``), scaled and shifted so
-    that the counts are most likely (:math:`a z + b`, two numbers). The scale also turns the
-    decision values of classifiers without probabilities (``SVC``, ``LinearSVC``) into logits.
+    last M-step, so that EM freezes at its first guess. For such a classifier the E-step uses
+    out-of-fold predictions, scaled and shifted so that the counts are most likely
+    (:math:`a z + b`, two numbers). The scale also turns the decision values of classifiers without
+    probabilities (``SVC``, ``LinearSVC``) into logits.
 
     A pipeline is refitted in every M-step, with the weights for its last step. Steps that need no
     labels are cheaper in front: ``make_pipeline(StandardScaler(), LLPClassifier(...))``.
 
     Args:
         estimator: The classifier; by default ``HistGradientBoostingClassifier(
-            early_stopping=False)``. Leave early stopping off: copies of a row would be on both
-            sides of its split.
+            early_stopping=False)``. Leave early stopping off: its validation rows would have copies
+            among the training rows.
         start: Posteriors of the first M-step: those of an additive model of the columns of ``X``,
             fitted to the likelihood (``"additive"``), or the bags' proportions
             (``"proportion"``, also if ``X`` has no columns).
-        n_init: Runs of EM; all but the first start at random, and the one with the highest
+        n_init: Runs of EM; all but the first start at random, and the run with the highest
             likelihood is kept.
-        max_iter: Most iterations of a run.
+        max_iter: Maximum number of iterations per run.
         tol: Stop when two iterations raise the mean log-likelihood per bag by less; ``None`` is
             1e-4 for linear models of probabilities, whose iterations are cheap and not random, and
             5e-3 for all others.
-        annealing: Inverse temperature of the first E-step; it rises by half every iteration, to
-            one. Below one the first posteriors are softer.
-        out_of_fold: ``"auto"`` is true for all but linear models and naive Bayes, if there are
-            at least two bags per fold.
-        n_folds: Number of folds for that; bags stay whole.
+        annealing: Inverse temperature of the first E-step; it rises by half every iteration, up to
+            one. Below one, the first posteriors are softer.
+        out_of_fold: Whether the E-step uses out-of-fold predictions. ``"auto"`` is true for all but
+            linear models and naive Bayes, if there are at least two bags per fold.
+        n_folds: Number of folds; bags stay whole.
         approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
             is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
             :func:`llpkit.likelihood.log_prob`.
-        random_state: For folds, restarts and random states that the classifier leaves as None.
+        random_state: For folds, restarts and random states of the classifier that are None.
 
     Attributes:
         estimator_: The classifier, fitted.
         log_likelihoods_: Mean log-likelihood per bag in each iteration of the run that is kept.
-        n_iter_: Number of those iterations.
-        converged_: Whether EM stopped by ``tol``.
-        out_of_fold_: Whether ``log_likelihoods_`` come from fits that had not seen the bag.
+        n_iter_: Number of these iterations.
+        converged_: Whether ``tol`` was reached.
+        out_of_fold_: Whether ``log_likelihoods_`` are out of fold.
         classes_: The labels.
         approximation_: The approximation in use, ``None`` if exact.
 
@@ -124,15 +119,7 @@ class LLPClassifier(BaseLLP):
         self.random_state = random_state
 
     def _fit_bags(self, X: Any, bags: Bags) -> None:
-        one_of("start", self.start, ("additive", "proportion"))
-        if not isinstance(self.out_of_fold, bool):
-            one_of("out_of_fold", self.out_of_fold, ("auto",))
-        whole("n_init", self.n_init, 1)
-        whole("max_iter", self.max_iter, 1)
-        whole("n_folds", self.n_folds, 2)
-        if self.tol is not None:
-            number("tol", self.tol, above=0, infinite=True)
-        number("annealing", self.annealing, above=0, most=1)
+        self._check_parameters()
         self.approximation_ = choose(self.approximation, bags)
         random = check_random_state(self.random_state)
         base, classes = self._base(), len(self.classes_)
@@ -141,31 +128,26 @@ class LLPClassifier(BaseLLP):
         known = bool(((proportion == 0) | (proportion == 1)).all())
         if known and hasattr(base, "predict_proba"):  # labels, not counts: an ordinary fit
             model = WeightedFits(base, X, classes, None, random).fit(proportion)
-            self._keep(_Run([], proportion, model, None, converged=True), _TINY)
+            self._keep(_Run([], proportion, model, converged=True), _TINY)
             self.out_of_fold_ = False
             return
 
-        wanted = self.out_of_fold
-        if wanted == "auto":  # with fewer bags, too few would remain for fitting
-            wanted = may_interpolate(base) and len(bags) >= 2 * self.n_folds
-        folds = None
-        if wanted and len(bags) > 1:
-            folds = fold_of_rows(bags, min(self.n_folds, len(bags)), random)
+        folds = self._folds(base, bags, random)
         self.out_of_fold_ = folds is not None
-        scaled = folds is not None or not hasattr(base, "predict_proba")
+        scaled = self.out_of_fold_ or not hasattr(base, "predict_proba")
         # Trees give zeros and ones, whose logits are infinite: Laplace's rule bounds them.
         floor = 1 / (bags.num_rows + classes) if scaled else _TINY
         runs = []
         for i in range(self.n_init):
             if i:
-                first = solve(random.normal(size=shape), bags, self.approximation_)[1]
+                start = solve(random.normal(size=shape), bags, self.approximation_)[1]
             elif self.start == "additive" and is_table(X):
-                first = additive_start(X, bags, self.approximation_, random)
+                start = additive_start(X, bags, self.approximation_, random)
             else:
-                first = proportion
+                start = proportion
             fits = WeightedFits(base, X, classes, folds, random)
             with task(f"EM from start {i + 1} of {self.n_init}" if self.n_init > 1 else "EM") as em:
-                runs.append(self._run(fits, bags, first, floor, scaled, random, em))
+                runs.append(self._run(fits, bags, start, floor, scaled, random, em))
         best = max(runs, key=lambda run: run.log_likelihood)
         if best.model is None:  # the fits were out of fold: fit once more, to all rows
             best.model = fits.fit(best.phi)
@@ -179,6 +161,26 @@ class LLPClassifier(BaseLLP):
                 stacklevel=3,
             )
 
+    def _check_parameters(self) -> None:
+        one_of("start", self.start, ("additive", "proportion"))
+        if not isinstance(self.out_of_fold, bool):
+            one_of("out_of_fold", self.out_of_fold, ("auto",))
+        whole("n_init", self.n_init, 1)
+        whole("max_iter", self.max_iter, 1)
+        whole("n_folds", self.n_folds, 2)
+        if self.tol is not None:
+            number("tol", self.tol, above=0, infinite=True)
+        number("annealing", self.annealing, above=0, most=1)
+
+    def _folds(self, base: Any, bags: Bags, random: np.random.RandomState) -> Array | None:
+        """The fold of every row, ``(N,)``, if the E-step needs out-of-fold predictions."""
+        wanted = self.out_of_fold
+        if wanted == "auto":  # with fewer bags, too few would remain for fitting
+            wanted = may_interpolate(base) and len(bags) >= 2 * self.n_folds
+        if not wanted or len(bags) == 1:
+            return None
+        return fold_of_rows(bags, min(self.n_folds, len(bags)), random)
+
     def _run(
         self,
         fits: WeightedFits,
@@ -190,53 +192,38 @@ class LLPClassifier(BaseLLP):
         em: Task,
     ) -> "_Run":
         """EM from these posteriors."""
-        few = some_bags(bags, random)
         # The scale has few parameters, so a sample of the bags is enough for it.
-        judge = Bags(few.offsets, few.evidence)
-        exact = not scaled and climbs(fits.template)
-        tol = self.tol if self.tol is not None else 1e-4 if exact else 5e-3
-        best = _Run([], phi, None, None, tol=tol)
-        history = best.history
-        cold, begin = float(self.annealing), 0
+        sample = some_bags(bags, random)
+        sample_rows, sample = sample.rows.numpy(), Bags(sample.offsets, sample.evidence)
+        monotone = not scaled and em_is_monotone(fits.template)
+        tol = self.tol if self.tol is not None else 1e-4 if monotone else 5e-3
+        best = _Run([], phi, tol=tol)
+        history, scale = best.history, best.scale
+        beta, annealed = float(self.annealing), 0  # inverse temperature, annealed iterations
         gains: list[float] = []
         for _ in range(self.max_iter):
-            score, model = fits.scores(phi, floor)  # (N,) or (N, K)
-            scale = (
-                calibrate(score[few.rows.numpy()], judge, self.approximation_) if scaled else None
-            )
-            z = score if scale is None else scale(score)
-            log_p, phi = solve(z, bags, self.approximation_)
-            # The likelihood is that of the model just fitted; phi is for the next M-step.
+            score, model = fits.scores(phi, floor)  # the M-step; (N,) or (N, K)
+            if scaled:
+                scale = calibrate(score[sample_rows], sample, self.approximation_)
+            z = scale(score)
+            log_p, phi = solve(z, bags, self.approximation_)  # the E-step
             history.append(float(log_p.mean()))
-            if exact or history[-1] == max(history):
+            if monotone or history[-1] == max(history):
                 best = _Run(history, phi, model, scale, history[-1], tol)
-            usual = max(2, _USUAL - len(history))
-            left = steps_to(gains, tol) if len(gains) > 1 else usual
-            em.step(f"log-likelihood {history[-1]:.4f}", usual if left is None else left + 1)
-            # Annealed steps do not count towards convergence: their posteriors are softened.
-            if cold < 1:
-                phi = solve(cold * z, bags, self.approximation_)[1]
-                cold, begin = min(1.0, _WARMING * cold), len(history)
-                continue
-            settled = history[begin:]
-            if len(settled) < 3:
-                continue
-            # A climb may be slow, so both of the last changes count. Other likelihoods are noisy:
-            # there only a new best counts.
-            if exact:
-                gain = float(np.abs(np.diff(settled[-3:])).max())
-            else:
-                gain = max(settled[-2:]) - max(settled[:-2])
-            gains.append(gain)
-            if gain < tol:
+            if beta < 1:
+                phi = solve(beta * z, bags, self.approximation_)[1]
+                beta, annealed = min(1.0, _ANNEALING_FACTOR * beta), len(history)
+            elif len(history) >= annealed + 3:
+                gains.append(_last_gain(history[annealed:], monotone))
+            em.step(f"log-likelihood {history[-1]:.4f}", _steps_left(len(history), gains, tol))
+            if gains and gains[-1] < tol:
                 best.converged = True
                 break
         return best
 
     def _keep(self, run: "_Run", floor: float) -> None:
         self.estimator_ = run.model
-        scale = run.scale or Scale(1.0, np.zeros(()))
-        self.slope_, self.shift_ = scale.slope, scale.shift
+        self.slope_, self.shift_ = run.scale.slope, run.scale.shift
         self.floor_ = floor
         self.log_likelihoods_ = np.array(run.history)
         self.n_iter_ = max(1, len(run.history))
@@ -251,11 +238,10 @@ class LLPClassifier(BaseLLP):
             return self.estimator
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        # A weighted fit has copies of every row, so held-out rows would not be unseen.
         return HistGradientBoostingClassifier(early_stopping=False)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
-        # The classifier itself checks X; here only rows are selected.
+        # The classifier itself checks the values of X.
         if is_frame(X):
             X = as_pandas(X)
         if not hasattr(X, "shape"):
@@ -282,11 +268,24 @@ class _Run:
 
     history: list[float]
     phi: Array
-    model: Any
-    scale: Scale | None
+    model: Any = None
+    scale: Scale = _IDENTITY
     log_likelihood: float = -np.inf
     tol: float = 0.0
     converged: bool = False
+
+
+def _last_gain(history: list[float], monotone: bool) -> float:
+    """By how much the last two iterations raised the log-likelihood."""
+    if monotone:  # progress may be slow but steady, so both changes have to be small
+        return float(np.abs(np.diff(history[-3:])).max())
+    return max(history[-2:]) - max(history[:-2])  # noisy: only a new best counts
+
+
+def _steps_left(done: int, gains: list[float], tol: float) -> float:
+    """Expected iterations until convergence, for the progress."""
+    left = steps_to(gains, tol)
+    return max(2, _USUAL - done) if left is None else left
 
 
 def fold_of_rows(bags: Bags, number: int, random: np.random.RandomState) -> Array:

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, probabilities, solve
+from llpkit.estimators.base import Array, BaseLLP, choose, log_likelihood_and_residual
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
@@ -19,10 +19,10 @@ from llpkit.likelihood.checks import Approximation
 from llpkit.progress import Task, task
 from llpkit.statistics.rows import take_rows
 
-_JUDGED = 20_000
-"""Rows whose bags decide the weights: a few numbers need no more."""
+_HELD_OUT_ROWS = 20_000
+"""Rows that are enough to determine a few weights."""
 _SHRINKAGE = 3.0
-"""Of the weights, towards equal ones: with few bags, the most likely weights are mostly noise."""
+"""Of the weights towards equal ones: with few bags, the most likely weights are mostly noise."""
 
 
 class LLPEnsembleClassifier(BaseLLP):
@@ -32,23 +32,23 @@ class LLPEnsembleClassifier(BaseLLP):
               w, b = \arg\max_{w \ge 0} \sum_{\text{bags}} \log P(y \mid z)
                      - \tfrac32 \|w - 1/V\|^2
 
-    A voice :math:`z_v` is an estimator, or the mean of estimators that differ only by their seed,
-    on the scale at which it alone makes the counts most likely. Scales and weights are found with
-    logits of bags that an estimator was not fitted to, in ``n_folds`` folds of whole bags. So
-    counts alone decide whether a linear model, trees or a network suits the table; where they
-    decide little, all have a say. With fewer than two bags per fold all weights are equal.
+    :math:`z_v` are the logits of one estimator, or the mean of estimators that differ only in their
+    seed, scaled so that they alone make the counts most likely. Scales and weights are fitted to
+    out-of-fold logits, with ``n_folds`` folds of whole bags. So the counts decide whether a linear
+    model, trees or a network suits the table; if they favour none, the weights stay nearly equal.
+    With fewer than two bags per fold all weights are equal.
 
     Args:
         estimators: Estimators of this package; by default logistic regression, EM around boosting,
             and three small networks, on standardised columns.
-        n_folds: Folds that the weights are found with. The time is that of about ``n_folds`` fits.
+        n_folds: Folds for fitting the weights; every estimator is fitted once more per fold.
         approximation: For many classes in large bags, passed on to the estimators; see
             :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``.
 
     Attributes:
         estimators_: The estimators, fitted to all bags.
-        weights_: Their weights, with the scales of the voices, ``(M,)``.
+        weights_: Their weights, including the scales, ``(M,)``.
         shift_: The intercept, ``()`` or ``(K,)``.
         approximation_: The approximation in use, ``None`` if exact.
 
@@ -85,15 +85,15 @@ class LLPEnsembleClassifier(BaseLLP):
         self.shift_ = np.zeros(() if bags.num_classes is None else bags.num_classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # members that stop early get a low weight
-            judged = len(members) > 1 and len(bags) >= 2 * self.n_folds
-            rounds = 1 + (self.n_folds if judged else 0)
+            weighted = len(members) > 1 and len(bags) >= 2 * self.n_folds
+            rounds = 1 + (self.n_folds if weighted else 0)
             with task("fit", kinds=[_kind(member) for member in members] * rounds) as steps:
-                if judged:
-                    few = _few(bags, random)
+                if weighted:
+                    few = _sample(bags, random)
                     folds = fold_of_rows(few, self.n_folds, random)
-                    unseen = _unseen(members, X, few, folds, steps)
-                    voices = _voices(members)
-                    self.weights_, self.shift_ = _weights(unseen, voices, few, self.approximation_)
+                    z = _out_of_fold(members, X, few, folds, steps)
+                    shares = _shares_by_kind(members)
+                    self.weights_, self.shift_ = _weights(z, shares, few, self.approximation_)
                 self.estimators_ = [_fitted(member, X, bags, steps) for member in members]
 
     def _logits(self, X: Any) -> Array:
@@ -104,15 +104,13 @@ class LLPEnsembleClassifier(BaseLLP):
         return np.asarray(z)
 
     def _members(self, random: np.random.RandomState) -> list[BaseLLP]:
-        given = self.estimators
-        if given is None:
-            given = _default()
-        if not given or not all(isinstance(member, BaseLLP) for member in given):
+        chosen = _default() if self.estimators is None else self.estimators
+        if not chosen or not all(isinstance(member, BaseLLP) for member in chosen):
             raise LLPError(
-                f"estimators = {given!r}; give a list of estimators of llpkit.estimators, such as "
+                f"estimators = {chosen!r}; give a list of estimators of llpkit.estimators, such as "
                 "[LLPLogisticRegression(), LLPClassifier()]"
             )
-        members = [clone(member) for member in given]
+        members = [clone(member) for member in chosen]
         for member in members:
             known = member.get_params(deep=False)
             if known.get("random_state", 0) is None:
@@ -125,15 +123,17 @@ class LLPEnsembleClassifier(BaseLLP):
 def _default() -> list[BaseLLP]:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    # Half of the usual trees: boosting takes most of the time, and it is not alone.
+    # Half the usual number of trees: boosting takes most of the time, and the others help.
     trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
-    # Networks differ by their first weights, and several are better than one.
+    # Networks differ in their initial weights, and several are better than one.
     networks = [LLPNetworkClassifier() for _ in range(3)]
     return [LLPLogisticRegression(), LLPClassifier(trees), *networks]
 
 
-def _unseen(members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Task) -> list[Array]:
-    """Each member's logits of the bags' rows, from fits to the other folds, in row order."""
+def _out_of_fold(
+    members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Task
+) -> list[Array]:
+    """Each member's logits of the rows of the bags, from fits to the other folds, in row order."""
     shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
     z = [np.zeros(shape) for _ in members]
     full = np.flatnonzero(bags.sizes.numpy() > 0)
@@ -141,10 +141,10 @@ def _unseen(members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Tas
     for fold in np.unique(folds[first]):
         inside = folds[first] == fold
         rows = bags[full[inside]].rows.numpy()
-        # All members in every fold: after the first, the time of all is known.
-        for own, member in zip(z, members, strict=True):
+        # Folds in the outer loop: after the first one the progress has timed every member.
+        for logits, member in zip(z, members, strict=True):
             model = _fitted(clone(member), X, bags[full[~inside]], steps)
-            own[rows] = _centred(model.decision_function(take_rows(X, rows)))
+            logits[rows] = _centred(model.decision_function(take_rows(X, rows)))
     return z
 
 
@@ -156,76 +156,73 @@ def _fitted(member: BaseLLP, X: Any, bags: Bags, steps: Task) -> BaseLLP:
 
 
 def _kind(member: BaseLLP) -> str:
-    """The name of a member that its progress is shown with."""
+    """The name of a member in the progress."""
     inner = getattr(member, "estimator", None)
     return type(member if inner is None else inner).__name__
 
 
 def _centred(z: Array) -> Array:
-    """Logits whose common part, which means nothing with K classes, is zero."""
+    """Logits without the common part, which is arbitrary with K classes."""
     return z if z.ndim == 1 else z - z.mean(1, keepdims=True)
 
 
-def _few(bags: Bags, random: np.random.RandomState) -> Bags:
-    """Random bags with about :data:`_JUDGED` rows together, and enough of them."""
+def _sample(bags: Bags, random: np.random.RandomState) -> Bags:
+    """Random bags with about :data:`_HELD_OUT_ROWS` rows in total, and at least 64 of them."""
     order = random.permutation(len(bags))
-    inside = np.cumsum(bags.sizes.numpy()[order]) <= _JUDGED
-    inside[: min(64, len(bags))] = True
+    inside = np.cumsum(bags.sizes.numpy()[order]) <= _HELD_OUT_ROWS
+    inside[:64] = True
     return bags[np.sort(order[inside])]
 
 
-def _voices(members: list[BaseLLP]) -> Array:
-    """Members that differ only by their seed make up a voice: their shares of it, ``(V, M)``."""
+def _shares_by_kind(members: list[BaseLLP]) -> Array:
+    """The share of each member in the mean of those that differ only in their seed, ``(V, M)``."""
     kinds = []
     for member in members:
         same = clone(member)
         if "random_state" in same.get_params(deep=False):
             same.set_params(random_state=None)
         kinds.append(repr(same))
-    table = np.array([[kind == voice for kind in kinds] for voice in dict.fromkeys(kinds)])
+    table = np.array([[kind == other for other in kinds] for kind in dict.fromkeys(kinds)])
     return np.asarray(table / table.sum(1, keepdims=True))
 
 
 def _weights(
-    unseen: list[Array], voices: Array, bags: Bags, approximation: Any
+    out_of_fold: list[Array], shares: Array, bags: Bags, approximation: Any
 ) -> tuple[Array, Array]:
     """The weights of the members and the shift that make the counts most likely."""
-    parts = np.stack([z[bags.rows.numpy()] for z in unseen])  # (M, N) or (M, N, K)
+    parts = np.stack([z[bags.rows.numpy()] for z in out_of_fold])  # (M, N) or (M, N, K)
 
     def scale(z: Array) -> Array:
-        """The factor of a member or voice alone: it may be far too sure in bags it has not seen."""
+        """The factor that makes logits alone most likely: an overfitted member is overconfident."""
         return _most_likely(z[None], np.ones(1), 1e-6, bags, approximation)[0]
 
-    voices = voices * np.concatenate([scale(z) for z in parts])
-    voices *= np.stack([scale(np.tensordot(voice, parts, 1)) for voice in voices])
-    equal = np.full(len(voices), 1 / len(voices))
-    spoken = np.tensordot(voices, parts, 1)  # (V, N) or (V, N, K)
-    shares, shift = _most_likely(spoken, equal, _SHRINKAGE, bags, approximation)
-    return shares @ voices, shift
+    shares = shares * np.concatenate([scale(z) for z in parts])
+    shares *= np.stack([scale(np.tensordot(share, parts, 1)) for share in shares])
+    z = np.tensordot(shares, parts, 1)  # (V, N) or (V, N, K)
+    equal = np.full(len(z), 1 / len(z))
+    weights, shift = _most_likely(z, equal, _SHRINKAGE, bags, approximation)
+    return weights @ shares, shift
 
 
 def _most_likely(
     parts: Array, centre: Array, shrinkage: float, bags: Bags, approximation: Any
 ) -> tuple[Array, Array]:
-    """Weights of at least zero and a shift, with a penalty on the distance from the centre."""
+    """Non-negative weights and a shift, with a penalty on the distance from the centre."""
     number = len(parts)
-    judge = Bags(bags.offsets, bags.evidence)
+    by_bag = Bags(bags.offsets, bags.evidence)  # of rows in the order of the bags, as in parts
     start = np.concatenate([centre, np.zeros(bags.num_classes or 1)])
 
     def objective(flat: Array) -> tuple[float, Array]:
         w, shift = flat[:number], flat[number:]
         z = np.tensordot(w, parts, 1) + (shift[0] if parts.ndim == 2 else shift)
-        log_p, phi = solve(z, judge, approximation)
-        p = probabilities(z)
-        slope = (p[:, 1] if z.ndim == 1 else p) - phi  # of the negative likelihood
+        total, residual = log_likelihood_and_residual(z, by_bag, approximation)
         away = w - centre
-        gradient = (parts * slope).reshape(number, -1).sum(1) + shrinkage * away
-        of_shift = np.atleast_1d(slope.sum(0)) + 1e-6 * shift
-        value = -float(log_p.sum()) + shrinkage / 2 * float(away @ away)
-        scale = len(bags)
-        return (value + 5e-7 * float(shift @ shift)) / scale, np.append(gradient, of_shift) / scale
+        gradient = (parts * residual).reshape(number, -1).sum(1) + shrinkage * away
+        of_shift = np.atleast_1d(residual.sum(0)) + 1e-6 * shift
+        value = -total + shrinkage / 2 * float(away @ away)
+        value += 5e-7 * float(shift @ shift)
+        return value / len(bags), np.append(gradient, of_shift) / len(bags)
 
     bounds = [(0.0, None)] * number + [(None, None)] * (len(start) - number)
-    found = lbfgs(objective, start, 1e-6, 200, bounds).weights
-    shift = found[number:]
-    return found[:number], shift if bags.num_classes else shift[0] * np.ones(())
+    weights, shift = np.split(lbfgs(objective, start, 1e-6, 200, bounds).weights, [number])
+    return weights, shift if bags.num_classes else shift.reshape(())

@@ -16,17 +16,18 @@ from torch import Tensor
 from llpkit._threads import threads_for
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
+from llpkit.estimators._text_columns import text_columns_named
 from llpkit.estimators.base import (
     Array,
     BaseLLP,
     cells,
     choose,
     linear_logits,
-    probabilities,
-    solve,
+    log_likelihood_and_residual,
+    two_classes,
 )
 from llpkit.likelihood.checks import Approximation
-from llpkit.progress import is_watched, steps_to, task
+from llpkit.progress import steps_to, task
 from llpkit.statistics import warn_unidentified
 from llpkit.statistics.rows import Rows, merged, rows_of
 
@@ -38,10 +39,10 @@ class LLPLogisticRegression(BaseLLP):
 
         \min_{w, b} \; \tfrac12 \|w\|^2 - C \sum_{\text{bags } B} \log P(y_B \mid X_B w + b)
 
-    by L-BFGS in float64. The gradient is :math:`X^\top (p - \varphi)`; the engine returns the
-    posteriors :math:`\varphi` with the likelihood. With bags of one this is scikit-learn's
-    ``LogisticRegression``. The problem is not convex; if all bags have the same proportion, the
-    start is a saddle point, and a small random step leaves it.
+    by L-BFGS in float64. The gradient of the loss is :math:`X^\top (p - \varphi)`; the engine
+    returns the posteriors :math:`\varphi` with the likelihood. With bags of one this is
+    scikit-learn's ``LogisticRegression``. The problem is not convex; if all bags have the same
+    proportion, the start is a saddle point, and a small random step leaves it.
 
     :func:`llpkit.statistics.summary` adds standard errors.
 
@@ -50,12 +51,12 @@ class LLPLogisticRegression(BaseLLP):
             plain maximum likelihood.
         fit_intercept: Whether there is an intercept.
         tol: Stop when no entry of the gradient, per instance, is larger.
-        max_iter: Most L-BFGS iterations.
-        warm_start: Begin at the last solution.
+        max_iter: Maximum number of L-BFGS iterations.
+        warm_start: Start at the last solution.
         approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
             is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
             :func:`llpkit.likelihood.log_prob`.
-        random_state: For the step from a saddle point.
+        random_state: For the step away from a saddle point.
 
     Attributes:
         coef_: ``(1, D)``, or ``(K, D)`` for more than two classes.
@@ -101,8 +102,8 @@ class LLPLogisticRegression(BaseLLP):
             X: Features ``(N, D)``.
             y: What is known about each row's bag; without ``groups``, each row's label.
             groups: The bag of every row, ``(N,)``.
-            multiplicity: How many instances every row represents, ``(N,)``: a cross-table need not
-                be written out with one row per instance. Counts are those of instances.
+            multiplicity: How many instances each row represents, ``(N,)``, so that a cross-table
+                need not be expanded. Counts are then counts of instances.
 
         >>> X, precinct = np.array([[0.0], [1.0], [0.0], [1.0]]), [0, 0, 1, 1]
         >>> y = [30, 30, 50, 50]  # votes per precinct, of 100 and 80 voters
@@ -111,7 +112,8 @@ class LLPLogisticRegression(BaseLLP):
         >>> model.predict_proba(X[:2])[:, 1].round(2)
         array([0.18, 0.78])
         """
-        X = self._checked(X, reset=True)
+        with text_columns_named(X, self):
+            X = self._checked(X, reset=True)
         bags = self._bags(X, y, groups, reset=True, multiplicity=multiplicity)
         with threads_for(cells(X)):
             self._fit_rows(*self._prepared(X, rows_of(bags, multiplicity)))
@@ -131,10 +133,9 @@ class LLPLogisticRegression(BaseLLP):
         m = rows.weight if z.dim() == 1 else rows.weight[:, None]
         with torch.no_grad():  # rows without instances keep their prior
             phi = torch.where(m > 0, (slope + rows.prior(z)) / m.clamp(min=1), rows.prior(z))
-        back = torch.empty_like(phi)
-        back[rows.bags.rows] = phi
-        found = back.numpy()
-        return np.stack([1 - found, found], 1) if found.ndim == 1 else found
+        by_row = torch.empty_like(phi)
+        by_row[rows.bags.rows] = phi
+        return two_classes(by_row.numpy())
 
     def score(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> float:
         """Mean log-likelihood of the bags' counts; higher is better."""
@@ -168,7 +169,7 @@ class LLPLogisticRegression(BaseLLP):
             start = np.vstack([self.coef_.T, self.intercept_])
             width = rows.num_classes or 1
             start = start if start.shape == (X.shape[1] + 1, width) else None
-        found = fit_logistic(
+        optimum = fit_logistic(
             X,
             rows,
             C=self.C,
@@ -178,23 +179,23 @@ class LLPLogisticRegression(BaseLLP):
             start=start,
             random_state=self.random_state,
         )
-        found.warn(self)
-        self.coef_, self.intercept_ = found.weights[:-1].T, found.weights[-1]
-        self.n_iter_ = found.n_iter
+        optimum.warn(self)
+        self.coef_, self.intercept_ = optimum.weights[:-1].T, optimum.weights[-1]
+        self.n_iter_ = optimum.n_iter
 
     def _logits(self, X: Any) -> Array:
         return linear_logits(X, self.coef_, self.intercept_)
 
 
 class Optimum(NamedTuple):
-    """A solution; ``weights`` has a row per feature and one of intercepts; a column per logit."""
+    """The result of L-BFGS: ``weights`` in the shape of the start."""
 
     weights: Array
     n_iter: int
     converged: bool
 
     def warn(self, estimator: object) -> None:
-        """Warn the caller of ``fit`` if there were too few iterations; call from ``_fit_bags``."""
+        """Warn the caller of ``fit`` of too few iterations; to be called by ``_fit_bags``."""
         if not self.converged:
             warnings.warn(
                 f"{type(estimator).__name__} did not converge in {self.n_iter} iterations; scale "
@@ -218,8 +219,9 @@ def fit_logistic(
 ) -> Optimum:
     """Weights ``(D + 1, 1)``, or ``(D + 1, K)``, that maximise the penalised likelihood.
 
-    ``X`` is float64, dense or CSR, in row order. The start is all zeros, with the intercept at the
-    overall proportion if that is known. ``name`` is shown with its progress.
+    The last row holds the intercepts. ``X`` is float64, dense or CSR, in row order. The start is
+    all zeros, with the intercept at the overall proportion if that is known. ``name`` labels the
+    progress.
     """
     width = rows.num_classes or 1
     transposed = X.T.tocsr() if hasattr(X, "tocsr") else X.T
@@ -229,25 +231,35 @@ def fit_logistic(
     def objective(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(-1, width)
         z = X @ w[:-1] + w[-1]  # (N, width)
-        total, residual = _fit_and_slope(z[:, 0] if width == 1 else z, rows)
+        loss, residual = _loss_and_residual(z[:, 0] if width == 1 else z, rows)
         residual = residual.reshape(z.shape)
         slope = np.vstack([transposed @ residual, residual.sum(0)])  # (D + 1, width)
-        slope[:-1] += strength * w[:-1]
-        if not fit_intercept:
-            slope[-1] = 0
-        return total + 0.5 * strength * float((w[:-1] ** 2).sum()), slope.ravel()
+        return penalised(loss, slope, w, strength, fit_intercept)
 
     if start is None:
         start = np.zeros((X.shape[1] + 1, width))
         if fit_intercept and rows.bags.evidence.is_exact:
             start[-1] = _overall(rows)
-        # If all proportions are equal, the start is a saddle point: leave it by a random step, on
+        # If all proportions are equal, the start is a saddle point: leave it by a random step on
         # the scale of the features.
         if np.abs(objective(start.ravel())[1]).max() <= tol:
             step = check_random_state(random_state).normal(size=start[:-1].shape)
             spread = np.sqrt(np.maximum(_squares(X), np.finfo(float).tiny) / X.shape[0])
             start[:-1] = 0.1 * step / spread[:, None] / np.sqrt(max(1, X.shape[1]))
     return lbfgs(objective, start, tol, max_iter, name=name)
+
+
+def penalised(
+    loss: float, slope: Array, w: Array, strength: float, fit_intercept: bool
+) -> tuple[float, Array]:
+    """The loss with a ridge on the weights ``w`` ``(D + 1, width)``, and its gradient, flat.
+
+    ``slope`` is the gradient of the loss alone. The intercepts, in the last row, have no penalty.
+    """
+    slope[:-1] += strength * w[:-1]
+    if not fit_intercept:
+        slope[-1] = 0  # L-BFGS then never moves it
+    return loss + 0.5 * strength * float((w[:-1] ** 2).sum()), slope.ravel()
 
 
 class Scale(NamedTuple):
@@ -257,7 +269,7 @@ class Scale(NamedTuple):
     shift: Array  # () or (K,)
 
     def __call__(self, score: Array) -> Array:
-        """Apply it to scores ``(N,)`` or ``(N, K)``."""
+        """The logits of scores ``(N,)`` or ``(N, K)``."""
         return np.asarray(self.slope * score + self.shift)
 
 
@@ -276,12 +288,12 @@ def calibrate(score: Array, bags: Bags, approximation: Approximation = None) -> 
 
     def objective(w: Array) -> tuple[float, Array]:
         z = w[0] * unit + (w[1] if unit.ndim == 1 else w[1:])
-        total, residual = _fit_and_slope(z, rows)
+        loss, residual = _loss_and_residual(z, rows)
         # The tiny penalty pins the shifts of K classes, whose common part changes nothing.
         shift = np.atleast_1d(residual.sum(0)) + 1e-9 * w[1:]
         slope = float((residual * unit).sum()) + strength * w[0]
-        total += 0.5 * (strength * w[0] ** 2 + 1e-9 * float(w[1:] @ w[1:]))
-        return total, np.concatenate([[slope], shift])
+        loss += 0.5 * (strength * w[0] ** 2 + 1e-9 * float(w[1:] @ w[1:]))
+        return loss, np.concatenate([[slope], shift])
 
     start = np.concatenate([[1.0], np.zeros(bags.num_classes or 1)])
     start[1:] = middle if bags.num_classes else 0.0
@@ -294,18 +306,17 @@ def calibrate(score: Array, bags: Bags, approximation: Approximation = None) -> 
     return Scale(float(slope / spread), np.asarray(bias))
 
 
-def _fit_and_slope(z: Array, rows: Rows) -> tuple[float, Array]:
-    """Negative mean log-likelihood per instance, and its derivative in the logits."""
+def _loss_and_residual(z: Array, rows: Rows) -> tuple[float, Array]:
+    """Negative log-likelihood per instance, and its gradient in the logits."""
     n = float(rows.weight.sum())
     if rows.times is not None:
-        inner = torch.from_numpy(np.ascontiguousarray(z))[rows.bags.rows].requires_grad_()
-        total = rows.log_prob(inner).sum()
-        slope = torch.zeros(z.shape, dtype=inner.dtype)
-        slope[rows.bags.rows] = torch.autograd.grad(total, inner)[0]
+        by_bag = torch.from_numpy(np.ascontiguousarray(z))[rows.bags.rows].requires_grad_()
+        total = rows.log_prob(by_bag).sum()
+        slope = torch.zeros(z.shape, dtype=by_bag.dtype)
+        slope[rows.bags.rows] = torch.autograd.grad(total, by_bag)[0]
         return -float(total.detach()) / n, -slope.numpy() / n
-    log_p, phi = solve(z, rows.bags, rows.approximation)
-    p = probabilities(z)
-    return -float(log_p.sum()) / n, ((p[:, 1] if z.ndim == 1 else p) - phi) / n
+    log_p, residual = log_likelihood_and_residual(z, rows.bags, rows.approximation)
+    return -log_p / n, residual / n
 
 
 def _overall(rows: Rows) -> Array:
@@ -326,33 +337,29 @@ def lbfgs(
     bounds: Any = None,
     name: str | None = None,
 ) -> Optimum:
-    """Minimise a function that returns value and gradient; ``weights`` have the start's shape.
-
-    Its progress is shown under ``name``, if it has one.
-    """
+    """Minimise a function that returns its value and gradient; with a ``name``, show progress."""
     slopes: list[float] = []  # the largest entry of the gradient at every evaluation
 
-    def noted(flat: Array) -> tuple[float, Array]:
+    def tracked(flat: Array) -> tuple[float, Array]:
         value, gradient = objective(flat)
         slopes.append(float(np.abs(gradient).max()))
         return value, gradient
 
-    shown = name is not None and is_watched()
-    with task(name or "") if shown else nullcontext() as steps:
+    with nullcontext() if name is None else task(name) as steps:
 
         def count(_: Array) -> None:
             if steps is not None:
                 steps.step(f"gradient {slopes[-1]:.1e}", steps_to(slopes, tol))
 
-        found = minimize(
-            noted if shown else objective,
+        result = minimize(
+            tracked,
             start.ravel(),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
-            callback=count if shown else None,
+            callback=count,
             options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": 1e-15},
         )
     # A line search that fails at the precision of float64 is as good as converged.
-    converged = bool(found.success) or found.nit < max_iter
-    return Optimum(found.x.reshape(start.shape), int(found.nit), converged)
+    converged = bool(result.success) or result.nit < max_iter
+    return Optimum(result.x.reshape(start.shape), int(result.nit), converged)

@@ -111,16 +111,25 @@ def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None =
     0.01
     """
     estimator = ESTIMATORS[name]()
-    known = estimator.get_params(deep=True)
     for key, value in options.items():
-        full = key if key in known else f"estimator__{key}"
-        if full not in known:
-            plain = [other.removeprefix("estimator__") for other in known]
-            raise LLPError(f"{name} has no option {key!r}; {did_you_mean(key, sorted(set(plain)))}")
-        estimator.set_params(**{full: value})
+        estimator.set_params(**{full_name(key, estimator, name): value})
+    known = estimator.get_params(deep=True)
     if "random_state" in known and "random_state" not in options:
         estimator.set_params(random_state=seed)
     if threads is not None and not {"n_jobs", "estimator__n_jobs"} & options.keys():
         jobs = [key for key in ("n_jobs", "estimator__n_jobs") if key in known]
         estimator.set_params(**dict.fromkeys(jobs, threads))
     return estimator
+
+
+def full_name(key: str, estimator: Any, owner: str) -> str:
+    """A parameter as ``get_params`` names it; the prefix ``estimator__`` may be left out.
+
+    ``owner`` is how errors name the estimator.
+    """
+    known = estimator.get_params(deep=True)
+    for name in (key, f"estimator__{key}"):
+        if name in known:
+            return name
+    plain = sorted({name.removeprefix("estimator__") for name in known})
+    raise LLPError(f"{owner} has no option {key!r}; {did_you_mean(key, plain)}")

@@ -10,12 +10,11 @@ import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ParameterGrid, ParameterSampler
 
-from llpkit._registry import did_you_mean
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import bags_of, num_rows
 from llpkit.estimators.base import BaseLLP
-from llpkit.estimators.registry import make
+from llpkit.estimators.registry import full_name, make
 from llpkit.estimators.scorers import BagScorer, bag_log_likelihood
 from llpkit.progress import Task, task
 
@@ -82,7 +81,7 @@ def search(
     """Choose settings by the likelihood of held-out bags; labels are never needed.
 
     Whole bags are held out, fold by fold, and the candidate with the highest mean log-likelihood is
-    fitted to all bags. The first candidate is the estimator as it is; the others come from the
+    fitted to all bags. The first candidate is the estimator as given; the others come from the
     grid, at random if it is larger than ``candidates``.
 
     Args:
@@ -92,10 +91,10 @@ def search(
         y: What is known about each row's bag.
         groups: The bag of every row, ``(N,)``.
         grid: Values to try, by parameter; needed unless the estimator is a name.
-        candidates: Most candidates.
-        n_folds: Folds of whole bags.
+        candidates: Maximum number of candidates.
+        n_folds: Number of folds; bags stay whole.
         random_state: Seed of the folds and of the candidates.
-        n_jobs: Processes, as in scikit-learn; :func:`progress` does not see what they do.
+        n_jobs: Number of processes, as in scikit-learn; :func:`progress` does not cover them.
 
     Returns:
         scikit-learn's search, fitted: ``best_params_``, ``best_estimator_``, ``cv_results_``;
@@ -115,22 +114,23 @@ def search(
         estimator = make(estimator, {}, random_state)
     if not grid:
         raise LLPError("there is nothing to search; pass a grid, such as {'C': [0.1, 1, 10]}")
-    grid = {_full(key, estimator): values for key, values in grid.items()}
-    more: dict[str, Any] = {}
-    number, split = num_rows(X), KFold  # without groups every row is a bag
+    owner = type(estimator).__name__
+    grid = {full_name(key, estimator, owner): values for key, values in grid.items()}
+    routed: dict[str, Any] = {}
+    num_bags, split = num_rows(X), KFold  # without groups every row is a bag
     if groups is not None:
-        y, of_row = _by_row(X, y, groups)
-        more, number, split = {"groups": of_row}, int(of_row.max()) + 1, GroupKFold
-    if number < 2:
+        y, bag_of_row = _by_row(X, y, groups)
+        routed, num_bags, split = {"groups": bag_of_row}, int(bag_of_row.max()) + 1, GroupKFold
+    if num_bags < 2:
         raise LLPError("a search needs at least two bags; there is one")
-    chosen = _candidates(estimator, grid, candidates, random_state)
-    folds = min(n_folds, number)
+    settings = _candidates(estimator, grid, candidates, random_state)
+    folds = min(n_folds, num_bags)
     found: GridSearchCV
-    with task("candidate", len(chosen)) as steps, warnings.catch_warnings():
+    with task("candidate", len(settings)) as steps, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of candidates that fail or stop early
         found = GridSearchCV(
             estimator,
-            [{key: [value] for key, value in one.items()} for one in chosen],
+            [{key: [value] for key, value in one.items()} for one in settings],
             scoring=_Counting(steps if n_jobs is None else None, folds),
             cv=split(folds, shuffle=True, random_state=random_state),
             n_jobs=n_jobs,
@@ -138,14 +138,14 @@ def search(
         )
         with sklearn.config_context(enable_metadata_routing=True):
             try:
-                found.fit(X, y, **more)
-            except ValueError:  # of scikit-learn, if no candidate can be fitted
-                clone(estimator).fit(X, y, **more)  # raises the reason
+                found.fit(X, y, **routed)
+            except ValueError:  # scikit-learn's, if no candidate can be fitted
+                clone(estimator).fit(X, y, **routed)  # raises the reason
                 raise
-    # Not by the search itself, so that this fit can warn.
+    # Not refitted by the search itself, so that this fit can warn.
     found.best_estimator_ = clone(estimator).set_params(**found.best_params_)
     with sklearn.config_context(enable_metadata_routing=True):
-        found.best_estimator_.fit(X, y, **more)
+        found.best_estimator_.fit(X, y, **routed)
     found.refit = True
     return found
 
@@ -175,18 +175,19 @@ def tried(found: GridSearchCV) -> list[Tried]:
     with np.errstate(invalid="ignore"):
         errors = [np.std(x, 0, ddof=1) / np.sqrt(len(scores)) for x in (scores, gap)]
         means = scores.mean(0), gap.mean(0)
+    columns = means[0], errors[0], means[1], errors[1]
     order = np.argsort(results["rank_test_score"], kind="stable")
     return [
         Tried(
             {_short(k, found.estimator): v for k, v in results["params"][i].items()},
-            *(float(x[i]) for x in (means[0], errors[0], means[1], errors[1])),
+            *(float(column[i]) for column in columns),
         )
         for i in order
     ]
 
 
 class _Counting(BagScorer):
-    """The estimator's own score, which is the log-likelihood; counts the candidates."""
+    """The estimator's own score, the log-likelihood; counts candidates for the progress."""
 
     def __init__(self, steps: Task | None, folds: int) -> None:
         super().__init__("log_likelihood", bag_log_likelihood._measure)
@@ -202,7 +203,7 @@ class _Counting(BagScorer):
 
 
 def _by_row(X: Any, y: Any, groups: Any) -> tuple[Any, Any]:
-    """What is known about each row's bag, in a form that can be split, and the bag of every row."""
+    """The count or evidence of each row's bag, in a form that can be split; the bag of each row."""
     bags, _ = bags_of(X, y, groups)
     of_row = torch.empty(bags.num_rows, dtype=torch.int64)
     of_row[bags.rows] = bags.bag_index
@@ -210,21 +211,10 @@ def _by_row(X: Any, y: Any, groups: Any) -> tuple[Any, Any]:
     return known, of_row.numpy()
 
 
-def _full(key: str, estimator: Any) -> str:
-    """The parameter's full name: that of a classifier within EM may be given without its prefix."""
-    known = estimator.get_params(deep=True)
-    full = key if key in known else f"estimator__{key}"
-    if full not in known:
-        raise LLPError(
-            f"{type(estimator).__name__} has no parameter {key!r}; {did_you_mean(key, known)}"
-        )
-    return full
-
-
-def _short(full: str, estimator: Any) -> str:
-    """The parameter's name without its prefix, unless EM has one of that name."""
-    short = full.removeprefix("estimator__")
-    return full if short in estimator.get_params(deep=False) else short
+def _short(name: str, estimator: Any) -> str:
+    """A parameter without the prefix ``estimator__``, unless EM has one with the short name."""
+    short = name.removeprefix("estimator__")
+    return name if short in estimator.get_params(deep=False) else short
 
 
 def _candidates(
@@ -232,13 +222,12 @@ def _candidates(
 ) -> list[dict[str, Any]]:
     """The estimator's own settings first, then up to ``number`` in all from the grid."""
     own = {key: estimator.get_params(deep=True)[key] for key in grid}
-    every = ParameterGrid(dict(grid))
-    drawn = (
-        every if len(every) <= number else ParameterSampler(dict(grid), number, random_state=seed)
-    )
-    others = [one for one in drawn if _plain(one) != _plain(own)]
-    return [own, *others][:number]
+    others: Any = ParameterGrid(dict(grid))
+    if len(others) > number:
+        others = ParameterSampler(dict(grid), number, random_state=seed)
+    return [own, *(one for one in others if _plain(one) != _plain(own))][:number]
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that can be compared: a grid from YAML has lists where defaults are tuples."""
     return {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}

@@ -5,12 +5,11 @@ Code that works in steps opens a :func:`task`. Nothing happens unless someone is
 """
 
 from llpkit.progress.bars import in_notebook, live_bar, progress
-from llpkit.progress.tasks import Task, is_watched, seconds_left, steps_to, task, watch
+from llpkit.progress.tasks import Task, seconds_left, steps_to, task, watch
 
 __all__ = [
     "Task",
     "in_notebook",
-    "is_watched",
     "live_bar",
     "progress",
     "seconds_left",

@@ -106,11 +106,6 @@ def watch(watcher: Watcher) -> Iterator[None]:
         _watched.reset(token)
 
 
-def is_watched() -> bool:
-    """Whether someone is watching, so that figures are worth computing."""
-    return _watched.get() is not None
-
-
 @contextmanager
 def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Task]:
     """A task, open in this block."""

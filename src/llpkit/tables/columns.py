@@ -1,8 +1,8 @@
 """A column of a table as features: standardised numbers, or a one-hot category.
 
-Why not scikit-learn's ``StandardScaler`` and ``OneHotEncoder``: they are no faster (1.7 s against
-1.9 s for 300,000 rows, two numbers and four categories), but could be saved only as a pickle or
-rebuilt by hand from JSON, and they cannot name the table cell that holds a new value.
+scikit-learn's ``StandardScaler`` and ``OneHotEncoder`` are no faster (1.7 s against 1.9 s for
+300,000 rows, two numbers and four categories), could be saved only as a pickle or rebuilt by hand
+from JSON, and cannot name the table cell that holds a new value.
 """
 
 from dataclasses import dataclass
@@ -52,29 +52,29 @@ class NumberColumn:
                 f"{table.path}: column {name!r} goes up to {np.abs(there).max():.3g}, which is too "
                 "large to standardise; divide it"
             )
-        gone = len(there) < len(values)
-        return cls(name, float(mean), float(scale) or 1.0, gone, name in table.decimal_commas)
+        missing = len(there) < len(values)
+        return cls(name, float(mean), float(scale) or 1.0, missing, name in table.decimal_commas)
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, 1 or 2)`` of a table."""
         values = table.numbers(self.name, decimal_commas=self.decimal_commas)
-        gone = np.isnan(values)
+        missing = np.isnan(values)
         with np.errstate(all="ignore"):
             scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
-        out[:, 0] = np.where(gone, 0.0, scaled)
+        out[:, 0] = np.where(missing, 0.0, scaled)
         # There is no such feature if nothing was missing in training.
-        out[:, 1:] = gone[:, None]
+        out[:, 1:] = missing[:, None]
 
     def notes(self, table: Table) -> list[str]:
-        """Decimal commas, and values that are missing for the first time."""
-        gone = np.isnan(table.numbers(self.name, decimal_commas=self.decimal_commas))
+        """How decimal commas are read, and missing values where training had none."""
+        missing = np.isnan(table.numbers(self.name, decimal_commas=self.decimal_commas))
         notes = []
         if (written := table.decimal_commas.get(self.name)) is not None:
             read = written.replace(",", ".")
             notes = [f"column {self.name!r} is read with decimal commas, {written} as {read}"]
         if self.missing:
             return notes
-        return notes + _never_met(table, self.name, gone, "the mean is used instead")
+        return notes + _note_on_new(table, self.name, missing, "the mean is used instead")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CategoryColumn:
     levels: tuple[str, ...]
     missing: bool
     rare: tuple[str, ...]
-    """Levels that share a feature; they are kept to tell them from values that are new."""
+    """Levels that share a feature; listed so that other values are recognised as new."""
 
     @property
     def other(self) -> bool:
@@ -113,30 +113,30 @@ class CategoryColumn:
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, levels + 0, 1 or 2)`` of a table."""
-        codes, new, gone = self._codes(table, self.levels)
+        codes, new, missing = self._codes(table, self.levels)
         known = np.flatnonzero(codes >= 0)
         out[known, codes[known]] = 1.0
         if self.other:
             out[new, len(self.levels)] = 1.0
         if self.missing:
-            out[gone, -1] = 1.0
+            out[missing, -1] = 1.0
 
     def _codes(self, table: Table, levels: tuple[str, ...]) -> tuple[Array, Array, Array]:
-        """For every row: its level (-1 if none of these), whether it has another, or no value."""
+        """For every row: its level (-1 if not among these), whether it has another, or none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         text = table.words(self.name)
         codes = pc.index_in(text, value_set=pa.array(levels, pa.large_string()))
         codes = codes.fill_null(-1).to_numpy(zero_copy_only=False)
-        gone = text.is_null().to_numpy(zero_copy_only=False)
-        return codes, (codes < 0) & ~gone, gone
+        missing = text.is_null().to_numpy(zero_copy_only=False)
+        return codes, (codes < 0) & ~missing, missing
 
     def notes(self, table: Table) -> list[str]:
-        """Values that are new, or missing for the first time."""
-        _, new, gone = self._codes(table, self.levels + self.rare)
-        notes = _never_met(table, self.name, new, _RARE if self.other else _UNUSED)
-        return notes if self.missing else notes + _never_met(table, self.name, gone, _UNUSED)
+        """New values, and missing ones where training had none."""
+        _, new, missing = self._codes(table, self.levels + self.rare)
+        notes = _note_on_new(table, self.name, new, _RARE if self.other else _UNUSED)
+        return notes if self.missing else notes + _note_on_new(table, self.name, missing, _UNUSED)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class VectorColumn:
     def fit(cls, table: Table, name: str) -> "VectorColumn":
         """Fit mean and scale of every entry to the rows that have a list."""
         values = table.vectors(name)
-        there = values[~_gone(values)]
+        there = values[~_without_list(values)]
         if not there.size:
             raise LLPError(
                 f"{table.path}: the lists in column {name!r} are all empty; leave the column out: "
@@ -175,28 +175,29 @@ class VectorColumn:
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, D)`` or ``(R, D + 1)`` of a table."""
         values = table.vectors(self.name, len(self.mean))
-        gone = _gone(values)
+        missing = _without_list(values)
         scaled = ((values - np.array(self.mean)) / np.array(self.scale)).clip(-1e30, 1e30)
-        out[:, : len(self.mean)] = np.where(gone[:, None], 0.0, scaled)
-        out[:, len(self.mean) :] = gone[:, None]
+        out[:, : len(self.mean)] = np.where(missing[:, None], 0.0, scaled)
+        out[:, len(self.mean) :] = missing[:, None]
 
     def notes(self, table: Table) -> list[str]:
-        """Lists that are missing for the first time."""
-        gone = _gone(table.vectors(self.name, len(self.mean)))
-        if self.missing or not gone.any():
+        """Missing lists where training had none."""
+        missing = _without_list(table.vectors(self.name, len(self.mean)))
+        if self.missing or not missing.any():
             return []
+        cell, rows = table.cell(int(missing.argmax()), self.name), int(missing.sum())
         return [
-            f"{table.cell(int(gone.argmax()), self.name)} is empty, which training never had; the "
-            f"mean is used instead ({several(int(gone.sum()), 'such row')} in all)"
+            f"{cell} is empty, which training never had; the mean is used instead "
+            f"({several(rows, 'such row')} in all)"
         ]
 
 
-def _gone(values: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Which rows have no list."""
+def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows have no list, bool ``(R,)``."""
     return np.asarray(np.isnan(values).any(1))
 
 
-def _never_met(table: Table, name: str, rows: Array, fate: str) -> list[str]:
+def _note_on_new(table: Table, name: str, rows: Array, fate: str) -> list[str]:
     """A note on values that did not occur in training, at these rows (a mask)."""
     if not rows.any():
         return []

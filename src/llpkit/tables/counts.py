@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,13 +34,13 @@ class CountColumns:
     ``low`` and ``high`` (an empty cell means no bound), or both: then a bag may have a count, a
     range, both if they agree, or neither. ``table`` is a second table, a file or a data frame with
     one row per bag, that has these columns and the bag column; without it they are in the table
-    itself, the same in all rows of a bag. With ``ignore_empty``, bags of that table without rows
-    are left out instead of being an error.
+    itself, the same in all rows of a bag. With ``ignore_empty``, bags of the second table that have
+    no rows are left out; otherwise they are an error.
 
-    ``noise`` says how the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
-    ``known_label`` is a column of labels that are known for some rows, by the names of the classes
-    or their numbers. With it, an empty count means that the bag has none, there need be no counts
-    at all, and a row of known label needs no bag.
+    ``noise`` describes how the counts were published, see
+    :class:`~llpkit.tables.noise.CountNoise`. ``known_label`` is a column of labels that are known
+    for some rows, as class names or numbers. With it, an empty count means that the bag has none,
+    counts are optional, and a labelled row needs no bag.
     """
 
     count: Columns = None
@@ -89,7 +90,7 @@ class CountColumns:
         return self.read(table, bag)[0]
 
     def read(self, table: Table, bag: str) -> tuple[Bags, list[str]]:
-        """The bags of a table, and notes on what was left out and how much the counts say."""
+        """The bags of a table, and notes on what was left out and on inexact counts."""
         self._check()
         labels = None
         names = self.class_names_in(table)
@@ -121,6 +122,16 @@ class CountColumns:
             notes.append(f"of the bags, {bags.describe_counts()}")
         return bags, notes
 
+    def read_with_labels(
+        self, table: Table, bag: str, label: str | None
+    ) -> tuple[Bags, Tensor | None, list[str]]:
+        """As :meth:`read`, and the true labels ``(R,)`` from the column ``label``, if given."""
+        bags, notes = self.read(table, bag)
+        if label is None:
+            return bags, None, notes
+        truth = torch.from_numpy(table.labels(label, self.class_names_in(table)))
+        return bags, truth, notes + contradictions(bags, truth, label)
+
     @property
     def _has_bounds(self) -> bool:
         return self.low is not None or self.high is not None
@@ -146,23 +157,22 @@ class CountColumns:
             raise LLPError(f"{option('count_noise')} belongs to {option('count')}; leave it out")
 
     def _evidence(self, counted: "_Counted", num_classes: int) -> Evidence:
+        if self.count is None and self.proportion is None:
+            if self._has_bounds:
+                return counted.bounds(self.low, self.high)
+            return Evidence.unknown(len(counted.ids), num_classes if num_classes > 2 else None)
         if self._has_bounds:  # a bag may then have bounds and no count
             counted = replace(counted, partly=True)
-        own: Columns = None
         if self.count is not None:
-            noise = None
-            if self.noise is not None:
-                noise = CountNoise.parse(self.noise, option("count_noise"))
-            own, known = self.count, counted.counts(self.count, noise)
-        elif self.proportion is not None:
-            own, known = self.proportion, counted.proportions(self.proportion, self.decimals)
-        elif self._has_bounds:
-            known = counted.bounds(self.low, self.high)
+            place = option("count_noise")
+            noise = None if self.noise is None else CountNoise.parse(self.noise, place)
+            evidence = counted.counts(self.count, noise)
         else:
-            known = Evidence.unknown(len(counted.ids), num_classes if num_classes > 2 else None)
-        if own is None or not self._has_bounds:
-            return known
-        return counted.within(known, own, self.low, self.high)
+            evidence = counted.proportions(self.proportion, self.decimals)
+        if not self._has_bounds:
+            return evidence
+        columns = self.proportion if self.count is None else self.count
+        return counted.within(evidence, columns, self.low, self.high)
 
 
 def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:
@@ -195,7 +205,7 @@ def listed(columns: Columns) -> list[str]:
 
 @dataclass(frozen=True)
 class _Cells(CountNaming):
-    """Errors name a table cell: the first row ``(B,)`` of the bag, and the column (of a class)."""
+    """Names a count by its table cell: the first row of the bag ``(B,)``, the column of a class."""
 
     table: Table = field(kw_only=True)
     columns: list[str] = field(kw_only=True)
@@ -252,12 +262,12 @@ class _Counted:
     """The table that holds the counts, and the rows of each bag in it."""
 
     table: Table
-    codes: Array | None  # the bag of every row of that table; None if every bag has one row
-    rows: Array  # (B,) the first row of every bag in that table; -1 if it has none
+    codes: Array | None  # the bag of every row of the table; None if every bag has one row
+    rows: Array  # (B,) the first row of every bag in the table; -1 if it has none
     sizes: Array  # (B,)
     ids: list[str]
     partly: bool = False  # whether a bag may have no count
-    empty: tuple[str, ...] = ()  # bags that were left out because they have no rows
+    empty: tuple[str, ...] = ()  # bags that are left out because they have no rows
 
     @classmethod
     def of(
@@ -363,7 +373,7 @@ class _Counted:
         missing: Array,
         make: Callable[["_Counted", Array], Evidence],
     ) -> Evidence:
-        """The evidence that ``make`` builds of the values; none about bags without any."""
+        """The evidence that ``make`` builds from the values; bags without values have none."""
         if missing.ndim == 2:
             refuse(
                 missing & ~missing.all(1, keepdims=True),
@@ -374,16 +384,16 @@ class _Counted:
                 ),
             )
             missing = np.asarray(missing.all(1))
-        some, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
+        given, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
         part = replace(
-            self, rows=self.rows[some], sizes=self.sizes[some], ids=[self.ids[b] for b in some]
+            self, rows=self.rows[given], sizes=self.sizes[given], ids=[self.ids[b] for b in given]
         )
-        evidence = make(part, values[some])
+        evidence = make(part, values[given])
         if not len(rest):
             return evidence
-        # Bags without a count go to the end, and then back to their places.
-        nothing = Evidence.unknown(len(rest), evidence.num_classes)
-        return Evidence.concat([evidence, nothing])[np.argsort(np.concatenate([some, rest]))]
+        unknown = Evidence.unknown(len(rest), evidence.num_classes)
+        order = np.argsort(np.concatenate([given, rest]))  # back from "given first"
+        return Evidence.concat([evidence, unknown])[order]
 
     def published(self, columns: Columns, values: Array, noise: CountNoise | None) -> Evidence:
         """Evidence from values that are not missing, exact or as ``noise`` describes them."""
@@ -462,8 +472,8 @@ class _Counted:
             refuse(missing, lambda *i: f"{naming.cell(*i)} is empty; give the proportion")
 
         def make(part: _Counted, given: Array) -> Evidence:
-            own = part.naming(columns, "proportions")
-            return proportion_evidence(given, part.sizes, 1e-3, decimals, own)
+            cells = part.naming(columns, "proportions")
+            return proportion_evidence(given, part.sizes, 1e-3, decimals, cells)
 
         return self._where_given(naming, p, missing, make)
 

@@ -5,7 +5,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,6 +65,13 @@ def lines_of(content: bytes, delimiter: str) -> list[int]:
                 lines.append(begins)
             begins = reader.line_num + 1
     return lines[1:]  # the first is the header
+
+
+def row_name(row: int, lines: Sequence[int]) -> str:
+    """How messages name a row of a file, counted from 0, given the lines on which rows begin."""
+    line = lines[row] if row < len(lines) else row + 2
+    more = "" if line == row + 2 else f", line {line} of the file"
+    return f"row {row + 1} (header not counted{more})"
 
 
 def _text_columns(content: bytes, delimiter: str, wrong: Callable[[Any], str] | None = None) -> Any:
@@ -132,12 +139,9 @@ def _check_widths(path: Path, content: bytes, delimiter: str) -> None:
     with contextlib.suppress(pa.ArrowException, ValueError):
         _text_columns(content, delimiter, stop)
     if wrong:
-        row = wrong[0]
-        lines = lines_of(content, delimiter)
-        line = lines[row.number - 2] if row.number - 2 < len(lines) else row.number
-        more = "" if line == row.number else f", line {line} of the file"
+        row = wrong[0]  # pyarrow counts the header as row 1
         raise LLPError(
-            f"{path}: row {row.number - 1} (header not counted{more}) has "
+            f"{path}: {row_name(row.number - 2, lines_of(content, delimiter))} has "
             f"{several(row.actual_columns, 'value')} but the header has "
             f"{several(row.expected_columns, 'column')}; the row begins {row.text[:40]!r}"
         )

@@ -1,6 +1,8 @@
 """Table files by their names, and their content, bounded: a small file must not fill the memory."""
 
 import base64
+import glob
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,20 @@ def content(file: Path) -> bytes:
             check_unpacked(file, unpacked)
     with opened() as stream:
         return bytes(stream.read(unpacked))
+
+
+def parquet_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The Parquet files of a folder or of a pattern such as ``data/*.parquet``, or this file."""
+    file = Path(os.path.expanduser(path))
+    if file.is_dir():
+        files = sorted(file.glob("*.parquet"))
+    elif file.exists() or not set("*?[") & set(str(file)):
+        return [file]
+    else:
+        files = sorted(map(Path, glob.glob(str(file))))
+    if not files:
+        raise LLPError(f"{path}: there is no such Parquet file; check the path or the pattern")
+    return files
 
 
 def read_parquet(path: Path, content: bytes) -> Any:

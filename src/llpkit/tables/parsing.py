@@ -18,7 +18,7 @@ _COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}
 _SPACES = "^[+-]?\\d{1,3}([ '\u00a0\u2009\u202f]\\d{3})+([.,]\\d+)?$"
 _MONEY = "[$\u20ac\u00a3\u00a5]"
 _SIGNS = rf"^[+-]?{_MONEY} ?[+-]?\d[\d.,]*$|^[+-]?\d[\d.,]*\s?(%|{_MONEY})$"
-_FOR_PEOPLE = f"{_COMMAS}|{_SPACES}|{_SIGNS}"
+_FORMATTED = f"{_COMMAS}|{_SPACES}|{_SIGNS}"
 PLAIN_NUMBERS = "write 1311 or 30.5, not 1,311, 30,5 or 30 %"
 """The remedy for numbers with commas, spaces, percent or currency signs."""
 
@@ -102,18 +102,18 @@ def _decimal_comma(text: Any, known: bool) -> str | None:
     return None if row < 0 else text[row].as_py()
 
 
-def for_people(text: Any) -> Array:
+def formatted(text: Any) -> Array:
     """Which of these texts are numbers with commas, spaces or signs, bool ``(R,)``."""
     import pyarrow.compute as pc
 
-    found = pc.match_substring_regex(text, _FOR_PEOPLE).fill_null(False)
+    found = pc.match_substring_regex(text, _FORMATTED).fill_null(False)
     mask: Array = found.to_numpy(zero_copy_only=False)
     return mask
 
 
-def is_for_people(text: str) -> bool:
+def is_formatted(text: str) -> bool:
     """Whether a text is a number with commas, spaces or signs."""
-    return re.match(_FOR_PEOPLE, text) is not None
+    return re.match(_FORMATTED, text) is not None
 
 
 def half_character(value: Any) -> str | None:

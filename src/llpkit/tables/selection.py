@@ -32,8 +32,8 @@ def is_numeric(table: Table, name: str) -> bool:
     if bad is None:
         return True
     numbers = int((~np.isnan(values)).sum())
-    if _for_people(table, name):
-        row = int(table.for_people(name).argmax())
+    if _has_formatted(table, name):
+        row = int(table.formatted(name).argmax())
         raise LLPError(
             f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r} is not a plain "
             f"number; {PLAIN_NUMBERS}, or keep the column a category: {option('categorical', name)}"
@@ -47,10 +47,10 @@ def is_numeric(table: Table, name: str) -> bool:
     return False
 
 
-def _for_people(table: Table, name: str) -> bool:
+def _has_formatted(table: Table, name: str) -> bool:
     """Whether most values of a column are numbers and some of these have commas or signs."""
     values, bad, _ = table.parse(name)
-    written = int(table.for_people(name).sum())
+    written = int(table.formatted(name).sum())
     others = 0 if bad is None else bad.total
     return bool(written > 0 and (~np.isnan(values)).sum() + written > others - written)
 
@@ -114,7 +114,7 @@ def _useless(table: Table, name: str) -> str | None:
         return str(error)
     if np.isnan(values).all() and bad is None:
         return "it has no values"
-    numbers = bad is None or (~np.isnan(values)).sum() > bad.total or _for_people(table, name)
+    numbers = bad is None or (~np.isnan(values)).sum() > bad.total or _has_formatted(table, name)
     if (numbers or table.is_typed(name)) and not table.is_category(name):
         return None
     if table.is_date(name):

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._arrays import refuse
 from llpkit._registry import did_you_mean
 from llpkit._text import several
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.files import atomic
 from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow, without_views
-from llpkit.tables.csv import lines_of, read_csv, write_csv
+from llpkit.tables.csv import lines_of, read_csv, row_name, write_csv
 from llpkit.tables.excel import read_excel
 from llpkit.tables.files import (
     ARROW,
@@ -37,7 +38,7 @@ from llpkit.tables.files import (
 )
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
-from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, for_people, is_for_people, parse
+from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, formatted, is_formatted, parse
 
 Array = NDArray[Any]
 
@@ -142,11 +143,11 @@ class Table:
         """How messages name a cell."""
         if not self.is_file:
             return f"{self.path}: row {row + 1} (counted from 1), column {column!r}"
-        line = self._lines[row] if row < len(self._lines) else row + 2
-        more = "" if line == row + 2 else f", line {line} of the file"
         if ending(self.path) in EXCEL:
-            more = f", row {row + 2} of the sheet"
-        return f"{self.path}: row {row + 1} (header not counted{more}), column {column!r}"
+            name = f"row {row + 1} (header not counted, row {row + 2} of the sheet)"
+        else:
+            name = row_name(row, self._lines)
+        return f"{self.path}: {name}, column {column!r}"
 
     @functools.cached_property
     def _lines(self) -> list[int]:
@@ -228,7 +229,7 @@ class Table:
         if bad is not None and missing is not None:
             values, bad = self._parse_without(name, missing)
         if bad is not None:
-            remedy = PLAIN_NUMBERS if is_for_people(bad.written) else remedy
+            remedy = PLAIN_NUMBERS if is_formatted(bad.written) else remedy
             raise LLPError(
                 f"{self.cell(bad.row, name)} = {bad.written!r} is not a number; {remedy}"
             )
@@ -273,7 +274,7 @@ class Table:
         return bool(pa.types.is_dictionary(self._chunks(name).type))
 
     def is_typed(self, name: str) -> bool:
-        """Whether a column holds numbers by its type, not as text."""
+        """Whether a column has a numeric type, unlike numbers in text."""
         import pyarrow as pa
 
         kind = self._chunks(name).type
@@ -335,9 +336,9 @@ class Table:
             return bool(pa.types.is_floating(column.type) or pa.types.is_decimal(column.type))
         return bool(pc.any(pc.match_substring_regex(self.words(name), "[.,]")).as_py())
 
-    def for_people(self, name: str) -> Array:
+    def formatted(self, name: str) -> Array:
         """Which rows hold a number with commas, spaces or signs, bool ``(R,)``."""
-        return for_people(self.words(name))
+        return formatted(self.words(name))
 
     def groups(self, name: str, alone: Array | None = None) -> tuple[Array, list[str]]:
         """The bag number of every row, and the ids of the bags in order of first appearance.
@@ -352,14 +353,10 @@ class Table:
             own = [f"row {row + 1}" if one else None for row, one in enumerate(alone)]
             text = pc.coalesce(text, pa.array(own, pa.large_string()))
         if text.null_count:
-            row = pc.index(text.is_null(), True).as_py()
-            raise LLPError(
-                f"{self.cell(row, name)} is empty; give the row its bag or drop it"
-                + (
-                    f" ({several(text.null_count, 'such row')} in all)"
-                    if text.null_count > 1
-                    else ""
-                )
+            refuse(
+                text.is_null().to_numpy(zero_copy_only=False),
+                lambda row: f"{self.cell(row, name)} is empty; give the row its bag or drop it",
+                "rows",
             )
         # The dictionary is in order of first appearance.
         encoded = text.dictionary_encode()
@@ -401,15 +398,13 @@ class Table:
                     "the label of every row; fill them in, leave out the whole bags of such rows, "
                     f"or give no {option('label')}"
                 )
-            names = ["NAME"] * len(
-                class_names
-            )  # their order is that of the counts: the user knows it
+            names = ["NAME"] * len(class_names)  # only the user knows the order of the counts
             raise LLPError(
                 f"{self.cell(row, name)} = {text[row].as_py()!r} is not a class; give "
                 f"{', '.join(class_names)} or 0 to {len(class_names) - 1}, or name the "
                 f"classes in their order: {option('class_names', names)}"
             )
-        # Missing ones, if they are allowed, take the last entry.
+        # Missing labels, where they are allowed, take the last entry.
         values = np.array([*codes.values(), -1], np.int64)
         labels: Array = values[found.fill_null(len(codes)).to_numpy()]
         return labels

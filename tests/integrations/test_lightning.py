@@ -258,7 +258,7 @@ def test_a_data_frame_is_encoded_as_by_fit(kind):
 def test_a_loader_for_training_is_refused(toy):
     bags, x, _ = toy
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x), 20)
-    with pytest.raises(LLPError, match=r"brings its own batches.*trainer\.fit\(module\) alone"):
+    with pytest.raises(LLPError, match=r"makes its own batches.*trainer\.fit\(module\) alone"):
         trainer(1).fit(LLPModule("mlp", bags, x), loader)
 
 

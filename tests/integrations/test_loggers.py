@@ -108,7 +108,7 @@ class TestTensorBoard:
         assert [step for name, step in found if name == "loss"] == [1, 2, 3, 4]
 
     def test_it_needs_a_place(self, toy):
-        with pytest.raises(LLPError, match="no place to write to; give log_dir= or a run_dir="):
+        with pytest.raises(LLPError, match="no folder to write to; give log_dir= or run_dir="):
             train(toy, TensorBoard(), None)
 
     @pytest.mark.slow
@@ -174,7 +174,7 @@ class TestMLflow:
         assert run.data.metrics["final/epoch"] == model.chosen_epoch
 
     def test_an_unreachable_store_is_named(self, toy):
-        with pytest.raises(LLPError, match=r"mlflow failed: .*; mend that, or log elsewhere"):
+        with pytest.raises(LLPError, match=r"mlflow failed: .*; fix that, or use another logger"):
             train(toy, MLflow(tracking_uri="nowhere://"), None)
 
 
@@ -254,5 +254,5 @@ def test_a_missing_package_stops_before_training(tmp_path, monkeypatch):
 
 def test_a_damaged_state_is_named(toy, tmp_path):
     (tmp_path / STATE).write_text("[]")
-    with pytest.raises(LLPError, match="is damaged; remove it, and logging starts anew"):
+    with pytest.raises(LLPError, match="is damaged; remove it to start a new log"):
         train(toy, TensorBoard(), tmp_path)

@@ -304,7 +304,7 @@ def test_a_person_counts_forty_bags(photos, serve, browser, monkeypatch, capfd):
         assert all(int(row["count_low"]) <= real <= int(row["count_high"]) for row in own)
 
     monkeypatch.chdir(server.cwd)
-    for command in (train, predict):
+    for command in (f"{train} --epochs 5", predict):
         assert main(shlex.split(command)) == 0, capfd.readouterr().err
     assert "held-out" in capfd.readouterr().out
     with open("counted/predicted.csv") as file:

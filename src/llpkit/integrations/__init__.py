@@ -1,5 +1,5 @@
-"""llpkit inside other training loops, and its runs in experiment trackers.
+"""Training with other frameworks, and logging to experiment trackers.
 
-Nothing here is imported by the rest of the package until it is asked for, and each module needs its
-own optional package: ``pip install 'llpkit[lightning]'``, for example.
+Each module needs an optional package, such as ``pip install 'llpkit[lightning]'``, and the rest of
+llpkit imports it on demand only.
 """

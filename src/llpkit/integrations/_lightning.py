@@ -1,6 +1,6 @@
 """A LightningModule that trains a network from counts, for either import name of Lightning.
 
-The Trainer has the loop, the device, the precision and the checkpoints. Everything else is that of
+The Trainer provides the loop, the device, the precision and the checkpoints. All else comes from
 :func:`llpkit.fit`: the method, the plan of every epoch, augmentation, preprocessing and measures.
 Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` bit for bit.
 """
@@ -70,26 +70,26 @@ def module_class(lightning: str, home: str) -> type[Any]:
 class LLPHooks:
     """A LightningModule that trains a per-instance classifier from the counts of bags.
 
-    It brings its own training batches: call ``trainer.fit(module)`` without a data loader. The
-    measures of every epoch are logged under the names of :func:`llpkit.fit`'s history, so that
+    It makes its own training batches: call ``trainer.fit(module)`` without a data loader. The
+    measures of every epoch are logged under the names in :func:`llpkit.fit`'s history, so that
     callbacks can monitor ``log_likelihood`` or ``held_out_log_likelihood``. Checkpoints contain the
     targets of EM and the teacher; ``trainer.fit(module, ckpt_path=...)`` continues from them.
 
     Args:
-        network: As for :func:`llpkit.fit`. If it is a LightningModule with its own
-            ``configure_optimizers``, that is used.
+        network: As for :func:`llpkit.fit`. The ``configure_optimizers`` of a LightningModule is
+            used if there is one.
         bags: Which rows form which bag, and what is known about the counts.
-        inputs: One row per instance, as for :func:`llpkit.fit`; also a data frame.
+        inputs: One row per instance, or a data frame, as for :func:`llpkit.fit`.
         method: A key of :data:`llpkit.methods.METHODS`, or your own method.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. They are
-            measured after every epoch; let ``ModelCheckpoint`` or ``EarlyStopping`` select by them.
+            measured after every epoch, for ``ModelCheckpoint`` or ``EarlyStopping``.
         recipe: Settings to start from.
-        **settings: Any field of :class:`~llpkit.training.Recipe` but ``epochs``, ``precision`` and
-            ``patience``, for which the Trainer has its own.
+        **settings: Any field of :class:`~llpkit.training.Recipe` except ``epochs``, ``precision``
+            and ``patience``, which the Trainer sets.
 
     Attributes:
-        history: One row per epoch, as that of :class:`~llpkit.training.Fitted`.
+        history: One row per epoch, as in :class:`~llpkit.training.Fitted`.
     """
 
     # Of the LightningModule that this is mixed into.
@@ -159,11 +159,11 @@ class LLPHooks:
 
     @property
     def model(self) -> nn.Module:
-        """The network that predicts: perhaps a teacher."""
+        """The network that predicts, perhaps a teacher."""
         return self.network if self.method.model is None else self.method.model
 
     def forward(self, inputs: Any) -> Tensor:
-        """Logits ``(n,)`` or ``(n, K)`` of raw inputs; of a list, as loaders give, the first."""
+        """Logits ``(n,)`` or ``(n, K)`` of raw inputs, or of the first item of a loader's list."""
         if isinstance(inputs, list | tuple) and inputs:
             inputs = inputs[0]
         if not isinstance(inputs, Tensor):
@@ -196,7 +196,7 @@ class LLPHooks:
             self.encoder,
         )
 
-    # -- what the Trainer calls before training
+    # -- before training
 
     def configure_optimizers(self) -> Any:
         """The optimiser and the schedule of the settings, or those of a LightningModule."""
@@ -207,9 +207,9 @@ class LLPHooks:
                     f"{name} is given, but the network configures its own optimizers; leave it out"
                 )
             return own()
-        # A learning rate on the CPU: on a card it would be a tensor, for CUDA graphs.
-        made = make_optimizer(self.recipe, self.network, self.task.lr, self.method, _CPU)
-        return [made], [make_scheduler(self.recipe.replace(epochs=self._epochs()), made)]
+        # A learning rate on the CPU: on a GPU it would be a tensor, for CUDA graphs.
+        optimizer = make_optimizer(self.recipe, self.network, self.task.lr, self.method, _CPU)
+        return [optimizer], [make_scheduler(self.recipe.replace(epochs=self._epochs()), optimizer)]
 
     def _epochs(self) -> int:
         epochs = self.trainer.max_epochs
@@ -221,19 +221,19 @@ class LLPHooks:
         """Prepare the method on the training device."""
         if self.trainer.world_size > 1:
             raise LLPError(
-                f"the Trainer has {self.trainer.world_size} processes, and each would have targets "
-                "for all bags; use Trainer(devices=1), or llpkit.fit(devices=...)"
+                f"the Trainer has {self.trainer.world_size} processes, and each would compute the "
+                "targets of all bags; use Trainer(devices=1), or llpkit.fit(devices=...)"
             )
-        where, task = self.device, self.task
+        device, task = self.device, self.task
         self.task = replace(
             task,
-            bags=self.bags.to(where),
-            labels=None if task.labels is None else task.labels.to(where),
-            device=where,
+            bags=self.bags.to(device),
+            labels=None if task.labels is None else task.labels.to(device),
+            device=device,
             epochs=self._epochs(),
         )
         weak, strong = augmentations(self.recipe, self.method, len(task.input_shape) == 3)
-        feed = Feed(self.inputs, where)
+        feed = Feed(self.inputs, device)
         self._pipeline = Pipeline(feed, self.preprocess, weak, strong, self.method.views)
         self._measures = Measures(self.task.bags, self.recipe.measure)
         self.method.prepare(self.task, self.network)
@@ -260,7 +260,7 @@ class LLPHooks:
             self.method.end_epoch(self._logits(self.task.bags))
 
     def on_fit_end(self) -> None:
-        """Restore torch's random numbers, and let go of the inputs."""
+        """Restore torch's random state, and release the inputs."""
         torch.set_rng_state(self._random)
         self.method.outputs = None
         del self._pipeline, self._steps
@@ -269,11 +269,11 @@ class LLPHooks:
 
     @property
     def _epoch(self) -> int:
-        """The current epoch, from 1: a Trainer that resumes counts on after it asks for batches."""
+        """The current epoch, from 1; a resuming Trainer increments its own too late for this."""
         return len(self.history) + 1
 
     def train_dataloader(self) -> Any:
-        """The steps of an epoch, planned anew for every epoch."""
+        """The steps of an epoch, planned again for every epoch."""
         return _Epochs(self)
 
     def plan(self) -> Iterator[Step]:
@@ -291,16 +291,16 @@ class LLPHooks:
             device=device,
         )
         rows = [self.task.bags.rows[step.positions] for step in steps if not step.large]
-        # Read in the step itself: the Trainer fetches batches ahead, which would change the order
-        # of random numbers.
+        # Views are drawn in the step itself: the Trainer prefetches batches, which would change the
+        # order of random numbers.
         self._views = self._pipeline.stream(rows)
         yield from steps
 
     def on_train_batch_start(self, batch: Any, *_: Any) -> None:
-        """Begin an epoch: a Trainer that resumes within one does not announce its start."""
+        """Begin an epoch; there is no other hook if the Trainer resumes within an epoch."""
         if not isinstance(batch, Step):
             raise LLPError(
-                "LLPModule brings its own batches of the bags; call trainer.fit(module) alone, "
+                "LLPModule makes its own batches of the bags; call trainer.fit(module) alone, "
                 "without a data loader"
             )
         if self._begun < self._epoch:
@@ -308,7 +308,7 @@ class LLPHooks:
             self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        # As llpkit.fit seeds it, so that a resumed run continues exactly.
+        # Seeded as in llpkit.fit, so that a resumed run continues exactly.
         torch.manual_seed(epoch_seed(self.recipe.seed, self._epoch, 1))
         self._lr = float(self._steps.learner.optimizer.param_groups[0]["lr"])
         self.method.begin_epoch(self._epoch)
@@ -344,7 +344,7 @@ class LLPHooks:
         self._steps.keep(step, *found)
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """After the last step: new targets, before validation, so that its checkpoint has them."""
+        """Compute new targets after the last step, before validation may write a checkpoint."""
         if self.trainer.is_last_batch:
             with torch.no_grad():
                 self._end_epoch()
@@ -368,7 +368,7 @@ class LLPHooks:
         self.history.append({"epoch": self._epoch, "lr": self._lr, **row})
 
     def on_train_epoch_end(self) -> None:
-        """Step the schedules, which Lightning leaves to modules that take their own steps."""
+        """Step the schedules, which is up to the module with manual optimization."""
         self._schedule("epoch", len(self.history))
 
     def _schedule(self, interval: str, done: int) -> None:
@@ -396,7 +396,7 @@ class LLPHooks:
         """Keep the targets until the method is prepared, and restore the teacher."""
         state = checkpoint.get(_KEY)
         if state is None:
-            raise LLPError("the checkpoint is not of an LLPModule; it has no targets")
+            raise LLPError("the checkpoint is not from an LLPModule; it has no targets")
         if state["key"] != self.method.key:
             raise LLPError(
                 f'the checkpoint is of method "{state["key"]}", and this is "{self.method.key}"; '
@@ -410,7 +410,7 @@ class LLPHooks:
             self.method.model.load_state_dict(state["model"])
 
     def load_checkpoint(self, path: Any) -> None:
-        """Load the weights, the teacher and the targets of a checkpoint: the best, for example."""
+        """Load the weights, the teacher and the targets of a checkpoint, for example the best."""
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         self.on_load_checkpoint(checkpoint)
         self.load_state_dict(checkpoint["state_dict"])  # type: ignore[attr-defined]
@@ -437,7 +437,7 @@ class LLPHooks:
 
 
 class _Epochs:
-    """An iterable for the Trainer: every pass over it is another epoch."""
+    """An iterable for the Trainer; every pass over it is a new epoch."""
 
     def __init__(self, module: LLPHooks) -> None:
         self.module = module

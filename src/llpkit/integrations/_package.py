@@ -7,7 +7,7 @@ from llpkit.errors import LLPError
 
 
 def package(module: str, extra: str) -> Any:
-    """The module of an optional package, or an error that names the remedy.
+    """Import the module of an optional package, or raise an error that says how to install it.
 
     >>> package("no_such_package", "wandb")
     Traceback (most recent call last):
@@ -17,7 +17,7 @@ def package(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # A package that is installed but lacks one of its own is another problem.
+        # An installed package that lacks one of its dependencies is another problem.
         if error.name is None or module.partition(".")[0] != error.name.partition(".")[0]:
             raise
         name = module.partition(".")[0]

@@ -1,8 +1,8 @@
 """Training under the ``Trainer`` of ``lightning``.
 
 :class:`LLPModule` is a ``lightning.pytorch.LightningModule``. If you import ``pytorch_lightning``,
-take the one in :mod:`llpkit.integrations.pytorch_lightning`: a ``Trainer`` accepts modules of its
-own package only.
+use the one in :mod:`llpkit.integrations.pytorch_lightning`: a ``Trainer`` accepts only modules of
+its own package.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Callbacks that log a run to TensorBoard, MLflow or Weights & Biases.
 
 Each logs the settings, one row of metrics per epoch, and the final measures. A run that resumes in
-the same ``run_dir`` goes on in the same place: the file ``loggers.json`` in it has the identifier
-and the last epoch of every logger. With several processes, the first one logs.
+the same ``run_dir`` continues its log: the file ``loggers.json`` there contains the identifier and
+the last epoch of every logger. With several processes, only the first one logs.
 """
 
 import json
@@ -32,23 +32,23 @@ FINAL = "final"
 class Logger(Callback):
     """Base of the loggers; a new one defines ``_open``, ``_log``, ``_measure`` and ``_close``.
 
-    :func:`llpkit.fit` takes loggers as ``callbacks``, after those that add metrics. For an
-    estimator, call :meth:`record` when it is fitted.
+    Pass loggers to :func:`llpkit.fit` as ``callbacks``, after those that add metrics. For an
+    estimator, call :meth:`record` once it is fitted.
     """
 
     name: ClassVar[str]
     needs: ClassVar[str]
-    """The module that it imports."""
+    """The module that the logger imports."""
 
     settings: Mapping[str, Any] = {}
-    """Logged besides those of the training run."""
+    """Logged in addition to the settings of the training run."""
 
     def check(self) -> None:
         """Raise an error if the package is not installed."""
         package(self.needs, self.name)
 
     def on_start(self, session: Any) -> None:
-        """Log the settings, and epochs that an earlier part of the run has not logged."""
+        """Log the settings, and epochs that were not logged before a resume."""
         folder = None if session.checkpoint is None else session.checkpoint.path.parent
         self._begin(folder, flat(self.settings, ".") | _settings_of(session))
         self._rows(session.history)
@@ -58,7 +58,7 @@ class Logger(Callback):
         self._rows([row])
 
     def on_end(self, session: Any) -> None:
-        """Log the measures of the model that is kept, if the run is finished."""
+        """Log the measures of the selected model, if the run is finished."""
         finished = session.stop or len(session.history) >= session.epochs
         if finished and session.history:
             epoch = len(session.history) if session.best is None else session.best["epoch"]
@@ -75,9 +75,9 @@ class Logger(Callback):
         """Log a finished run.
 
         Args:
-            history: Rows with an ``epoch`` each; those that are logged already are left out.
+            history: Rows with an ``epoch`` each; rows that were already logged are skipped.
             measures: Final measures, perhaps nested.
-            settings: Of the run.
+            settings: Settings of the run.
             folder: The ``run_dir``, if there is one.
         """
         self._begin(None if folder is None else Path(folder), flat(settings or {}, "."))
@@ -87,12 +87,12 @@ class Logger(Callback):
 
     def _begin(self, folder: Path | None, settings: dict[str, Any]) -> None:
         self._file = None if folder is None else folder / STATE
-        known = _read(self._file).get(self.name)
-        self._state = known or {"run": uuid.uuid4().hex[:16], "epoch": 0}
+        previous = _read(self._file).get(self.name)
+        self._state = previous or {"run": uuid.uuid4().hex[:16], "epoch": 0}
         with self._named():
-            made = self._open(folder, self._state["run"], settings, new=known is None)
-            self._state["run"] = made
-        self._keep()
+            run = self._open(folder, self._state["run"], settings, new=previous is None)
+        self._state["run"] = run
+        self._write()
 
     def _rows(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -102,22 +102,22 @@ class Logger(Callback):
             with self._named():
                 self._log(row["epoch"], values)
             self._state["epoch"] = row["epoch"]
-            self._keep()
+            self._write()
 
     def _final(self, measures: Mapping[str, Any]) -> None:
-        found = numbers(flat({FINAL: measures}, "/"))
-        if found:
+        final = numbers(flat({FINAL: measures}, "/"))
+        if final:
             with self._named():
-                self._measure(self._state["epoch"], found)
+                self._measure(self._state["epoch"], final)
 
     def _end(self, finished: bool) -> None:
         with self._named():
             self._close(finished)
 
-    def _keep(self) -> None:
+    def _write(self) -> None:
         if self._file is not None:
-            every = _read(self._file) | {self.name: self._state}
-            write_bytes(self._file, json.dumps(every).encode(), sync=False)
+            states = _read(self._file) | {self.name: self._state}
+            write_bytes(self._file, json.dumps(states).encode(), sync=False)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -127,10 +127,12 @@ class Logger(Callback):
         except LLPError:
             raise
         except Exception as error:
-            raise LLPError(f"{self.name} failed: {error}; mend that, or log elsewhere") from error
+            raise LLPError(
+                f"{self.name} failed: {error}; fix that, or use another logger"
+            ) from error
 
     def _open(self, folder: Path | None, run: str, settings: dict[str, Any], new: bool) -> str:
-        """Begin or continue a run; returns its identifier, which may be another than ``run``."""
+        """Begin or continue a run, and return its identifier, which may differ from ``run``."""
         raise NotImplementedError
 
     def _log(self, epoch: int, values: dict[str, float]) -> None:
@@ -151,7 +153,7 @@ class TensorBoard(Logger):
     """Log to TensorBoard: scalars per epoch, and the settings as hyper-parameters.
 
     Args:
-        log_dir: Where the event files go; by default the folder ``tensorboard`` in ``run_dir``.
+        log_dir: Folder for the event files; by default ``tensorboard`` in ``run_dir``.
     """
 
     name, needs = "tensorboard", "tensorboard"
@@ -162,7 +164,7 @@ class TensorBoard(Logger):
     def _open(self, folder: Path | None, run: str, settings: dict[str, Any], new: bool) -> str:
         self.check()
         if self.log_dir is None and folder is None:
-            raise LLPError("TensorBoard has no place to write to; give log_dir= or a run_dir=")
+            raise LLPError("TensorBoard has no folder to write to; give log_dir= or run_dir=")
         place = self.log_dir or (folder or Path()) / "tensorboard"
         board = package("torch.utils.tensorboard", self.name)
         self._writer = board.SummaryWriter(str(place))
@@ -170,7 +172,7 @@ class TensorBoard(Logger):
             from torch.utils.tensorboard.summary import hparams
 
             plain = {k: "none" if v is None else v for k, v in settings.items()}
-            # add_hparams would put them into a run of their own.
+            # add_hparams would put them into a separate run.
             for summary in hparams(plain, {"log_likelihood": None}):
                 self._writer.file_writer.add_summary(summary)
         return run
@@ -189,9 +191,9 @@ class MLflow(Logger):
     """Log to MLflow: metrics per epoch, and the settings as parameters.
 
     Args:
-        experiment: Name of the experiment; it is made if it does not exist.
-        run_name: Of the run; MLflow makes one up by default.
-        tracking_uri: Where to log to; by default ``MLFLOW_TRACKING_URI``, or MLflow's own default.
+        experiment: Name of the experiment; it is created if it does not exist.
+        run_name: Name of the run; MLflow makes one up by default.
+        tracking_uri: Where to log; by default ``MLFLOW_TRACKING_URI``, or MLflow's own default.
     """
 
     name, needs = "mlflow", "mlflow"
@@ -260,30 +262,30 @@ class WandB(Logger):
 
 
 def make(names: Iterable[str], settings: Mapping[str, Any]) -> list[Logger]:
-    """Loggers by name, whose packages are installed, for a run with these settings."""
-    made = []
+    """Loggers by name, for a run with these settings; their packages must be installed."""
+    loggers = []
     for name in names:
         logger = LOGGERS[name]()
         logger.check()
         logger.settings = settings
-        made.append(logger)
-    return made
+        loggers.append(logger)
+    return loggers
 
 
 def flat(values: Mapping[str, Any], joint: str) -> dict[str, Any]:
-    """Nested values by joined names; anything but numbers, words and None as text.
+    """Nested values by joined names; values other than numbers, text and None become text.
 
     >>> flat({"data": {"bag": "ward", "options": {}}, "classes": [2, 3]}, ".")
     {'data.bag': 'ward', 'classes': '[2, 3]'}
     """
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= {f"{name}{joint}{k}": v for k, v in flat(value, joint).items()}
+            flattened |= {f"{name}{joint}{k}": v for k, v in flat(value, joint).items()}
         else:
             plain = value is None or isinstance(value, bool | int | float | str)
-            found[name] = value if plain else str(value)
-    return found
+            flattened[name] = value if plain else str(value)
+    return flattened
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
@@ -312,4 +314,4 @@ def _read(file: Path | None) -> dict[str, Any]:
         found = json.loads(read_regular(file))
         return {k: {"run": str(v["run"]), "epoch": int(v["epoch"])} for k, v in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LLPError(f"{file} is damaged; remove it, and logging starts anew") from error
+        raise LLPError(f"{file} is damaged; remove it to start a new log") from error

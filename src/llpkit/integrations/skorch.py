@@ -1,4 +1,4 @@
-"""The exact count loss over whole bags as a criterion, for skorch and any loop with data loaders.
+"""The exact count loss over whole bags as a criterion, for skorch or any loop over data loaders.
 
 >>> import llpkit
 >>> from llpkit.training import BagDataset
@@ -32,7 +32,7 @@ _REMEDY = "train on BagDataset(bags, inputs), with inputs_and_numbers as collate
 
 
 def inputs_and_numbers(items: Sequence[BagItem]) -> tuple[Tensor, Tensor]:
-    """A batch for :class:`CountLoss`: the inputs of all instances, and the numbers of the bags."""
+    """A batch for :class:`CountLoss`: the inputs of all instances and the numbers of the bags."""
     batch = collate_bags(items)
     return batch.inputs, batch.numbers
 
@@ -41,7 +41,7 @@ class CountLoss(nn.Module):
     r"""The mean of :math:`-\log P(y_b)` over the bags of a batch: the loss of ``direct``.
 
     Args:
-        bags: All bags that batches are drawn from; their counts may be ranges.
+        bags: All bags that batches are drawn from; counts may be ranges.
         approximation: For many classes, as in :class:`llpkit.methods.direct.Direct`.
     """
 
@@ -59,7 +59,7 @@ class CountLoss(nn.Module):
             numbers: The numbers of these bags, from :func:`inputs_and_numbers`.
         """
         z = at_least_single(as_logits(logits, self.bags.num_classes))
-        numbers = self._checked(numbers)
+        numbers = self._check(numbers)
         sizes = self.bags.sizes[numbers]
         if len(z) != int(sizes.sum()):
             raise LLPError(
@@ -70,18 +70,18 @@ class CountLoss(nn.Module):
         offsets = to_offsets(sizes).to(z.device)
         return count_loss(z, evidence, offsets, self.approximation).mean()
 
-    def _checked(self, numbers: Any) -> Tensor:
-        whole = isinstance(numbers, Tensor) and numbers.dim() == 1
-        if not whole or numbers.dtype not in (torch.int32, torch.int64):
+    def _check(self, numbers: Any) -> Tensor:
+        is_vector = isinstance(numbers, Tensor) and numbers.dim() == 1
+        if not is_vector or numbers.dtype not in (torch.int32, torch.int64):
             kind = f"a {type(numbers).__name__}"
             if isinstance(numbers, Tensor):
                 kind = f"{str(numbers.dtype).removeprefix('torch.')} {tuple(numbers.shape)}"
             raise LLPError(f"numbers is {kind}, not the numbers of bags (B,); {_REMEDY}")
-        found: Tensor = numbers.cpu()
-        wrong = ((found < 0) | (found >= len(self.bags))).nonzero()
+        on_cpu: Tensor = numbers.cpu()
+        wrong = ((on_cpu < 0) | (on_cpu >= len(self.bags))).nonzero()
         if len(wrong):
             i = int(wrong[0])
             raise LLPError(
-                f"numbers[{i}] = {int(found[i])}, but there are {len(self.bags)} bags; {_REMEDY}"
+                f"numbers[{i}] = {int(on_cpu[i])}, but there are {len(self.bags)} bags; {_REMEDY}"
             )
-        return found
+        return on_cpu

@@ -67,7 +67,7 @@ def methods() -> Rows:
     }
     times = {row.method: row.ratio for row in epoch_times(runs(BIRDS, "epoch-time"))}
     notes = {
-        "mle": ", which llpkit picks here",
+        "mle": ", chosen by `auto` here",
         "mle-pass": ", the paper's algorithm",
         "amle": ", with a floor of 1/12",
         "amle-paper": ", AMLE as published",

@@ -45,7 +45,7 @@ def weights(model):
 # What it gives
 
 
-def test_the_history_has_a_row_an_epoch():
+def test_the_history_has_one_row_per_epoch():
     x, truth, _ = toy()
     model = quick(epochs=3, held_out=0.25, callbacks=[TestMetrics(x, truth)])
     assert [row["epoch"] for row in model.history] == [1, 2, 3]
@@ -778,6 +778,15 @@ def test_a_network_of_logits_is_taken(outputs, end):
     llpkit.fit(Ends(outputs, end), bags, x, epochs=1, progress=False)
 
 
+def test_changed_weights_count_in_mixed_precision_too():
+    """Within one autocast context, torch would reuse the weights that it has rounded before."""
+    network = nn.Sequential(nn.Linear(3, 1), nn.Sigmoid())
+    with pytest.raises(LLPError, match="returns values between 0 and 1"):
+        refuse_probabilities(
+            network, torch.randn(8, 3), lambda: torch.autocast("cpu", torch.bfloat16)
+        )
+
+
 class Rising(nn.Module):
     """Positive before training, and as long as the bias is small."""
 
@@ -865,6 +874,8 @@ def test_a_function_makes_the_optimizer_with_its_own_rate():
     for more in ({"lr": 0.5}, {"weight_decay": 0.1}):
         with pytest.raises(LLPError, match="leave them out"):
             llpkit.fit("linear", bags, x, optimizer=torch.optim.SGD, **how, **more)
+    with pytest.raises(LLPError, match="schedule is a function that returned None"):
+        llpkit.fit("linear", bags, x, schedule=lambda _: None, **how)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_it_learns_a_separable_toy(key, num_classes):
     x, truth, bags = separable(num_classes)
     labels = truth if METHODS[key].needs_labels else None
     # An adversary makes for slow learning; it gets the time it needs.
-    epochs, options = (80, {"weight": 10.0}) if key == "llp-gan" else (25, {})
+    epochs, options = (30, {"weight": 10.0}) if key == "llp-gan" else (25, {})
     network = METHODS[key].network_name or "mlp"
     model = llpkit.fit(
         network, bags, x, key, labels=labels, epochs=epochs, batch_size=32, lr=1e-2,

@@ -158,17 +158,23 @@ def test_when_batches_have_one_shape():
         """Changes something, and promises nothing."""
 
     assert not fixed(Mine(), exact)
+    assert not Mine.shardable
 
 
 def test_direct_of_many_classes_is_not_replayed(problem):
+    class Mine(llpkit.methods.METHODS["direct"]):
+        key = "mine"
+
     x, _ = problem
     labels = (x[:, 0] > 0.4).long() + (x[:, 0] > -0.4).long()
     for classes, expected in ((None, True), (3, False)):
         seen = labels.clamp(max=1) if classes is None else labels
         bags = llpkit.random_bags(seen, 4, generator=0, num_classes=classes)
-        method = llpkit.methods.make("direct")
-        llpkit.fit("linear", bags, x, method, epochs=1, progress=False, device="cpu")
+        method, mine = llpkit.methods.make("direct"), Mine()
+        for one in (method, mine):
+            llpkit.fit("linear", bags, x, one, epochs=1, progress=False, device="cpu")
         assert method.replayable is expected
+        assert not mine.replayable
 
 
 def test_a_recording_is_dropped_when_what_it_read_has_changed(problem):

@@ -94,8 +94,7 @@ def judged(x, bags, network="mlp", lr=1e-2, **options):
     return model, found
 
 
-@pytest.mark.parametrize("network", ["linear", "mlp"])
-@pytest.mark.parametrize("classes", [None, 3])
+@pytest.mark.parametrize(("classes", "network"), [(None, "linear"), (3, "mlp")])
 def test_scrambled_counts_warn_and_right_ones_do_not(classes, network):
     """Two standard errors at the best epoch: now and then chance passes."""
     rate = 3e-2 if network == "linear" else 1e-2
@@ -118,8 +117,7 @@ def test_scrambled_counts_warn_after_long_training_too():
     assert found.ok is False
 
 
-@pytest.mark.parametrize("rows", [150, 600])
-@pytest.mark.parametrize("network", ["linear", "mlp"])
+@pytest.mark.parametrize(("network", "rows"), [("linear", 600), ("mlp", 150)])
 def test_without_held_out_bags_nobody_can_tell(network, rows):
     """A flexible model with far more parameters than bags may still be right."""
     for scrambled in (True, False):

@@ -6,8 +6,6 @@ from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES, check_budget
 
-OPTION = "approximation"
-
 
 def check_tractable(approximation: Approximation, bags: Bags) -> Approximation:
     """The approximation to train with, ``None`` for exact, after resolving ``"auto"``.
@@ -21,15 +19,16 @@ def check_tractable(approximation: Approximation, bags: Bags) -> Approximation:
             try:
                 check_budget(bags.evidence, bags.sizes, MAX_STATES, bags.evidence.is_exact)
             except TooManyStates as error:
-                option = f'method_options={{"{OPTION}": "auto"}}'
+                option = 'method_options={"approximation": "auto"}'
                 raise error.choosing(option) from error
     elif classes is None:
         raise LLPError(
-            f'{OPTION} = "{chosen}" is for counts of K classes; binary counts are always '
+            f'approximation = "{chosen}" is for counts of K classes; binary counts are always '
             "exact: leave it out"
         )
     elif not bags.evidence.is_exact:
         raise LLPError(
-            f'{OPTION} = "{chosen}" takes exact counts, but these are ranges or noisy; leave it out'
+            f'approximation = "{chosen}" takes exact counts, but these are ranges or noisy; '
+            "leave it out"
         )
     return chosen

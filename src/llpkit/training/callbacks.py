@@ -14,6 +14,9 @@ from llpkit.progress import live_bar
 
 Row = dict[str, Any]
 
+_LOG_LINES = 5
+"""Lines of progress in a log, about, for the whole run."""
+
 
 def plain_row(row: Row) -> Row:
     """A row that can be saved as JSON: scalar tensors and NumPy values become Python numbers."""
@@ -81,14 +84,14 @@ class TestMetrics(Callback):
 class Progress(Callback):
     """A bar in a terminal or a notebook, a few lines in a log: epoch, measures, time left."""
 
-    def __init__(self, title: str, lines: int = 5) -> None:
-        self.name, self.lines = title, lines
+    def __init__(self, title: str) -> None:
+        self.name = title
 
     def on_start(self, session: Any) -> None:
         from rich.console import Console
 
         self.console = Console(stderr=True)
-        # All processes take their part of every step, so this bar is that of all of them.
+        # All processes take part in every step, so one bar shows the progress of all.
         number = session.processes.number
         self.title = self.name if number == 1 else f"{self.name} on {number} processes"
         self.bar = live_bar(self.title)
@@ -100,8 +103,7 @@ class Progress(Callback):
             done, epochs = row["epoch"], session.epochs
             self.bar.show(done / epochs, f"epoch {done}/{epochs}  {figures}", left)
             return
-        # A log gets a few lines for the whole run.
-        every = max(1, session.epochs // self.lines)
+        every = max(1, session.epochs // _LOG_LINES)
         if row["epoch"] % every == 0 or row["epoch"] == session.epochs:
             self.console.print(
                 f"{self.title}: epoch {row['epoch']}/{session.epochs}  {figures}  "

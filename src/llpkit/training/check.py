@@ -63,7 +63,7 @@ def _check_disjoint(bags: Bags, held_out: Bags) -> None:
 def check_measurable(held_out: Bags) -> None:
     """Refuse held-out bags that cannot select a model."""
     if not bool(held_out.informative.any()):
-        raise LLPError("no held_out bag has a count, so none can judge the model; choose others")
+        raise LLPError("no held_out bag has a count, so they cannot select a model; choose others")
     if not bool(measurable(held_out).any()):
         raise LLPError(
             "the likelihood of the held_out bags is intractable: they are too large for this "

@@ -124,14 +124,14 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     if job.resume:
         session.resume()
     session.run()
-    epoch = session.restore_best()
+    chosen_epoch = session.restore_best()
 
     network = parts.network
     model = network if job.method.model is None else job.method.model
     model.eval()
     with forked_rng(device):
         comparison = compare_with_baseline(session)
-        if processes.fsdp:
+        if processes.fsdp:  # a method with its own model is refused
             model = network = _unsharded(job, passed, network, task)
     fitted = Fitted(
         model,
@@ -139,7 +139,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         task.num_classes,
         task.input_shape,
         session.history,
-        epoch,
+        chosen_epoch,
         parts.name,
         {"settings": settings, **comparison, "warnings": []},
     )

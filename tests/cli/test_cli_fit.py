@@ -104,6 +104,9 @@ def test_a_run_that_is_there_is_kept_unless_forced(llpkit):
     assert llpkit(*SYNTHETIC, "--epochs", 2, "--out", "run", "--force").code == 0
     assert Path("run/weights.safetensors").read_bytes() != before
     assert sorted(path.name for path in Path().iterdir()) == ["run"]
+    # With nothing to resume, a run that is to be replaced lends none of its settings.
+    assert llpkit(*SYNTHETIC, "--out", "run", "--force", "--resume").code == 0
+    assert yaml.safe_load(Path("run/config.yaml").read_text())["epochs"] == 30
 
 
 def test_a_forced_run_that_fails_leaves_the_old_one(llpkit):

@@ -32,7 +32,7 @@ def table(tmp_path):
 @pytest.mark.parametrize(
     "how",
     [
-        ("--estimator", "logistic"),
+        ("--estimator", "logistic", "--estimator-option", "max_iter=30"),
         ("--estimator", "dllp"),
         ("--network", "linear", "--epochs", 2, "--method-option", "approximation=auto"),
         ("--network", "linear", "--epochs", 2, "--method", "dllp"),

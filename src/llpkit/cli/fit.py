@@ -82,7 +82,9 @@ def fit(
 
         out = None if out is None else place_of("--out", out)
         # With the settings of the stopped run, --resume needs no others.
-        saved = runs.saved_settings(out) if resume and source is None and out is not None else {}
+        saved = {}
+        if resume and source is None and out is not None:
+            saved = runs.saved_settings(out, force=force)
         config = configuration(source, settings, saved)
         folder = out or _default_folder(config)
         if source is not None:

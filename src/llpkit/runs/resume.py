@@ -43,11 +43,19 @@ def _check_replaceable(place: RunFolder, force: bool) -> None:
     place.check_replaceable()
 
 
-def saved_settings(out: Path) -> Values:
-    """The settings of the stopped run, else of the finished one; empty if there is neither."""
+def saved_settings(out: Path, *, force: bool) -> Values:
+    """The settings of the stopped run, else of the finished one; empty if there is neither.
+
+    With ``force`` a finished run is to be replaced, so its settings do not count.
+    """
     place = RunFolder(out)
-    folder = place.work if place.kept else out
-    return read(Checksums.need(folder).check(CONFIG)) if (folder / CONFIG).exists() else {}
+    if place.kept:
+        folder = place.work
+    elif (out / CONFIG).exists() and not force:
+        folder = out
+    else:
+        return {}
+    return read(Checksums.need(folder).check(CONFIG))
 
 
 def nothing_to_resume(out: Path, *, leads: bool) -> bool:

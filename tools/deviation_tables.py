@@ -14,8 +14,9 @@ from llpkit.experiments.estimate import START, epoch_seconds, estimate
 from llpkit.experiments.plan import plan
 from llpkit.experiments.protocol_file import read
 from llpkit.experiments.search import Search, searches
-from llpkit.experiments.statistics import by_fold, spread, unpaired
+from llpkit.experiments.statistics import by_fold, unpaired
 from llpkit.methods import METHODS as NAMES
+from llpkit.report import Spread
 
 
 @table
@@ -25,8 +26,8 @@ def partitions() -> Rows:
     rows = [["bird and cat", "partition 1", "partition 2", "partition 2 minus 1"]]
     for name in METHODS:
         if name in second:
-            cells = [spread(by_fold(its[name]).values()) for its in (first, second)]
-            shown = [f"{each:.1f} ({each.number})" for each in cells if each is not None]
+            cells = [Spread.of(by_fold(its[name]).values()) for its in (first, second)]
+            shown = [f"{each:.1f} ({each.number})" for each in cells]
             rows.append([code(name), *shown, f"{unpaired(second[name], first[name]):+.1f}"])
     return rows
 
@@ -69,7 +70,7 @@ def grid_noise() -> Rows:
     for name in METHODS:
         cells = [gain(found[folder][name]) for folder in (BIRDS, PHOTOS)]
         if name in equal:
-            means = [spread(by_fold(its[name]).values()) for its in (tuned, equal)]
+            means = [Spread.of(by_fold(its[name]).values()) for its in (tuned, equal)]
             same = by_fold(tuned[name]) == by_fold(equal[name])
             apart = "the same runs" if same else minus([tuned[name]], [equal[name]])
             cells += [*(f"{each:.1f}" for each in means), apart]
@@ -119,8 +120,7 @@ def digits_variants() -> Rows:
         ("amle-1e-6", "`amle`, floor 1e-6", "amle"),
         ("amle-paper", "`amle-paper`, floor 1e-12", "amle"),
     ):
-        found = spread(by_fold(its[name]).values())
-        assert found is not None
+        found = Spread.of(by_fold(its[name]).values())
         ahead = minus([its["mle"]], [its[name]]) if name != "mle" else ""
         apart = minus([its[name]], [its[other]]) if other else ""
         rows.append([title, f"{found:.1f} ({found.number})", ahead, apart])
@@ -135,7 +135,7 @@ def digits_batches() -> Rows:
     rows = [[f"accuracy on digits, {several(folds, 'fold')}", *sizes[:3], "one bag"]]
     for name in ("mle", "mle-pass", "direct", "amle", "dllp"):
         found = [its.get(f"{name}-{size}", [])[:folds] for size in sizes]
-        cells = [f"{spread(by_fold(each).values()):.1f}" if each else "" for each in found]
+        cells = [f"{Spread.of(by_fold(each).values()):.1f}" if each else "" for each in found]
         rows.append([code(name), *cells])
     return rows
 

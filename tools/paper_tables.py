@@ -10,7 +10,7 @@ from table_kit import Rows, code, signed, table
 from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
 from llpkit.experiments.sizes import size_accuracies, slopes
-from llpkit.experiments.statistics import Runs, by_fold, interval, paired, spread
+from llpkit.experiments.statistics import Runs, by_fold, interval, paired
 from llpkit.experiments.summary import accuracies, differences
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Spread, true_minus
@@ -252,7 +252,7 @@ def augmentation() -> Rows:
     for name in METHODS:
         if name in other:
             ours, theirs = paired(other[name], usual[name])
-            means = [spread(by_fold(each).values()) for each in (theirs, ours)]
+            means = [Spread.of(by_fold(each).values()) for each in (theirs, ours)]
             rows.append([code(name), *(f"{each:.1f}" for each in means), minus([ours], [theirs])])
     return rows
 
@@ -288,8 +288,7 @@ def bags_of_16() -> Rows:
         records = runs(folder + part)[name]
         recipe = records[0].recipe
         step = ", step 0.3" if part == "-small-step" else ""
-        ends = [spread(100 * r.final["accuracy"] for r in records)]
-        ends.append(spread(100 * (r.selected or {})["accuracy"] for r in records))
+        ends = [Spread.of(by_fold(records, selected).values()) for selected in (False, True)]
         bags = [[(r.selected or {})["held_out_log_likelihood"] for r in records]]
         bags.append([r.final["held_out_log_likelihood"] for r in records])
         bags.append([r.history["log_likelihood"][-1] for r in records])
@@ -327,7 +326,7 @@ def equal_rates() -> Rows:
         bags = [[r.history["log_likelihood"][-1] for r in its[name]]]
         bags.append([r.history["test_log_likelihood"][59] for r in its[name]])
         bags.append([r.final["log_likelihood"] for r in its[name]])
-        accuracy = spread(100 * r.final["accuracy"] for r in its[name])
+        accuracy = Spread.of(by_fold(its[name]).values())
         cells = [true_minus(f"{fmean(each):.2f}") for each in bags]
         rows.append([code(name), *cells, f"{accuracy:.1f}"])
     return rows

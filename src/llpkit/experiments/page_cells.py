@@ -25,10 +25,10 @@ def series(runs: Runs, seconds: Mapping[str, float] | None = None) -> list[Serie
 
 
 def _history(record: Record, seconds: float | None) -> list[dict[str, object]]:
-    names = list(record.history)
-    rows = zip(*record.history.values(), strict=True)
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    return found if seconds is None else [{**row, "seconds": seconds} for row in found]
+    columns = dict(record.history)
+    if seconds is not None:
+        columns["seconds"] = [seconds] * len(columns["epoch"])
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def folds(groups: Sequence[Sequence[Record]]) -> str:

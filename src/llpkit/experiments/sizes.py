@@ -17,7 +17,6 @@ from llpkit.experiments.statistics import (
     around,
     by_fold,
     overlap,
-    spread,
 )
 from llpkit.report.spread import Interval, Spread
 
@@ -52,10 +51,9 @@ def size_accuracies(runs: Runs) -> list[SizeAccuracy]:
         if name == BOUND and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
             own = {size: list(every) for size in sizes}
         for size, records in own.items():
-            last, selected = spread(by_fold(records).values()), None
-            assert last is not None
+            last, selected = Spread.of(by_fold(records).values()), None
             if all(record.selected for record in records):
-                selected = spread(by_fold(records, selected=True).values())
+                selected = Spread.of(by_fold(records, selected=True).values())
             rows.append(SizeAccuracy(name, size, last, selected))
     return rows
 

@@ -16,16 +16,14 @@ LEVEL, FEWEST = 0.95, 3
 """Level of intervals, and the fewest folds for one: two say little about a deviation."""
 
 
-def spread(values: Iterable[float | None], scale: float = 1.0) -> Spread | None:
-    """Mean and deviation of the known values.
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and deviation of the known values, if there are any.
 
-    >>> f"{spread([0.25, None, 0.75], scale=100):.1f}"
+    >>> f"{spread([25.0, None, 75.0]):.1f}"
     '50.0 ± 35.4'
     """
-    known = [scale * value for value in values if value is not None]
-    if not known:
-        return None
-    return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+    known = [value for value in values if value is not None]
+    return Spread.of(known) if known else None
 
 
 def references(runs: Runs) -> list[str]:

@@ -80,8 +80,8 @@ def accuracies(runs: Runs) -> list[Accuracy]:
             Accuracy(
                 method=name,
                 folds=len(records),
-                accuracy=_known(spread(own.values())),
-                selected=spread(by_fold(records, True).values()) if all(chosen) else None,
+                accuracy=Spread.of(own.values()),
+                selected=Spread.of(by_fold(records, True).values()) if all(chosen) else None,
                 sampling_sd=_sampling_sd(records),
                 band=_band(records),
                 gap=fmean(own[fold] - bound[fold] for fold in shared) if shared else None,
@@ -99,11 +99,6 @@ def accuracies(runs: Runs) -> list[Accuracy]:
 
 def _final(records: Sequence[Record], key: str) -> Spread | None:
     return spread(record.final.get(key) for record in records)
-
-
-def _known(value: Spread | None) -> Spread:
-    assert value is not None  # a finished run has an accuracy
-    return value
 
 
 def _sampling_sd(records: Sequence[Record]) -> float:

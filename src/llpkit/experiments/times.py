@@ -45,24 +45,21 @@ class EpochTime:
 
 def epoch_times(runs: Runs) -> list[EpochTime]:
     """A row for every method."""
-    turns = {name: _by_turn(records) for name, records in runs.items()}
+    turns = {
+        name: {record.fold: _seconds([record]).mean for record in records}
+        for name, records in runs.items()
+    }
     bound = turns.get(BOUND, {})
-    found = []
+    rows = []
     for name, records in runs.items():
-        if (each := _seconds(records)) is None:
-            continue
-        ratios = spread(its / bound[turn] for turn, its in turns[name].items() if turn in bound)
-        found.append(EpochTime(name, each, ratios, len(turns[name]), records[0].machine))
-    return found
+        ratio = spread(its / bound[turn] for turn, its in turns[name].items() if turn in bound)
+        machine = records[0].machine
+        rows.append(EpochTime(name, _seconds(records), ratio, len(turns[name]), machine))
+    return rows
 
 
-def _by_turn(records: Sequence[Record]) -> dict[int, float]:
-    each = {record.fold: _seconds([record]) for record in records}
-    return {turn: found.mean for turn, found in each.items() if found is not None}
-
-
-def _seconds(records: Sequence[Record]) -> Spread | None:
-    return spread(value for r in records for value in r.history["seconds"][WARM_UP:])
+def _seconds(records: Sequence[Record]) -> Spread:
+    return Spread.of(value for r in records for value in r.history["seconds"][WARM_UP:])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Means with their standard deviation or interval, and how tables show them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 
 @dataclass(frozen=True)
@@ -14,6 +16,12 @@ class Spread:
     mean: float
     sd: float | None = None
     number: int = 1
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread":
+        """Mean and standard deviation of at least one value."""
+        numbers = list(values)
+        return cls(fmean(numbers), stdev(numbers) if len(numbers) > 1 else None, len(numbers))
 
     def __format__(self, spec: str) -> str:
         around = "" if self.sd is None else f" ± {self.sd:{spec}}"

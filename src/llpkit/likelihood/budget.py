@@ -26,7 +26,7 @@ def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
         return Tractability(everyone, ~everyone)
     exact = count_states(evidence, sizes) <= MAX_STATES
     sure = (evidence.low == evidence.high).all(1)
-    sure &= (evidence.table_offsets.diff().reshape(evidence.low.shape) == 0).all(1)
+    sure &= ~evidence.weighted.any(1)
     return Tractability(exact, ~exact & sure)
 
 

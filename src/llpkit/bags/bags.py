@@ -19,7 +19,7 @@ from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming
 from llpkit.evidence.support import checked_evidence, label_counts, proportion_evidence
-from llpkit.ragged import bag_index, ranges, to_offsets
+from llpkit.ragged import bag_index, instances_of, to_offsets
 
 Seed = torch.Generator | int
 
@@ -397,10 +397,10 @@ class Bags:
         """The bags at these valid, distinct positions, a CPU tensor."""
         ids = tuple(self.ids[b] for b in where.tolist())
         where = where.to(self.device)  # ids are on the host
-        starts, sizes = self.offsets[where], self.sizes[where]
+        instances, offsets = instances_of(self.offsets, where)
         return self.replace(
-            offsets=to_offsets(sizes),
-            rows=self.rows[ranges(starts, sizes)],
+            offsets=offsets,
+            rows=self.rows[instances],
             evidence=self.evidence[where],
             ids=ids,
         )

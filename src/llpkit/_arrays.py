@@ -58,7 +58,7 @@ def numbers(values: Any, name: str, entry: Callable[..., str] | None = None) -> 
             return array.astype(np.float64)
     if array.dtype.kind in "biu":
         return array
-    # Objects, text or dates: find the entry to blame.
+    # Objects, text or dates: find the entry that is not a number.
     items = read(values, name, object)
     real = [isinstance(x, Real | np.bool_) and array.dtype.kind not in "mM" for x in items.flat]
     refuse(
@@ -122,7 +122,7 @@ def real_tensor(values: Any, name: str) -> Tensor:
 
 
 def shared_tensor(array: Array) -> Tensor:
-    """A tensor on the memory of an array, to be read only.
+    """A tensor that shares the memory of an array; it must not be written to.
 
     torch warns of arrays that are not writable, such as those of pandas 3 and of memory maps.
     """
@@ -152,15 +152,15 @@ def checked_labels(
     rows: Array | None = None,
 ) -> Array:
     """True labels ``0 … K - 1``, int64 ``(N,)``; with ``rows``, only those of these rows."""
-    given = numbers(labels, name)
-    if given.ndim != 1 or len(given) == 0:
-        raise LLPError(f"{name} has shape {given.shape}; give one label per row, shape (N,)")
-    where = np.arange(len(given)) if rows is None else rows
+    values = numbers(labels, name)
+    if values.ndim != 1 or len(values) == 0:
+        raise LLPError(f"{name} has shape {values.shape}; give one label per row, shape (N,)")
+    chosen = np.arange(len(values)) if rows is None else rows
 
     def entry(value: object, i: int) -> str:
-        return f"{name}[{where[i]}] = {value}"
+        return f"{name}[{chosen[i]}] = {value}"
 
-    truth = whole_array(given[where], name, "drop the row or give its label", entry)
+    truth = whole_array(values[chosen], name, "drop the row or give its label", entry)
     top = 1 if num_classes is None else whole("num_classes", num_classes, 2) - 1
     refuse(
         (truth < 0) | (truth > top),

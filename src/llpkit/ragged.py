@@ -70,6 +70,23 @@ def ranges(starts: Tensor, lengths: Tensor) -> Tensor:
     return shift + torch.arange(len(shift), device=starts.device)
 
 
+def instances_of(offsets: Tensor, bags: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The instances of some bags, and the offsets of these bags among them.
+
+    Args:
+        offsets: int64 ``(B + 1,)``.
+        bags: Indices of bags, or a mask ``(B,)``; ``C`` bags.
+
+    Returns:
+        int64 indices of the instances, bag by bag, and int64 offsets ``(C + 1,)``.
+
+    >>> instances_of(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
+    (tensor([2, 3, 4, 0, 1]), tensor([0, 3, 5]))
+    """
+    sizes = offsets.diff()[bags]
+    return ranges(offsets[:-1][bags], sizes), to_offsets(sizes)
+
+
 def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
     r"""Sum over the instances of every bag, :math:`\sum_{i \in b} v_i`; zero for an empty bag.
 

@@ -99,7 +99,7 @@ def test_counts_of_another_bag_are_noticed(monkeypatch):
     def change(found):
         order = torch.arange(len(found)).roll(1)
         evidence = found.evidence[order]
-        return Bags._make(found.offsets, found.rows, evidence, found.ids, found.num_rows)
+        return found.replace(evidence=evidence)
 
     right = Bags.from_labels.__func__
     monkeypatch.setattr(

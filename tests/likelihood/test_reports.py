@@ -141,3 +141,8 @@ def test_three_classes_agree_with_enumeration(make):
 def test_bad_reports_are_refused(make, message):
     with pytest.raises(LLPError, match=message):
         make()
+
+
+def test_suppressed_counts_that_are_not_numbers_are_refused():
+    with pytest.raises(LLPError, match="observed cannot be read"):
+        Evidence.suppressed(["few", 12], below=10)

@@ -1,7 +1,7 @@
 """Bags: instances on one flat axis, the extent of each bag, and what is known about its counts."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
@@ -14,16 +14,14 @@ from llpkit._text import SHOWN, html_table, several
 from llpkit._validation import share, whole
 from llpkit.bags.groups import Groups, aligned, group, numbered
 from llpkit.bags.indices import checked_offsets, checked_rows, positions
-from llpkit.bags.known_labels import checked_known, without_labelled
+from llpkit.bags.known_labels import with_known_labels
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming
 from llpkit.evidence.support import checked_evidence, label_counts, proportion_evidence
-from llpkit.ragged import bag_index, ranges, to_offsets
+from llpkit.ragged import bag_index, instances_of, to_offsets
 
 Seed = torch.Generator | int
-_NAMED = 3
-"""Most known labels that an error lists."""
 
 
 class Bag(NamedTuple):
@@ -103,24 +101,27 @@ class Bags:
         # The bags live on the device of the first tensor that was passed.
         home = next((x for x in (offsets, counts) if isinstance(x, Tensor | Evidence)), evidence)
         parts = torch.tensor(ends), torch.tensor(table), evidence.to(home.device)
-        vars(self).update(vars(Bags._make(*parts, names, num_rows)))
+        vars(self).update(vars(Bags.unchecked(*parts, names, num_rows)))
 
     @classmethod
-    def _make(
+    def unchecked(
         cls,
         offsets: Tensor,
         rows: Tensor,
         evidence: Evidence,
         ids: Iterable[Hashable],
         num_rows: int,
-        columns: Iterable[str] = (),
-        bag_column: str | None = None,
     ) -> "Bags":
-        """Bags from parts that are already checked, on the device of the evidence."""
+        """Bags from parts that are known to be valid, on the device of the evidence."""
         bags, device = cls.__new__(cls), evidence.device
         vars(bags).update(offsets=offsets.to(device), rows=rows.to(device), evidence=evidence)
         vars(bags).update(ids=tuple(ids), num_rows=num_rows)
-        vars(bags).update(columns=tuple(columns), bag_column=bag_column)
+        return bags
+
+    def replace(self, **changes: Any) -> "Bags":
+        """A copy with some fields changed, not checked."""
+        bags = Bags.__new__(Bags)
+        vars(bags).update({f.name: getattr(self, f.name) for f in fields(self)} | changes)
         return bags
 
     @classmethod
@@ -184,8 +185,7 @@ class Bags:
             ignore_empty,
         )
         bags, _ = columns.read(Table.of(frame), bag)
-        parts = bags.offsets, bags.rows, bags.evidence, bags.ids, bags.num_rows
-        return cls._make(*parts, (bag, *columns.names), bag)
+        return bags.replace(columns=(bag, *columns.names), bag_column=bag)
 
     @classmethod
     def from_groups(
@@ -211,12 +211,13 @@ class Bags:
         """
         found = group(groups)
         values, naming = aligned(counts, found, "counts", ids)
-        return cls._of_groups(found, checked_evidence(values, found.sizes, naming))
+        return cls.of_groups(found, checked_evidence(values, found.sizes, naming))
 
     @classmethod
-    def _of_groups(cls, groups: Groups, evidence: Evidence) -> "Bags":
+    def of_groups(cls, groups: Groups, evidence: Evidence) -> "Bags":
+        """Bags of rows that are already grouped, with checked evidence."""
         offsets = to_offsets(torch.from_numpy(groups.sizes))
-        return cls._make(offsets, groups.rows, evidence, groups.ids, len(groups.rows))
+        return cls.unchecked(offsets, groups.rows, evidence, groups.ids, len(groups.rows))
 
     @classmethod
     def from_labels(
@@ -235,7 +236,7 @@ class Bags:
         if len(truth) != len(found.rows):
             raise LLPError(f"labels has {len(truth)} rows but groups has {len(found.rows)}")
         counted = label_counts(truth[found.rows.numpy()], found.sizes, num_classes)
-        return cls._of_groups(found, counted)
+        return cls.of_groups(found, counted)
 
     @classmethod
     def from_proportions(
@@ -267,7 +268,7 @@ class Bags:
         values, naming = aligned(proportions, found, "proportions", ids)
         p = numbers(values, "proportions", naming.entry_of_bag).astype(np.float64)
         evidence = proportion_evidence(p, found.sizes, tolerance, decimals, naming)
-        return cls._of_groups(found, evidence)
+        return cls.of_groups(found, evidence)
 
     def with_labels(self, labels: Any) -> "Bags":
         r"""The same bags, with the labels of some instances known: semi-supervised learning.
@@ -286,49 +287,7 @@ class Bags:
         >>> known.sizes, known.counts
         (tensor([2, 1, 1]), tensor([1, 1, 1]))
         """
-        return self._with_labels(labels, lambda row, label: f"labels[{row}] = {label}")
-
-    def _with_labels(self, labels: Any, entry: Callable[[int, int], str]) -> "Bags":
-        """:meth:`with_labels`; ``entry`` is how errors name a row and its label."""
-        of_row = checked_known(labels, self.num_rows, self.num_classes)
-        h = torch.from_numpy(of_row).to(self.device)[self.rows]  # (N,) in the order of the bags
-        known = h >= 0
-        if not bool(known.any()):
-            return self
-        classes = self.num_classes
-        hot = (h == 1).long()
-        if classes is not None:
-            hot = (h[:, None] == torch.arange(classes, device=self.device)).long()  # (N, K)
-        # In int64, where sums by index are exact.
-        shape = (len(self), *hot.shape[1:])
-        labelled = hot.new_zeros(shape).index_add_(0, self.bag_index, hot)
-        number = known.new_zeros(len(self), dtype=torch.int64)
-        number = number.index_add_(0, self.bag_index, known.long())
-        left = self.sizes - number
-
-        def which(b: int) -> str:
-            rows = self.rows[self.offsets[b] : self.offsets[b + 1]].tolist()
-            given = [entry(row, int(of_row[row])) for row in rows if of_row[row] >= 0]
-            more = f" and {len(given) - _NAMED:,} more" if len(given) > _NAMED else ""
-            count = ", ".join(self.evidence[[b]]._in_words(1)[1][0])
-            return (
-                f"the count of bag {self.ids[b]!r}, {count}, contradicts the known labels of its "
-                f"rows, {', '.join(given[:_NAMED])}{more}"
-            )
-
-        rest = without_labelled(self.evidence, labelled, left, which)
-        kept = torch.where((left > 0) | (number == 0))[0]
-        single = self.rows[known]
-        names = [self.ids[b] for b in kept.tolist()] + [f"row {r}" for r in single.tolist()]
-        return Bags._make(
-            to_offsets(torch.cat([left[kept], torch.ones_like(single)])),
-            torch.cat([self.rows[~known], single]),
-            Evidence.concat([rest[kept], Evidence.unchecked(hot[known])]),
-            names,
-            self.num_rows,
-            self.columns,
-            self.bag_column,
-        )
+        return with_known_labels(self, labels, lambda row, label: f"labels[{row}] = {label}")
 
     @classmethod
     def concat(cls, parts: "Iterable[Bags]") -> "Bags":
@@ -344,21 +303,23 @@ class Bags:
         parts = [part.to(parts[0].device) for part in parts]
         before = np.cumsum([0, *(part.num_rows for part in parts)]).tolist()
         bag_columns = {part.bag_column for part in parts}
-        return cls._make(
-            to_offsets(torch.cat([part.sizes for part in parts])),
-            torch.cat([part.rows + shift for part, shift in zip(parts, before, strict=False)]),
-            Evidence.concat([part.evidence for part in parts]),
-            (name for part in parts for name in part.ids),
-            before[-1],
-            dict.fromkeys(name for part in parts for name in part.columns),
-            bag_columns.pop() if len(bag_columns) == 1 else None,
+        return parts[0].replace(
+            offsets=to_offsets(torch.cat([part.sizes for part in parts])),
+            rows=torch.cat([part.rows + n for part, n in zip(parts, before, strict=False)]),
+            evidence=Evidence.concat([part.evidence for part in parts]),
+            ids=tuple(name for part in parts for name in part.ids),
+            num_rows=before[-1],
+            columns=tuple(dict.fromkeys(name for part in parts for name in part.columns)),
+            bag_column=bag_columns.pop() if len(bag_columns) == 1 else None,
         )
 
+    def _size_range(self) -> str:
+        ends = sorted({int(self.sizes.min()), int(self.sizes.max())})
+        return " to ".join(map(str, ends))
+
     def __repr__(self) -> str:
-        sizes = sorted({int(self.sizes.min()), int(self.sizes.max())})
         parts = [f"{len(self)} bags", f"{self.num_instances} instances"]
-        parts.append("sizes " + " to ".join(map(str, sizes)))
-        parts.append(self.describe_counts())
+        parts += [f"sizes {self._size_range()}", self.describe_counts()]
         if self.num_classes is not None:
             parts.append(f"{self.num_classes} classes")
         if self.device.type != "cpu":
@@ -367,14 +328,13 @@ class Bags:
 
     def _repr_html_(self) -> str:
         first = self[:SHOWN]
-        heads, counts = first.evidence._in_words(SHOWN)
+        heads, counts = first.evidence.in_words(SHOWN)
         sizes = first.sizes.tolist()
-        rows = [[str(one), str(n), *c] for one, n, c in zip(first.ids, sizes, counts, strict=True)]
-        span = sorted({int(self.sizes.min()), int(self.sizes.max())})
+        rows = [[str(i), str(n), *c] for i, n, c in zip(first.ids, sizes, counts, strict=True)]
         facts = [
             ("bags", f"{len(self):,}"),
             ("instances", f"{self.num_instances:,}"),
-            ("sizes", " to ".join(map(str, span))),
+            ("sizes", self._size_range()),
             ("counts", "exact" if self.evidence.is_exact else self.describe_counts()),
         ]
         more = len(self) - len(rows)
@@ -388,11 +348,9 @@ class Bags:
         >>> Bags([0, 2, 4], Evidence.interval([0, 1], [2, 2])).informative
         tensor([False,  True])
         """
-        evidence, n = self.evidence, self.sizes
-        noisy = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
-        if self.num_classes is None:
-            return (evidence.low > 0) | (evidence.high < n) | noisy
-        return ((evidence.low > 0) | (evidence.high < n[:, None]) | noisy).any(1)
+        evidence = self.evidence
+        cells = (evidence.low > 0) | (evidence.high < self._size_per_count) | evidence.weighted
+        return cells if self.num_classes is None else cells.any(1)
 
     def describe_counts(self) -> str:
         """How many counts are exact, in a range, seen through noise, or not known.
@@ -405,21 +363,21 @@ class Bags:
         if evidence.is_exact:
             return "exact counts"
         exact = evidence.low == evidence.high
-        noisy = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
+        noisy = evidence.weighted
         if self.num_classes is not None:
             exact, noisy = exact.all(1), noisy.any(1)
         unknown = ~(self.informative | exact)
         kinds = {"exact count": exact, "range": ~(exact | noisy | unknown)}
         kinds |= {"noisy count": noisy & ~exact, "unknown count": unknown}
-        found = {noun: int(which.sum()) for noun, which in kinds.items()}
-        return ", ".join(several(number, noun) for noun, number in found.items() if number)
+        numbers = {noun: int(which.sum()) for noun, which in kinds.items()}
+        return ", ".join(several(number, noun) for noun, number in numbers.items() if number)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Bag]:
-        n = self.sizes if self.num_classes is None else self.sizes[:, None]
-        low, high = self.evidence.low.tolist(), self.evidence.high.minimum(n).tolist()
+        low = self.evidence.low.tolist()
+        high = self.evidence.high.minimum(self._size_per_count).tolist()
         if self.num_classes is not None:
             low, high = list(map(tuple, low)), list(map(tuple, high))
         return map(Bag, self.ids, self.rows.split(self.sizes.tolist()), low, high)
@@ -437,19 +395,25 @@ class Bags:
 
     def _select(self, where: Tensor) -> "Bags":
         """The bags at these valid, distinct positions, a CPU tensor."""
-        ids = [self.ids[b] for b in where.tolist()]
+        ids = tuple(self.ids[b] for b in where.tolist())
         where = where.to(self.device)  # ids are on the host
-        starts = self.offsets[where]
-        sizes = self.offsets[where + 1] - starts
-        rows = self.rows[ranges(starts, sizes)]
-        evidence = self.evidence[where]
-        names = self.columns, self.bag_column
-        return Bags._make(to_offsets(sizes), rows, evidence, ids, self.num_rows, *names)
+        instances, offsets = instances_of(self.offsets, where)
+        return self.replace(
+            offsets=offsets,
+            rows=self.rows[instances],
+            evidence=self.evidence[where],
+            ids=ids,
+        )
 
     @property
     def sizes(self) -> Tensor:
         """Number of instances of every bag, ``(B,)``."""
         return self.offsets.diff()
+
+    @property
+    def _size_per_count(self) -> Tensor:
+        """The sizes in a shape that broadcasts with the counts, ``(B,)`` or ``(B, 1)``."""
+        return self.sizes if self.num_classes is None else self.sizes[:, None]
 
     @property
     def num_instances(self) -> int:
@@ -469,8 +433,7 @@ class Bags:
     @property
     def proportions(self) -> Tensor:
         """Counts over sizes, float64 ``(B,)`` or ``(B, K)``; zero for an empty bag."""
-        n = self.sizes.clamp(min=1)
-        return self.counts.double() / (n if self.num_classes is None else n[:, None])
+        return self.counts.double() / self._size_per_count.clamp(min=1)
 
     @cached_property
     def bag_index(self) -> Tensor:
@@ -484,9 +447,8 @@ class Bags:
 
     def to(self, device: torch.device | str) -> "Bags":
         """The same bags on another device."""
-        evidence = self.evidence.to(device)
-        parts = self.offsets, self.rows, evidence, self.ids, self.num_rows
-        return Bags._make(*parts, self.columns, self.bag_column)
+        names = "offsets", "rows", "evidence"
+        return self.replace(**{name: getattr(self, name).to(device) for name in names})
 
     def in_row_order(self) -> "Bags":
         """The same bags in the order of their first rows; none may be empty.
@@ -522,8 +484,7 @@ class Bags:
         [2, 1]
         """
         k = whole("k", k, 2, len(self))
-        # The sizes of folds differ by one at most.
-        fold = torch.arange(len(self)) * k // len(self)
+        fold = torch.arange(len(self)) * k // len(self)  # sizes differ by one at most
         if generator is not None:
             fold = fold[permutation(len(self), generator)]
         select = self._select

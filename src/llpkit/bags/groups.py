@@ -22,7 +22,7 @@ class Groups(NamedTuple):
     rows: Tensor  # (N,)
     sizes: Array  # (B,)
     ids: list[Hashable]  # sorted as by np.unique, or in order of appearance
-    in_order: bool  # whether they are sorted and no other order could be expected
+    in_order: bool  # whether they are sorted, and nobody would expect another order
 
 
 def group(groups: Any) -> Groups:
@@ -53,8 +53,8 @@ def _sortable(groups: Any) -> tuple[Array, list[Hashable] | None, bool]:
     # A Categorical of polars, whose categories have no length, is sorted as text.
     categories: Any = getattr(getattr(groups, "dtype", None), "categories", None)
     known = list(categories) if hasattr(categories, "__len__") else []
-    usual = _order(known) == list(range(len(known)))
-    return np.argsort(order)[codes], [ids[i] for i in order], usual
+    sorted_categories = _order(known) == list(range(len(known)))
+    return np.argsort(order)[codes], [ids[i] for i in order], sorted_categories
 
 
 def _order(ids: list[Any]) -> list[int] | None:
@@ -94,7 +94,7 @@ def numbered(values: Any, name: str) -> tuple[Array, list[Hashable]]:
         codes = np.fromiter(map(numbers.__getitem__, items), np.int64, len(items))
         if not any(map(_flaw, numbers)):
             return codes, list(numbers)
-    flaws = [_flaw(item) for item in items]
+    flaws = [_flaw(item) for item in items]  # only now, since most ids are fine
     bad = np.array([flaw is not None for flaw in flaws])
     refuse(bad, lambda i: f"{name}[{i}] = {items[i]!r} {flaws[i]}", "rows")
     raise LLPError(f"{name} has ids that cannot be compared with each other; use strings")
@@ -120,16 +120,16 @@ def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any,
 
     A sequence without ``ids`` must be in the order of the sorted distinct ids.
     """
-    own, entries = bags.ids, values
+    bag_ids, entries = bags.ids, values
     mapping = hasattr(values, "keys") and hasattr(values, "__getitem__")
     if not mapping and ids is None:
         if not bags.in_order:
             raise LLPError(
-                f"groups has ids that cannot be sorted, such as {own[0]!r} and {own[1]!r}, so the "
-                f"order of {name} is not known; give a mapping from id to value, or the id of "
-                "each entry as ids="
+                f"groups has ids that cannot be sorted, such as {bag_ids[0]!r} and {bag_ids[1]!r}, "
+                f"so the order of {name} is not known; give a mapping from id to value, or the id "
+                "of each entry as ids="
             )
-        return values, CountNaming(own, name)
+        return values, CountNaming(bag_ids, name)
     if mapping and ids is not None:
         raise LLPError(f"{name} is a mapping, which already has ids; leave ids= out")
     if mapping:
@@ -138,7 +138,7 @@ def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any,
         try:
             pairs = list((values if hasattr(values, "items") else dict(values)).items())
             keys, entries = [key for key, _ in pairs], [value for _, value in pairs]
-            place = {key: i for i, key in enumerate(keys)}
+            position = {key: i for i, key in enumerate(keys)}
         except (TypeError, ValueError, KeyError) as error:
             raise LLPError(
                 f"{name} cannot be read as a mapping from id to value: {error}"
@@ -146,16 +146,16 @@ def aligned(values: Any, bags: Groups, name: str, ids: Any = None) -> tuple[Any,
     else:
         codes, distinct = numbered(ids, "ids")
         keys = [distinct[code] for code in codes]
-        place = {key: i for i, key in enumerate(keys)}
+        position = {key: i for i, key in enumerate(keys)}
         entries = values if isinstance(values, Evidence) else _entries(values, name)
         if len(entries) != len(keys):
             raise LLPError(
                 f"{name} has {len(entries)} entries but ids has {len(keys)}; give the id of each"
             )
-    _check_ids(keys, place, own, name)
-    where = [place[key] for key in own]
-    chosen = entries[where] if isinstance(entries, Evidence) else [entries[i] for i in where]
-    return chosen, CountNaming(own, name, keyed=True)
+    _check_ids(keys, position, bag_ids, name)
+    order = [position[key] for key in bag_ids]
+    chosen = entries[order] if isinstance(entries, Evidence) else [entries[i] for i in order]
+    return chosen, CountNaming(bag_ids, name, keyed=True)
 
 
 def _entries(values: Any, name: str) -> Any:
@@ -168,11 +168,11 @@ def _entries(values: Any, name: str) -> Any:
     return values
 
 
-def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str) -> None:
+def _check_ids(keys: list[Any], position: dict[Any, int], bag_ids: list[Any], name: str) -> None:
     """Check that the ids of the values are those of the bags, each exactly once."""
-    naming, known = CountNaming(own), set(own)
+    naming, known = CountNaming(bag_ids), set(bag_ids)
     refuse(
-        np.array([key not in place for key in own]),
+        np.array([key not in position for key in bag_ids]),
         lambda b: f"{naming.bag(b)} has no entry in {name}; add it or drop its rows",
     )
     refuse(
@@ -180,6 +180,6 @@ def _check_ids(keys: list[Any], place: dict[Any, int], own: list[Any], name: str
         lambda i: f"{name} has an entry for {keys[i]!r} but no row is in that bag; remove it",
         "entries",
     )
-    if len(place) < len(keys):
+    if len(position) < len(keys):
         twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise LLPError(f"{name} has more than one entry for {twice!r}; keep one")

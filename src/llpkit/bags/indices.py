@@ -25,7 +25,7 @@ def checked_rows(rows: Any, num_instances: int, num_rows: Any) -> tuple[Array, i
             rows = np.arange(num_instances)
         except (MemoryError, ValueError) as error:
             raise LLPError(f"offsets end at {num_instances}: too many for the memory") from error
-    table = whole_array(rows, "rows")
+    table = whole_array(rows, "rows")  # (N,)
     if table.shape != (num_instances,):
         raise LLPError(f"rows has shape {table.shape} but offsets end at {num_instances}")
     needed = int(table.max(initial=-1)) + 1
@@ -52,14 +52,14 @@ def positions(index: Any, num_bags: int) -> Array:
     array = np.arange(num_bags)[index] if isinstance(index, slice) else numbers(index, "index")
     if array.dtype == bool and array.shape != (num_bags,):
         raise LLPError(f"the mask has shape {array.shape} but there are {num_bags} bags")
-    where = np.flatnonzero(array) if array.dtype == bool else whole_array(array, "index")
-    if where.ndim != 1 or len(where) == 0:
-        raise LLPError(f"index has shape {where.shape}; select at least one bag, along one axis")
+    bags = np.flatnonzero(array) if array.dtype == bool else whole_array(array, "index")
+    if bags.ndim != 1 or len(bags) == 0:
+        raise LLPError(f"index has shape {bags.shape}; select at least one bag, along one axis")
     refuse(
-        (where < -num_bags) | (where >= num_bags),
-        lambda i: f"index[{i}] = {where[i]} but there are {num_bags} bags, numbered from 0",
+        (bags < -num_bags) | (bags >= num_bags),
+        lambda i: f"index[{i}] = {bags[i]} but there are {num_bags} bags, numbered from 0",
         "entries",
     )
-    where = where % num_bags
-    refuse(np.bincount(where) > 1, lambda b: f"bag {b} is selected twice; a row is in one bag only")
-    return where
+    bags = bags % num_bags  # negative numbers count from the end
+    refuse(np.bincount(bags) > 1, lambda b: f"bag {b} is selected twice; a row is in one bag only")
+    return bags

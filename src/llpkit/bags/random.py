@@ -59,7 +59,7 @@ def random_bags(
         alpha = number("concentration", concentration, above=0)
         rows = rows[_clustered(truth[rows.numpy()], offsets.diff().tolist(), alpha, source)]
     evidence = label_counts(truth[rows.numpy()], offsets.diff().numpy(), num_classes)
-    return Bags._make(offsets, rows, evidence, range(len(ends)), len(truth))
+    return Bags.unchecked(offsets, rows, evidence, range(len(ends)), len(truth))
 
 
 def _clustered(truth: Array, sizes: list[int], alpha: float, source: torch.Generator) -> Tensor:

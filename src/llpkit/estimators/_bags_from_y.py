@@ -95,7 +95,7 @@ def bags_of(
     bags, sizes = _grouped(X, y, groups, multiplicity)
     if bags.num_classes == 2:
         evidence = as_binary(bags.evidence, to_offsets(sizes))
-        bags = Bags._make(bags.offsets, bags.rows, evidence, bags.ids, bags.num_rows)
+        bags = bags.replace(evidence=evidence)
     number = bags.num_classes or 2
     if classes is not None and len(classes) != number:
         raise LLPError(
@@ -133,7 +133,9 @@ def _labelled(X: Any, y: Array, classes: Array | None) -> tuple[Bags, Array]:
     counts = codes if len(classes) == 2 else codes[:, None] == np.arange(len(classes))
     rows = torch.arange(len(y))
     ids = range(len(y))
-    return Bags._make(torch.arange(len(y) + 1), rows, Evidence.exact(counts), ids, len(y)), classes
+    return Bags.unchecked(
+        torch.arange(len(y) + 1), rows, Evidence.exact(counts), ids, len(y)
+    ), classes
 
 
 def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tensor]:
@@ -156,7 +158,7 @@ def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tens
     evidence = checked_evidence(y, sizes, _Rows(ids, rows=rows[starts]))
     # The order of Bags.in_row_order, in which their sizes must be too.
     order = torch.from_numpy(rows[starts]).argsort()
-    return Bags._of_groups(grouped, evidence).in_row_order(), torch.from_numpy(sizes)[order]
+    return Bags.of_groups(grouped, evidence).in_row_order(), torch.from_numpy(sizes)[order]
 
 
 def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:

@@ -62,8 +62,8 @@ class CountNaming:
 
     def bag(self, b: int) -> str:
         """A bag."""
-        own = self.ids[b]
-        return f"bag {b}" if type(own) is int and own == b else f"bag {b} (id {own!r})"
+        name = self.ids[b]
+        return f"bag {b}" if type(name) is int and name == b else f"bag {b} (id {name!r})"
 
     def entry(self, value: object, *index: int) -> str:
         """A value: of a bag, or of a bag and a class."""
@@ -98,7 +98,7 @@ def whole_tensor(values: Any, name: str) -> Tensor:
 
 
 def exact_counts(values: Any, naming: CountNaming, sizes: Array | None = None) -> Array:
-    """:func:`whole_counts`, refusing floats that may be shares; ``sizes`` are those of the bags."""
+    """:func:`whole_counts`, refusing floats that may be shares in bags of these sizes."""
     y = whole_counts(values, naming)
     if y.ndim == 1 and _of_floats(values):
         check_not_shares(y, naming, sizes)

@@ -1,27 +1,22 @@
-"""Evidence: what is known about the counts of labels in bags."""
+"""Evidence: counts that are exact, in a range, noisy, or published with noise or rounding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._arrays import on_device_of, real_tensor, refuse
-from llpkit._text import SHOWN, html_table
-from llpkit._validation import whole
+from llpkit._arrays import on_device_of, read, real_tensor, refuse
+from llpkit._validation import number, whole
 from llpkit.errors import LLPError
+from llpkit.evidence import noise
 from llpkit.evidence.counts import CountNaming, exact_counts, whole_tensor
-from llpkit.evidence.published import Reports
+from llpkit.evidence.weights import NO_BOUND, CountWeights
 from llpkit.ragged import ranges, to_offsets
 
-NO_BOUND = 2**62
-"""An upper end that no bag reaches."""
 
-_WIDE = 12
-"""Classes that a table in a notebook shows."""
-
-
-class Evidence(Reports):
+class Evidence(CountWeights):
     r"""What is known about the counts of ``B`` bags: a weight for every possible count.
 
     .. math:: P(E_b) = \sum_k w_b(k)\, P(y_b = k)
@@ -40,41 +35,10 @@ class Evidence(Reports):
     tensor([2, 0])
     """
 
-    __slots__ = ("high", "low", "table", "table_offsets")
-
-    low: Tensor
-    """Smallest possible count, int64 ``(B,)`` or ``(B, K)``."""
-    high: Tensor
-    """Largest possible count; :data:`NO_BOUND` where nothing bounds it."""
-    table: Tensor
-    """Log-weights of the cells (bag, or bag and class) that are not uniform, flat, float64."""
-    table_offsets: Tensor
-    """Each cell's range in ``table``: ``high - low + 1`` entries, or none if uniform."""
-
-    def __init__(self, low: Tensor, high: Tensor, table: Tensor, table_offsets: Tensor) -> None:
-        for name, value in zip(
-            ("low", "high", "table", "table_offsets"),
-            (low, high, table, table_offsets),
-            strict=True,
-        ):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("Evidence is immutable")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError("Evidence is immutable")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Evidence, (self.low, self.high, self.table, self.table_offsets))
+    __slots__ = ()
 
     @classmethod
-    def _uniform(cls, low: Tensor, high: Tensor) -> Self:
-        no_table = torch.empty(0, dtype=torch.float64, device=low.device)
-        return cls(low, high, no_table, low.new_zeros(low.numel() + 1))
-
-    @classmethod
-    def exact(cls, counts: Any) -> "Evidence":
+    def exact(cls, counts: Any) -> Self:
         """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
 
         Floats are accepted if they are whole numbers, with one exception: floats that are all 0.0
@@ -88,7 +52,7 @@ class Evidence(Reports):
         return cls.unchecked(on_device_of(counts, y))
 
     @classmethod
-    def unchecked(cls, counts: Tensor) -> "Evidence":
+    def unchecked(cls, counts: Tensor) -> Self:
         """:meth:`exact` for an int64 tensor that is known to be valid, without a copy."""
         return cls._uniform(counts, counts)
 
@@ -114,7 +78,7 @@ class Evidence(Reports):
         return cls._uniform(first, last)
 
     @classmethod
-    def at_least(cls, low: Any) -> "Evidence":
+    def at_least(cls, low: Any) -> Self:
         """Counts of ``low`` or more. ``at_least(1)`` is multiple-instance learning.
 
         >>> Evidence.at_least([1, 1]).low
@@ -124,7 +88,7 @@ class Evidence(Reports):
         return cls._uniform(first, torch.full_like(first, NO_BOUND))
 
     @classmethod
-    def unknown(cls, num_bags: int, num_classes: int | None = None) -> "Evidence":
+    def unknown(cls, num_bags: int, num_classes: int | None = None) -> Self:
         """Nothing known: every count has weight one.
 
         >>> Evidence.unknown(2).low
@@ -167,10 +131,10 @@ class Evidence(Reports):
         table = log_density(torch.repeat_interleave(seen.reshape(-1), lengths), count)
         if not isinstance(table, Tensor) or table.shape != count.shape:
             raise LLPError("log_density must return a tensor of the shape of its arguments")
-        return cls._table(torch.zeros_like(n), n, table, to_offsets(lengths))
+        return cls._weighted(torch.zeros_like(n), n, table, to_offsets(lengths))
 
     @classmethod
-    def weights(cls, log_weights: Any, offsets: Any) -> "Evidence":
+    def weights(cls, log_weights: Any, offsets: Any) -> Self:
         """Any weights: bag ``b``'s are ``log_weights[offsets[b]:offsets[b + 1]]`` for ``0 … n``.
 
         ``-inf`` marks an impossible count. Weights need not sum to one.
@@ -191,162 +155,166 @@ class Evidence(Reports):
                 f"offsets must rise from 0 to len(log_weights) = {len(table)}, by n + 1 for a bag "
                 "of n instances"
             )
-        return cls._table(torch.zeros_like(lengths), lengths - 1, table, ends)
+        return cls._weighted(torch.zeros_like(lengths), lengths - 1, table, ends)
 
     @classmethod
-    def _table(cls, low: Tensor, high: Tensor, table: Tensor, offsets: Tensor) -> Self:
-        table = table.detach().to(torch.float64)
-        bad = table.isnan() | (table == torch.inf)
-        if bool(bad.any()):
-            i = int(bad.nonzero()[0])
-            cell = int(torch.searchsorted(offsets, i, right=True)) - 1
-            raise LLPError(
-                f"the log-weight of count {i - int(offsets[cell])} in cell {cell} is "
-                f"{float(table[i])}; log-weights are finite, or -inf for an impossible count"
-            )
-        return cls(low, high, table, offsets)
+    def laplace(
+        cls,
+        observed: Any,
+        sizes: Any,
+        *,
+        epsilon: float | None = None,
+        scale: float | None = None,
+        sensitivity: float = 1.0,
+    ) -> Self:
+        r"""Counts plus Laplace noise.
+
+        .. math:: \log w_b(k) = -|\text{observed}_b - k| / \text{scale}
+
+        This is the usual mechanism of differential privacy. Reports that were clipped to the
+        possible counts or rounded to whole numbers can be used as they are.
+
+        Args:
+            observed: The reports, ``(B,)`` or ``(B, K)``; any numbers.
+            sizes: The bag sizes ``(B,)``.
+            epsilon: The privacy parameter; the scale is ``sensitivity / epsilon``.
+            scale: Instead, the scale of the noise: its mean absolute value.
+            sensitivity: By how much one instance can change a report.
+
+        >>> Evidence.laplace([2.6, -0.3], sizes=[4, 2], epsilon=0.5).high
+        tensor([4, 2])
+        """
+        spread = noise.scale_of(epsilon, scale, sensitivity)
+        return cls.noisy(_finite(observed), noise.laplace(spread), sizes)
 
     @classmethod
-    def concat(cls, parts: "Sequence[Evidence]") -> "Evidence":
-        """All bags of all parts, in order; the kinds may differ.
+    def geometric(
+        cls,
+        observed: Any,
+        sizes: Any,
+        *,
+        epsilon: float | None = None,
+        scale: float | None = None,
+        sensitivity: float = 1.0,
+    ) -> Self:
+        r"""Counts plus two-sided geometric noise, :math:`P(j) \propto e^{-|j| / \text{scale}}`.
 
-        >>> len(Evidence.concat([Evidence.exact([1]), Evidence.unknown(2)]))
-        3
+        Laplace noise in whole numbers, also called discrete Laplace. Arguments as for
+        :meth:`laplace`; the reports are whole numbers, possibly negative.
+
+        >>> Evidence.geometric([3, -1], sizes=[4, 2], epsilon=1.0).low
+        tensor([0, 0])
         """
-        if not isinstance(parts, list | tuple) or not parts:
-            raise LLPError("Evidence.concat takes a list of at least one Evidence")
-        for part in parts:
-            if not isinstance(part, Evidence):
-                raise LLPError(f"Evidence.concat takes Evidence, not {type(part).__name__}")
-        if len({p.num_classes for p in parts}) > 1:
-            raise LLPError(
-                "Evidence.concat: the parts disagree on the number of classes, "
-                f"{[p.num_classes for p in parts]}; None means binary counts"
-            )
-        low = torch.cat([p.low for p in parts])
-        exact = all(p.low is p.high for p in parts)
-        return cls(
-            low,
-            low if exact else torch.cat([p.high for p in parts]),
-            torch.cat([p.table for p in parts]),
-            to_offsets(torch.cat([p.table_offsets.diff() for p in parts])),
+        seen = _finite(observed)
+        refuse(
+            (seen != seen.round()).cpu().numpy(),
+            lambda *i: (
+                f"observed{[*i]} = {seen[i].item():g} is not whole, as counts with geometric "
+                "noise are; use Evidence.laplace"
+            ),
         )
+        return cls.laplace(seen, sizes, epsilon=epsilon, scale=scale, sensitivity=sensitivity)
 
-    def __len__(self) -> int:
-        return len(self.low)
+    @classmethod
+    def gaussian(
+        cls,
+        observed: Any,
+        sizes: Any,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        scale: float | None = None,
+        sensitivity: float = 1.0,
+    ) -> Self:
+        r"""Counts plus normal noise, :math:`\log w_b(k) = -(\text{observed}_b - k)^2 / 2 σ^2`.
 
-    def __getitem__(self, index: Any) -> "Evidence":
-        """The evidence of some bags: a slice, a list, an index tensor or a boolean mask."""
-        if isinstance(index, tuple) and index[1:] == (...,):
-            index = index[0]  # scikit-learn indexes rows as array[rows, ...]
-        if isinstance(index, int):
-            index = [index]
-        if isinstance(index, slice):
-            chosen = torch.arange(len(self), device=self.device)[index]
-        else:
-            chosen = real_tensor(index, "index").to(self.device)
-            if chosen.dtype.is_floating_point and chosen.numel():
-                raise LLPError("bags are selected by whole numbers, a boolean mask or a slice")
-            if chosen.dtype == torch.bool:
-                if chosen.shape != (len(self),):
-                    raise LLPError(f"the mask has shape {tuple(chosen.shape)}, not ({len(self)},)")
-                chosen = chosen.nonzero()
-            chosen = chosen.to(torch.int64).reshape(-1)
-        try:
-            low = self.low[chosen]
-        except IndexError as error:
-            raise LLPError(f"there are {len(self)} bags to select from: {error}") from error
-        # Identity marks exact evidence, so that is_exact need not read values from the device.
-        high = low if self.low is self.high else self.high[chosen]
-        if len(self.table) == 0:
-            return Evidence._uniform(low, high)
-        classes = self.num_classes or 1
-        chosen = chosen % len(self)
-        # Tables are stored per cell: bag by bag, class by class.
-        cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
-        lengths = self.table_offsets.diff()[cells]
-        table = self.table[ranges(self.table_offsets[cells], lengths)]
-        return Evidence(low, high, table, to_offsets(lengths))
+        Args:
+            observed: The reports, ``(B,)`` or ``(B, K)``, not clipped; any numbers.
+            sizes: The bag sizes ``(B,)``.
+            epsilon: The privacy parameter, up to 1; with ``delta`` the standard deviation is
+                ``sensitivity * sqrt(2 * log(1.25 / delta)) / epsilon``.
+            delta: The second privacy parameter.
+            scale: Instead of both, the standard deviation σ of the noise.
+            sensitivity: By how much one instance can change a report.
 
-    def __repr__(self) -> str:
-        kind = "exact" if self.is_exact else "mixed"
-        classes = "" if self.num_classes is None else f", num_classes={self.num_classes}"
-        return f"Evidence({len(self)} bags, {kind}{classes})"
-
-    def _repr_html_(self) -> str:
-        heads, cells = self._in_words(SHOWN)
-        more = len(self) - len(cells)
-        return html_table(
-            "Evidence",
-            [("bags", f"{len(self):,}"), ("counts", "exact" if self.is_exact else "imprecise")],
-            ["bag", *heads],
-            [[str(b), *each] for b, each in enumerate(cells)],
-            [f"… and {more:,} more"] if more else [],
-        )
-
-    def _in_words(self, most: int) -> tuple[list[str], list[list[str]]]:
-        """The first bags' counts as text, under their heads; many classes are cut short.
-
-        >>> Evidence.concat([Evidence.exact([2]), Evidence.interval([1], [3])])._in_words(5)
-        (['positives'], [['2'], ['1 to 3']])
+        >>> Evidence.gaussian([2.6], sizes=[4], scale=2.0).high
+        tensor([4])
         """
-        K = self.num_classes
-        heads = ["positives"] if K is None else [f"class {k}" for k in range(K)]
-        weighted = (self.table_offsets.diff() > 0).reshape(self.shape)
-        columns = [x[:most].reshape(-1, K or 1).tolist() for x in (self.low, self.high, weighted)]
-        rows = [
-            [_words(*cell) for cell in zip(*parts, strict=True)]
-            for parts in zip(*columns, strict=True)
-        ]
-        if len(heads) > _WIDE:
-            heads, *rows = ([*row[:_WIDE], "…"] for row in (heads, *rows))
-        return heads, rows
+        spread = noise.deviation_of(epsilon, delta, scale, sensitivity)
+        return cls.noisy(_finite(observed), noise.gaussian(spread), sizes)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(B,)`` or ``(B, K)``."""
-        return tuple(self.low.shape)
+    @classmethod
+    def binomial(cls, observed: Any, sizes: Any, *, probability: float) -> Self:
+        r"""Counts of which each positive was seen with a known probability.
 
-    @property
-    def num_classes(self) -> int | None:
-        """``K``, or ``None`` for binary counts."""
-        return None if self.low.dim() == 1 else self.low.shape[1]
+        .. math:: w_b(k) = \binom{k}{o_b} q^{o_b} (1 - q)^{k - o_b}
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the tensors."""
-        return self.low.device
+        Args:
+            observed: How many were seen, ``(B,)``, or ``(B, K)`` of each class.
+            sizes: The bag sizes ``(B,)``: of all instances, seen or not.
+            probability: The probability :math:`q` that a positive is seen.
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether every count is known exactly."""
-        return self.low is self.high or (
-            len(self.table) == 0 and bool((self.low == self.high).all())
+        >>> Evidence.binomial([2], sizes=[4], probability=0.9).table.exp()
+        tensor([0.0000, 0.0000, 0.8100, 0.2430, 0.0486], dtype=torch.float64)
+        """
+        q = number("probability", probability, above=0, most=1)
+        return cls.noisy(whole_tensor(observed, "observed"), noise.binomial(q), sizes)
+
+    @classmethod
+    def rounded(cls, observed: Any, multiple: int) -> Self:
+        """Counts that were rounded to the nearest multiple; a tie may have gone either way.
+
+        >>> rounded = Evidence.rounded([0, 10], multiple=5)
+        >>> rounded.low, rounded.high
+        (tensor([0, 8]), tensor([ 2, 12]))
+        """
+        step = whole("multiple", multiple, 1)
+        seen = whole_tensor(observed, "observed")
+        refuse(
+            (seen % step != 0).cpu().numpy(),
+            lambda *i: f"observed{[*i]} = {seen[i]} is not a multiple of {step}; check multiple",
         )
+        return cls.interval((seen - step // 2).clamp(min=0), seen + step // 2)
 
-    @property
-    def counts(self) -> Tensor:
-        """The exact counts, ``(B,)`` or ``(B, K)``."""
-        if not self.is_exact:
-            raise LLPError(
-                "these counts are not all exact; use .low and .high, or select the exact bags"
-            )
-        return self.low
+    @classmethod
+    def suppressed(cls, observed: Any, below: int, *, zeros_shown: bool = False) -> Self:
+        """Exact counts, except that those below a threshold were hidden.
 
-    def to(self, device: torch.device | str) -> "Evidence":
-        """The same evidence on another device."""
-        if self.low.device == torch.device(device):
-            return self
-        low = self.low.to(device)
-        high = low if self.low is self.high else self.high.to(device)
-        return Evidence(low, high, self.table.to(device), self.table_offsets.to(device))
+        Args:
+            observed: The counts, ``(B,)`` or ``(B, K)``; NaN or ``None`` where hidden.
+            below: Counts smaller than this were hidden.
+            zeros_shown: Zeros were published all the same, so a hidden count is at least 1.
+
+        >>> hidden = Evidence.suppressed([12, None, 40], below=10)
+        >>> hidden.low, hidden.high
+        (tensor([12,  0, 40]), tensor([12,  9, 40]))
+        """
+        limit = whole("below", below, 1)
+        # NumPy reads None as NaN.
+        seen = on_device_of(observed, read(observed, "observed", np.float64).copy())
+        gone = seen.isnan()
+        known = whole_tensor(torch.where(gone, 0.0, seen), "observed")
+        shown = (known < limit) & ~gone & ((known > 0) | (not zeros_shown))
+        hint = "set zeros_shown=True if zeros were published; " if bool((known == 0).any()) else ""
+        refuse(
+            shown.cpu().numpy(),
+            lambda *i: (
+                f"observed{[*i]} = {known[i]}, but counts below {limit} were hidden; {hint}"
+                "correct below, or give NaN where the count is hidden"
+            ),
+        )
+        least = torch.full_like(known, int(bool(zeros_shown)))
+        return cls.interval(torch.where(gone, least, known), torch.where(gone, limit - 1, known))
 
 
-def _words(low: int, high: int, weighted: bool) -> str:
-    """What is known about one count."""
-    if low == high:
-        return str(low)
-    text = f"{low} to {high}"
-    if high == NO_BOUND:
-        text = f"at least {low}" if low else "unknown"
-    return f"{text}, weighted" if weighted else text
+def _finite(observed: Any) -> Tensor:
+    """Observations as float64; NaN and infinities are refused."""
+    seen = real_tensor(observed, "observed").to(torch.float64)
+    refuse(
+        (~seen.isfinite()).cpu().numpy(),
+        lambda *i: (
+            f"observed{[*i]} = {seen[i].item()}; give finite numbers, and for a bag without a "
+            "report Evidence.unknown"
+        ),
+    )
+    return seen

@@ -50,7 +50,7 @@ def binomial(probability: float) -> Density:
 
 
 def scale_of(epsilon: float | None, scale: float | None, sensitivity: float) -> float:
-    """The scale of Laplace or geometric noise: given, or that of epsilon-differential privacy."""
+    """The scale of Laplace or geometric noise, given as it is or by epsilon (privacy)."""
     _only_one(epsilon, scale)
     if scale is not None:
         return number("scale", scale, above=0)
@@ -60,7 +60,7 @@ def scale_of(epsilon: float | None, scale: float | None, sensitivity: float) -> 
 def deviation_of(
     epsilon: float | None, delta: float | None, scale: float | None, sensitivity: float
 ) -> float:
-    r"""The standard deviation of Gaussian noise: given, or of :math:`(ε, δ)`-privacy.
+    r"""The standard deviation of Gaussian noise, given as it is or by :math:`(ε, δ)`-privacy.
 
     The classical mechanism, :math:`σ = Δ \sqrt{2 \ln(1.25 / δ)} / ε`, for ε up to 1.
     """

@@ -11,7 +11,8 @@ from llpkit._text import several
 from llpkit._validation import number, option, whole
 from llpkit.errors import LLPError
 from llpkit.evidence.counts import CountNaming, exact_counts
-from llpkit.evidence.evidence import NO_BOUND, Evidence
+from llpkit.evidence.evidence import Evidence
+from llpkit.evidence.weights import NO_BOUND
 from llpkit.ragged import bag_index, ranges, segment_sum
 
 MAX_DECIMALS = 12
@@ -60,7 +61,7 @@ def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None
             lambda b: f"{known(b)}; the counts of all classes must sum to that; {naming.of_size}",
         )
     if len(evidence.table):
-        weighted = evidence.table_offsets.diff().cpu().numpy().reshape(low.shape) > 0
+        weighted = evidence.weighted.cpu().numpy()
         possible = segment_sum((evidence.table > -torch.inf).double(), evidence.table_offsets)
         refuse(
             weighted & (high != n),
@@ -79,7 +80,7 @@ def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None
 
 def within_bounds(evidence: Evidence, bounds: Evidence) -> tuple[Evidence, Tensor]:
     """Evidence and bounds (intervals) together, and which cells still have a possible count."""
-    weighted = (evidence.table_offsets.diff() > 0).reshape(evidence.shape)
+    weighted = evidence.weighted
     low = torch.where(weighted, evidence.low, evidence.low.maximum(bounds.low))
     high = torch.where(weighted, evidence.high, evidence.high.minimum(bounds.high))
     table, offsets, possible = evidence.table, evidence.table_offsets, low <= high

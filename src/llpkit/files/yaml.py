@@ -11,7 +11,7 @@ _DEPTH = 20
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """The content of a file of plain YAML; ``what`` it should be is for messages."""
+    """The content of a file of plain YAML; ``what`` names the kind of file in messages."""
     import yaml  # type: ignore[import-untyped]
 
     try:

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from llpkit.errors import LLPError
-from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.ragged import bag_index, instances_of, segment_sum
 
-_SWEEPS = 20
-_STEPS = 30
-_HALVINGS = 30
+_SWEEPS, _STEPS, _HALVINGS = 20, 30, 30
 _TOLERANCE = 1e-9
+"""How far class totals may be from the counts, relative to the bag size."""
 _COOLING = 4.0
+"""Factor between the scales of the logits in :func:`_cooled`."""
 
 
 def sinkhorn(
@@ -106,8 +106,8 @@ def _some(
     chosen: Tensor, log_p: Tensor, y: Tensor, offsets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The problem of some bags, ``(B,)`` bool."""
-    sizes = offsets.diff()[chosen]
-    return log_p[ranges(offsets[:-1][chosen], sizes)], y[chosen], to_offsets(sizes)
+    rows, inner = instances_of(offsets, chosen)
+    return log_p[rows], y[chosen], inner
 
 
 def _open(total: Tensor, y: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def _open(total: Tensor, y: Tensor) -> Tensor:
 
 def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
     """Newton steps with step halving, until all bags have converged or none improves."""
-    found, here = t.clone(), torch.arange(len(t), device=t.device)
+    best, here = t.clone(), torch.arange(len(t), device=t.device)  # here: the bags still in play
     bound, phi, total = tilt(log_p, y, offsets, t)
     moving = _open(total, y)
     for _ in range(_STEPS):
@@ -140,10 +140,10 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
             length = torch.where(worse, length / 2, length)
         moving = moving & ~worse
         t = torch.where(moving[:, None], trial, t)
-        found[here] = t
+        best[here] = t
         bound, phi, total = tilt(log_p, y, offsets, t)
         moving = moving & _open(total, y)
-    return found
+    return best
 
 
 def _cooled(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from llpkit.evidence import Evidence
 from llpkit.likelihood.api import log_prob, log_prob_and_posterior
 from llpkit.likelihood.classes import MAX_STATES, count_states
-from llpkit.ragged import ranges, to_offsets
+from llpkit.ragged import instances_of
 
 
 class Tractability(NamedTuple):
@@ -26,7 +26,7 @@ def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
         return Tractability(everyone, ~everyone)
     exact = count_states(evidence, sizes) <= MAX_STATES
     sure = (evidence.low == evidence.high).all(1)
-    sure &= (evidence.table_offsets.diff().reshape(evidence.low.shape) == 0).all(1)
+    sure &= ~evidence.weighted.any(1)
     return Tractability(exact, ~exact & sure)
 
 
@@ -94,11 +94,11 @@ def _best(
     log_p = logits.new_full((len(sizes),), torch.nan)
     phi = logits.softmax(1)
     for chosen, approximation in ((exact, None), (approximate, "saddlepoint")):
-        rows = ranges(offsets[:-1][chosen], sizes[chosen])
+        rows, inner = instances_of(offsets, chosen)
         log_p[chosen], phi[rows] = log_prob_and_posterior(
             logits[rows],
             evidence[chosen],
-            to_offsets(sizes[chosen]),
+            inner,
             approximation=approximation,  # type: ignore[arg-type]
             validate=validate and approximation is None,
         )

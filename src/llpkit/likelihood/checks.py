@@ -111,7 +111,7 @@ def _whole(dtype: torch.dtype) -> bool:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether all are finite, judged by their sum for speed; an overflow also gives ``False``."""
+    """Whether all are finite. Looks at their sum, for speed, so an overflow gives ``False`` too."""
     return math.isfinite(float(values.sum(dtype=torch.float64)))
 
 

@@ -16,6 +16,7 @@ from llpkit.errors import LLPError, TooManyStates
 from llpkit.evidence import Evidence
 from llpkit.ragged import (
     bag_index,
+    instances_of,
     ranges,
     segment_logsumexp,
     segment_sum,
@@ -26,7 +27,7 @@ MAX_STATES = 2**24
 """The default budget: (position, counts so far) pairs of one bag. 2^24 float64 are 128 MiB."""
 
 _CHUNK = 2**22
-
+"""States of the bags that are processed together, which bounds memory."""
 
 LEAST = -1e10
 """The smallest log-likelihood of a possible bag: below it, float64 sums can no longer distinguish
@@ -187,9 +188,8 @@ def evaluate(
         known = ((log_p == 0) | (log_p == -torch.inf)).all(1, keepdim=True)
         change = torch.where(known, 0.0, change)
     for chosen in _groups(sizes, evidence):
-        rows = ranges(offsets[chosen], sizes[chosen])
+        rows, inner = instances_of(offsets, chosen)
         some = None if change is None else change[rows]
-        inner = to_offsets(sizes[chosen])
         states = _states(evidence[chosen], sizes[chosen])
         part = _forward_backward(log_p[rows], inner, states, some)
         log_prob[chosen], phi[rows] = part[0], part[1]
@@ -209,7 +209,8 @@ def _forward_backward(
     phi = torch.zeros_like(log_p)
     phi_dot = None if change is None else torch.zeros_like(log_p)
 
-    # Backward: beta(s) is the log-probability of matching the evidence from state s on.
+    # Backward: beta(s) is the log-probability of matching the evidence from state s on. Only the
+    # forward states are kept; each step combines its alpha with the running beta.
     beta, beta_dot = states.log_weight, torch.zeros_like(alpha)
     log_prob = segment_logsumexp(alpha, states.offsets)  # (B,)
     total = torch.where(log_prob.isfinite(), log_prob, 0.0)  # avoids -inf - -inf
@@ -259,9 +260,8 @@ def pmf(log_p: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     anything = Evidence.unknown(len(sizes), classes).to(log_p.device)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for chosen in _groups(sizes, anything):
+        rows, inner = instances_of(offsets, chosen)
         states = _states(anything[chosen], sizes[chosen])
-        inner = to_offsets(sizes[chosen])
-        rows = ranges(offsets[chosen], sizes[chosen])
         alpha = _forward(log_p[rows], inner, states)[0][-1]
         real = (states.final >= 0).all(1)
         parts.append((chosen[states.bag[real]], alpha[real].exp(), states.final[real]))
@@ -288,9 +288,8 @@ def draw(
     sizes = offsets.diff()
     labels = torch.zeros((copies or 1, len(log_p)), dtype=torch.int64, device=log_p.device)
     for chosen in _groups(sizes, evidence):
-        rows = ranges(offsets[chosen], sizes[chosen])
+        rows, inner = instances_of(offsets, chosen)
         states = _states(evidence[chosen], sizes[chosen])
-        inner = to_offsets(sizes[chosen])
         betas = _backward(log_p[rows], inner, states, best=copies is None)
         for copy in range(len(labels)):
             labels[copy, rows] = _walk(log_p[rows], inner, states, betas, generator, copies is None)

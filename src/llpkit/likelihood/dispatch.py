@@ -22,7 +22,7 @@ from llpkit.likelihood.checks import (
     impossible_bag,
 )
 from llpkit.likelihood.pieces import Pieces, cut
-from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.ragged import bag_index, instances_of, segment_sum
 
 
 class Solver(Protocol):
@@ -190,13 +190,11 @@ class ClassSolver(ExactSolver):
         else:
             log_prob, phi = numba_evidence.evaluate(log_p, self.offsets, self.evidence)
         # The kernel marks bags with NaN if its linear-space recursion cannot be trusted.
-        left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
-        if len(left):
-            sizes = self.offsets.diff()[left]
-            rows = ranges(self.offsets[left], sizes)
-            some = self.evidence[left]
-            part = classes.evaluate(log_p[rows], to_offsets(sizes), some)
-            log_prob[left], phi[rows] = part[0], part[1]
+        unsolved = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(unsolved):
+            rows, inner = instances_of(self.offsets, unsolved)
+            part = classes.evaluate(log_p[rows], inner, self.evidence[unsolved])
+            log_prob[unsolved], phi[rows] = part[0], part[1]
         return log_prob, phi, None
 
     def prior(self, z: Tensor) -> Tensor:
@@ -236,15 +234,20 @@ class ApproximateSolver(Solver):
     def evaluate(
         self, z: Tensor, direction: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        found: tuple[Tensor, Tensor, Tensor | None]
+        product = None
         if self.kernel != "torch" and direction is None:
-            found = *self._compiled(z), None
+            log_prob, phi = self._compiled(z)
         else:
-            log_p = classes.log_prior(z.double())
-            found = self.function(log_p, self.counts, self.offsets, direction, strict=self.strict)
+            log_prob, phi, product = self.function(
+                classes.log_prior(z.double()),
+                self.counts,
+                self.offsets,
+                direction,
+                strict=self.strict,
+            )
         if self.strict:
-            _refuse_absurd(found[0])
-        return found
+            _refuse_absurd(log_prob)
+        return log_prob, phi, product
 
     def _compiled(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probability and posterior by a kernel; bags that it cannot solve, in torch."""
@@ -254,26 +257,25 @@ class ApproximateSolver(Solver):
             log_prob, phi, off = triton_saddlepoint.evaluate(z, self.offsets, self.counts)
             if not self.strict:  # looking for unsolved bags would wait for the device
                 return log_prob, phi
-            left = (off > 1e-3 * self.offsets.diff()).nonzero()[:, 0]
+            unsolved = (off > 1e-3 * self.offsets.diff()).nonzero()[:, 0]
         else:
             from llpkit.likelihood.kernels import numba_saddlepoint
 
             log_p = classes.log_prior(z)
             log_prob, phi = numba_saddlepoint.evaluate(log_p, self.offsets, self.counts)
-            left = log_prob.isnan().nonzero()[:, 0]  # bag numbers
-        if len(left):
-            sizes = self.offsets.diff()[left]
-            rows = ranges(self.offsets[left], sizes)
+            unsolved = log_prob.isnan().nonzero()[:, 0]  # bag numbers
+        if len(unsolved):
+            rows, inner = instances_of(self.offsets, unsolved)
             log_p = classes.log_prior(z[rows].double())
-            part = self.function(log_p, self.counts[left], to_offsets(sizes), strict=self.strict)
-            log_prob[left], phi[rows] = part[0].to(phi.dtype), part[1].to(phi.dtype)
+            part = self.function(log_p, self.counts[unsolved], inner, strict=self.strict)
+            log_prob[unsolved], phi[rows] = part[0].to(phi.dtype), part[1].to(phi.dtype)
         return log_prob, phi
 
     def prior(self, z: Tensor) -> Tensor:
         return classes.log_prior(z).exp()
 
     def refuse_impossible(self, z: Tensor) -> None:
-        """The solver itself raises."""
+        """Nothing to do here: ``evaluate`` raises."""
 
 
 def _refuse_absurd(log_p: Tensor) -> None:
@@ -281,8 +283,8 @@ def _refuse_absurd(log_p: Tensor) -> None:
     far = log_p < classes.LEAST
     if bool(far.any()):
         b = int(far.nonzero()[0])
-        found = float(log_p[b])
-        raise impossible_bag(b) if found == -math.inf else absurd_bag(b, found)
+        value = float(log_p[b])
+        raise impossible_bag(b) if value == -math.inf else absurd_bag(b, value)
 
 
 def solve(z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
@@ -296,11 +298,11 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, solver: Solver) -> tuple[Tensor, Tensor]:
-        sick = None if solver.takes_nan or all_finite(z) else z.isnan()
-        log_p, phi, _ = solver.evaluate(z if sick is None else torch.where(sick, 0.0, z))
-        if sick is not None:  # without validation, a NaN logit makes its whole bag NaN
-            of_row = sick if z.dim() == 1 else sick.any(1)
-            bad = segment_sum(of_row.to(z.dtype), solver.offsets) > 0
+        nan = None if solver.takes_nan or all_finite(z) else z.isnan()
+        log_p, phi, _ = solver.evaluate(z if nan is None else torch.where(nan, 0.0, z))
+        if nan is not None:  # without validation, a NaN logit makes its whole bag NaN
+            of_row = nan if z.dim() == 1 else nan.any(1)  # (N,)
+            bad = segment_sum(of_row.to(z.dtype), solver.offsets) > 0  # (B,)
             log_p = torch.where(bad, torch.nan, log_p)
             bad = bad[bag_index(solver.offsets)]
             phi = torch.where(bad if z.dim() == 1 else bad[:, None], torch.nan, phi)

@@ -19,7 +19,7 @@ Partial counts are identified by a random linear hash.
 import torch
 from torch import Tensor
 
-from llpkit.ragged import bag_index, ranges, to_offsets
+from llpkit.ragged import bag_index, instances_of, ranges
 
 EPSILON = 1e-5
 ROUNDING = 1 / 12
@@ -53,13 +53,12 @@ def refine(
     chosen = chosen[offsets.diff()[chosen].argsort(stable=True)]  # similar sizes together
     log_prob, phi = log_prob.clone(), phi.clone()
     for bags in chosen.split(_CHUNK) if len(chosen) else ():
-        sizes = offsets.diff()[bags]
-        rows = ranges(offsets[bags], sizes)
-        log_p, exact = evaluate(q[rows], y[bags].long(), to_offsets(sizes))
+        rows, inner = instances_of(offsets, bags)
+        log_p, exact = evaluate(q[rows], y[bags].long(), inner)
         part = torch.where(log_p.isfinite(), share[bags], 0.0)
         log_p = torch.where(part > 0, bound[bags] + log_p, 0.0)
         log_prob[bags] += part * (log_p - log_prob[bags])
-        phi[rows] += part[bag_index(to_offsets(sizes)), None] * (exact - phi[rows])
+        phi[rows] += part[bag_index(inner), None] * (exact - phi[rows])
     return log_prob, phi
 
 
@@ -78,11 +77,11 @@ def weight(gap: Tensor, present: Tensor) -> Tensor:
 
 def codes(number: int) -> Tensor:
     """Random numbers, int64, which multiplied by counts and added up identify these."""
-    found = [1]
-    for _ in range(number):
-        following = found[-1] * 6364136223846793005 + 1442695040888963407
-        found.append((following + 2**63) % 2**64 - 2**63)  # wraps around
-    return torch.tensor(found[1:])
+    values = [1]
+    for _ in range(number):  # a linear congruential generator: Knuth's constants for 64 bits
+        following = values[-1] * 6364136223846793005 + 1442695040888963407
+        values.append((following + 2**63) % 2**64 - 2**63)  # wraps around, like int64
+    return torch.tensor(values[1:])
 
 
 def evaluate(q: Tensor, y: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,13 +16,13 @@ _REDRAW = 0.1
 
 
 class Bar(Protocol):
-    """A bar that can be redrawn."""
+    """A progress bar."""
 
     def show(self, share: float, text: str, left: float | None) -> None:
-        """Draw this share of the work as done, beside a text and the seconds left."""
+        """Show which share of the work is done, with a text and the seconds left."""
 
     def close(self) -> None:
-        """Draw the last state and leave it there."""
+        """Leave the bar in its last state."""
 
 
 def live_bar(title: str) -> Bar | None:
@@ -87,7 +87,7 @@ class _NotebookBar:
     def __init__(self, title: str) -> None:
         from IPython.display import display
 
-        self.title, self.begun = title, time.monotonic()
+        self.title, self.started = title, time.monotonic()
         self.state: tuple[float, str, float | None] = (0.0, "", None)
         self.drawn = -_REDRAW
         self.handle = display(self._content(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
@@ -107,7 +107,7 @@ class _NotebookBar:
 
     def _content(self) -> dict[str, str]:
         share, text, left = self.state
-        spent = duration(time.monotonic() - self.begun)
+        spent = duration(time.monotonic() - self.started)
         parts = [text, spent, _left_text(left)]
         line = "  ".join(part for part in parts if part)
         # Text takes the notebook's own colour; this blue and grey are visible on light and dark.
@@ -126,14 +126,14 @@ class _NotebookBar:
 
 
 class _Lines:
-    """Lines at twice the time of the one before, so that a log of any length has few."""
+    """A log: each line comes at twice the time of the line before, so there are only a few."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.begun, self.next = title, time.monotonic(), _FIRST_LINE
+        self.title, self.started, self.next = title, time.monotonic(), _FIRST_LINE
         self.printed = self.done = False
 
     def show(self, share: float, text: str, left: float | None) -> None:
-        spent, self.done = time.monotonic() - self.begun, share == 1
+        spent, self.done = time.monotonic() - self.started, share == 1
         if spent < self.next or self.done:
             return
         self.next, self.printed = 2 * spent, True
@@ -141,7 +141,7 @@ class _Lines:
 
     def close(self) -> None:
         if self.printed:
-            spent = duration(time.monotonic() - self.begun)
+            spent = duration(time.monotonic() - self.started)
             self._print(f"done in {spent}" if self.done else f"stopped after {spent}")
 
     def _print(self, text: str) -> None:
@@ -160,11 +160,11 @@ class _Shown:
     def __call__(self, tasks: Sequence[Task]) -> None:
         if self.bar is None:
             self.bar = live_bar(self.title) or _Lines(self.title)
-        if tasks[0] is not self.outer:  # tasks that follow each other begin again
-            self.outer, self.share, self.begun = tasks[0], 0.0, time.monotonic()
-        left, spent = seconds_left(tasks), time.monotonic() - self.begun
+        if tasks[0] is not self.outer:  # a task after another one starts at zero
+            self.outer, self.share, self.started = tasks[0], 0.0, time.monotonic()
+        left, spent = seconds_left(tasks), time.monotonic() - self.started
         share = 0.0 if left is None else spent / max(spent + left, 1e-9)
-        # An estimate may rise, but a bar only grows; it is full when all is done.
+        # The time left may go up, but the bar never shrinks, and is full only at the end.
         self.share = max(self.share, min(share, 0.99))
         self.text = "  ".join(map(_in_words, tasks))
         self.bar.show(self.share, self.text, left)

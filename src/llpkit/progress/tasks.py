@@ -1,8 +1,6 @@
-"""Progress of long work: tasks made of steps, and whoever watches them.
+"""Tasks that count their steps, and callbacks that watch them.
 
-Code that works in steps opens a :func:`task` and counts its steps. Nothing happens unless someone
-is watching, see :func:`watch`. Tasks may be inside each other: the fits of an ensemble, the
-iterations of EM in one of them.
+Tasks may be nested: the fits of an ensemble, and the iterations of EM in each of them.
 """
 
 import math
@@ -13,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 _RECENT = 10
-"""Values that an extrapolation looks back on."""
+"""Number of latest values that an extrapolation uses."""
 
 
 @dataclass
@@ -23,7 +21,7 @@ class Task:
     Args:
         name: What is being done, such as ``"EM"``.
         total: Number of steps, if it is known.
-        kinds: The kind of every step, if they differ: steps of one kind take about as long.
+        kinds: The kind of every step, if they differ; steps of one kind take about the same time.
     """
 
     name: str
@@ -32,12 +30,12 @@ class Task:
     done: int = 0
     """Finished steps."""
     figures: str = ""
-    """What the last step found, in words."""
+    """The results of the last step, as text."""
     left: float | None = None
     """Expected number of steps left, if the total is not known."""
     ended: bool = False
     _seconds: dict[str, list[float]] = field(default_factory=dict)
-    _begun: float = field(default_factory=lambda: time.monotonic())
+    _step_started: float = field(default_factory=lambda: time.monotonic())
 
     @property
     def kind(self) -> str:
@@ -47,22 +45,22 @@ class Task:
     def step(self, figures: str = "", left: float | None = None) -> None:
         """Count a finished step."""
         now = time.monotonic()
-        self._seconds.setdefault(self.kind, []).append(now - self._begun)
-        self._begun = now
+        self._seconds.setdefault(self.kind, []).append(now - self._step_started)
+        self._step_started = now
         self.done += 1
         self.figures, self.left = figures, left
         _announce()
 
     def seconds_left(self, inside: float | None = None) -> float | None:
-        """Expected seconds to the end, if known; ``inside``: those of a task within this step."""
-        spent = time.monotonic() - self._begun
+        """Expected seconds to the end, if known; ``inside`` is that of a task in this step."""
+        spent = time.monotonic() - self._step_started
         left = self.left if self.total is None else self.total - self.done
         if self.ended or left == 0:
             return 0.0
         if left is None:
             return None
         means = {kind: sum(each) / len(each) for kind, each in self._seconds.items()}
-        # A step of a kind that has not been seen yet takes as long as this one, or as the others.
+        # A step of a new kind is expected to take as long as the others, or as the first step.
         usual = spent + inside if inside is not None else None
         if means:
             usual = sum(means.values()) / len(means)
@@ -90,7 +88,7 @@ _watched: ContextVar[_Watched | None] = ContextVar("watched", default=None)
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
-    """Call the watcher during this block.
+    """Call the watcher for all tasks in this block.
 
     >>> with watch(lambda tasks: print([(one.name, one.done) for one in tasks])):
     ...     with task("fits", 2) as fits:
@@ -108,7 +106,7 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 @contextmanager
 def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Task]:
-    """A task, open in this block."""
+    """Open a task for this block."""
     opened = Task(name, len(kinds) if kinds else total, kinds)
     watched = _watched.get()
     if watched is None:

@@ -150,7 +150,7 @@ def merged(X: Any, rows: Rows, extra: Any = None) -> tuple[Any, Rows, Any]:
         return X, rows, extra
     per_bag = np.bincount(rows.bags.bag_index.numpy()[first], minlength=len(rows.bags))
     offsets = torch.from_numpy(np.append(0, per_bag.cumsum()))
-    bags = Bags._make(
+    bags = Bags.unchecked(
         offsets, torch.arange(len(first)), rows.bags.evidence, rows.bags.ids, len(first)
     )
     merged_rows = Rows(bags, torch.from_numpy(times.astype(np.float64)))

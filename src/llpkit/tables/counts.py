@@ -14,6 +14,7 @@ from llpkit._arrays import refuse
 from llpkit._text import a_few, several
 from llpkit._validation import option
 from llpkit.bags import Bags
+from llpkit.bags.known_labels import with_known_labels
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.evidence.counts import CountNaming, check_not_shares, whole_counts
@@ -115,7 +116,7 @@ class CountColumns:
             def entry(row: int, label: int) -> str:
                 return f"{table.cell(row, str(self.known_label))} = {names[label]!r}"
 
-            bags = bags._with_labels(labels, entry)
+            bags = with_known_labels(bags, labels, entry)
             known = several(int((labels >= 0).sum()), "row")
             notes.append(f"{known} of known label, each a bag of its own")
         if not bags.evidence.is_exact:
@@ -184,13 +185,12 @@ def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:
     if not bool(wrong.any()):
         return []
     b = int(wrong.int().argmax())
-    count = ", ".join(bags.evidence[[b]]._in_words(1)[1][0])
     added = ", ".join(map(str, np.ravel(y[b])))
     return [
         f"the labels in column {label!r} contradict the counts of {int(wrong.sum()):,} of "
         f"{several(len(bags), 'bag')}, first that of bag {bags.ids[b]!r}: its labels add up to "
-        f"{added}, its count is {count}; if the classes are in another order, give them with "
-        f"{option('class_names')}"
+        f"{added}, its count is {bags.evidence.describe(b)}; if the classes are in another order, "
+        f"give them with {option('class_names')}"
     ]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
 
 _SWEEPS = 12
-_LEAST = 1e-140
+LEAST = 1e-140
 """A tilted probability below this is not trusted: its terms may have underflowed."""
 
 
@@ -55,7 +55,7 @@ def run_classes(
         move = np.empty((end - begin, classes))
         scale = tilt_to(log_p[begin:end], y, tilt, move)
         p = _recursion(move, y, left_out, stride, states, phi[begin:end])
-        log_prob[b] = math.log(p) + scale if p > _LEAST and math.isfinite(scale) else np.nan
+        log_prob[b] = math.log(p) + scale if p > LEAST and math.isfinite(scale) else np.nan
     return 0
 
 

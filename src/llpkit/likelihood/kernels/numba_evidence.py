@@ -16,12 +16,11 @@ from torch import Tensor
 
 from llpkit.evidence import Evidence
 from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
-from llpkit.likelihood.kernels.numba_classes import tilt_to
+from llpkit.likelihood.kernels.numba_classes import LEAST, tilt_to
 
 NEGLIGIBLE = 1e-12
 _FAR = 40.0
 """Counts whose log-weight is this far below the largest are left out at first."""
-_LEAST = 1e-140
 
 
 def evaluate(log_p: Tensor, offsets: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
@@ -90,9 +89,9 @@ def _bag(log_p: Array, weight: Array, phi: Array) -> float:
             for c in range(most[k] + 1, n + 1):
                 lost = max(lost, math.exp(weight[k, c]))
         total = _recursion(move, np.exp(weight), most, phi)
-        if total > _LEAST and lost * classes <= NEGLIGIBLE * total:
+        if total > LEAST and lost * classes <= NEGLIGIBLE * total:
             return math.log(total) + scale
-    return math.log(total) + scale if total > _LEAST else np.nan
+    return math.log(total) + scale if total > LEAST else np.nan
 
 
 @jit()

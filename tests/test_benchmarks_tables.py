@@ -67,6 +67,7 @@ def test_adult_says_what_is_missed():
     )
 
 
+@pytest.mark.slow
 def test_table_scale(tmp_path):
     import table_scale
 

@@ -125,7 +125,8 @@ for line in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [True, False])
 def test_ascii_is_enough(terminal):
     """Help, lists, a bar that moves, names that are not ASCII, and a table of measures."""
     rows = "".join(f"{i // 3},1,{i % 7},{'éß'[i % 2]}\n" for i in range(24))

@@ -113,12 +113,10 @@ def test_a_killed_process_ends_the_command_and_resume_goes_on_with_three(table, 
     while process.poll() is None and not checkpoint.exists():
         time.sleep(0.02)
     _kill_a_training_process(process.pid)
-    start = time.monotonic()
     _, shown = process.communicate(timeout=120)
     assert process.returncode == 2, shown
     assert "was killed by SIGKILL" in shown
     assert "--resume" in shown
-    assert time.monotonic() - start < 60
     assert psutil.Process().children(recursive=True) == []
     run([*LLPKIT, "fit", "--resume", "--out", str(out), "--devices", "3"])
     assert_same(tmp_path / "one", out)

@@ -399,7 +399,7 @@ def test_a_crafted_estimator_neither_crashes_nor_hangs(llpkit, survey):
     assert done.stdout.splitlines() == [f"{how}: 2" for how in runs], done.stderr
 
 
-@pytest.mark.parametrize("circle", [False, True])
+@pytest.mark.parametrize("circle", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_parts_that_refer_to_each_other_come_to_an_end(circle):
     tree = DecisionTreeClassifier(max_depth=1).fit([[0.0], [1.0]], [0, 1])
     votes = BaggingClassifier(tree, n_estimators=2).fit([[0.0], [1.0]] * 9, [0, 1] * 9)

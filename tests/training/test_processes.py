@@ -1,7 +1,6 @@
 """Several processes train as one does: whole bags, the same batches, the same weights."""
 
 import os
-import time
 
 import pytest
 import torch
@@ -128,10 +127,8 @@ def test_callbacks_run_in_the_first_process_and_all_stop_together():
 def test_a_killed_process_stops_the_run_which_resumes_on_any_number(tmp_path):
     data, folder = toy(), tmp_path / "run"
     settings = {"epochs": 4, "run_dir": folder, "callbacks": KillAnother(epoch=2), "held_out": 0.2}
-    start = time.monotonic()
     with pytest.raises(LLPError, match=r"process 1 of the run was killed by SIGKILL.*resume=True"):
         train("mlp", data, devices=2, **settings)
-    assert time.monotonic() - start < 60  # a time-out of torch would be minutes
     settings |= {"callbacks": (), "resume": True}
     for number in (2, 3):
         again = tmp_path / str(number)

@@ -88,7 +88,7 @@ def pick_estimator(bags: Bags) -> Pick:
     if bags.num_instances >= MANY_ROWS:
         return Pick(
             "hist-gradient-boosting",
-            f"boosting handles {rows} of features best, and an ensemble would take long",
+            f"boosting handles {rows} of features best, and an ensemble would take too long",
         )
     return Pick(
         "ensemble",

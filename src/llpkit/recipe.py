@@ -87,7 +87,7 @@ class Recipe(Settings):
 
     method: str = setting(
         AUTO,
-        "Method; llpkit methods lists them (auto: chosen by the bags).",
+        "Method; llpkit methods lists them (auto: picked to suit the data).",
         _method,
         "NAME",
         text=True,
@@ -145,7 +145,7 @@ class Recipe(Settings):
     )
     held_out: float | None = setting(
         None,
-        "Share of bags to hold out: they check the model and choose the epoch.",
+        "Share of bags to hold out, to check the model and select the best epoch.",
         share,
         "SHARE",
     )
@@ -154,14 +154,13 @@ class Recipe(Settings):
     )
     measure: str = setting(
         "auto",
-        "Training bags whose likelihood is measured after each epoch: auto (as many as are cheap), "
-        "all or off.",
+        "Training bags to evaluate after each epoch: auto (as many as are cheap), all or off.",
         _measure,
         "WHICH",
     )
     precision: str = setting(
         "auto",
-        "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that has it (auto).",
+        "32-true, bf16-mixed or 16-mixed; auto is bf16-mixed on a GPU that supports it (auto).",
         lambda place, value: one_of(place, value, PRECISIONS),
         "NAME",
         text=True,
@@ -171,7 +170,7 @@ class Recipe(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution(Settings):
-    """Execution settings, which change results by rounding at most.
+    """Execution settings, which affect results only by rounding.
 
     With several processes, dropout and augmentation draw different random numbers, and
     ``sync_batchnorm`` determines how batch norm normalises.
@@ -181,20 +180,20 @@ class Execution(Settings):
         "auto", "auto, cpu, cuda, cuda:1, … (auto).", lambda _, value: value, "NAME", text=True
     )
     devices: int | str = setting(
-        1, "Training processes per machine: a number, or auto for all cards (1).", _devices, "N"
+        1, "Training processes per machine: a number, or auto for all GPUs (1).", _devices, "N"
     )
     nodes: int = setting(1, "Machines that train together (1).", _whole(1, 10**6), "N")
     strategy: str = setting(
         "ddp",
         "With several processes, whether each holds the whole network (ddp) or a part of it "
-        "(fsdp), for networks too large for one card (ddp).",
+        "(fsdp), for networks too large for one GPU (ddp).",
         lambda place, value: one_of(place, value, STRATEGIES),
         "NAME",
         text=True,
     )
     sync_batchnorm: bool | None = setting(
         None,
-        "With several processes, whether batch norm sees the whole batch (true, on cards) or each "
+        "With several processes, whether batch norm uses the whole batch (true, GPUs only) or each "
         "process's own part of it (false).",
         flag,
         "true|false",
@@ -203,7 +202,7 @@ class Execution(Settings):
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
     )
     workers: int = setting(
-        2, "Processes that read image files, or of a local Dask cluster (2).", _whole(0, 1024), "N"
+        2, "Processes that read image files, or local Dask workers (2).", _whole(0, 1024), "N"
     )
     cuda_graph: bool = setting(
         True, "Replay training steps as a CUDA graph (true).", flag, "true|false"
@@ -213,7 +212,7 @@ class Execution(Settings):
     )
     checkpoint_every: float = setting(
         0.0,
-        "Seconds between checkpoints in the run folder; 0 writes one after every epoch (0).",
+        "Seconds between checkpoints in the run directory; 0 writes one after every epoch (0).",
         lambda place, value: number(place, value, least=0),
         "SECONDS",
     )

@@ -82,7 +82,7 @@ def test_processes_that_torchrun_starts_must_agree(tmp_path, what):
     command = [*TORCHRUN, "--nproc-per-node", "2", str(tmp_path / "script.py"), what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert re.search(f"process 1 has other .*{what}.* than process 0", done.stderr)
+    assert re.search(f"process 1 has different .*{what}.* from process 0", done.stderr)
 
 
 @pytest.mark.parametrize("torchrun", [True, False])

@@ -93,7 +93,7 @@ def test_labels_of_some_rows_and_bags_without_a_count(llpkit):
     names = ("--class-name", "no", "--class-name", "yes")
     done = llpkit("fit", "t.csv", "--count", "n", "--known-label", "known", *names, *FIT)
     assert done.code == 0, done.err
-    assert "2 rows of known label, each a bag of its own" in done.err
+    assert "2 rows with a known label, each in its own bag" in done.err
     assert "of the bags, 4 exact counts, 1 unknown count" in done.err
     assert llpkit("predict", "run", "t.csv", "--out", "p.csv").code == 0
     posterior = [float(row["posterior"]) for row in rows_of("p.csv")]

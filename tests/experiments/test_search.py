@@ -77,7 +77,7 @@ def test_choices_are_those_of_a_complete_grid(tmp_path):
     assert [each.choice for each in searches(both)] == [chosen, chosen]
     assert choices(both, ["mle", "dllp"]) == {"mle": chosen, "dllp": chosen}
     assert choices(results(), ["mle", "dllp"]) == {"mle": {}, "dllp": {}}  # none has begun
-    with pytest.raises(LLPError, match="has not chosen for dllp; finish it"):
+    with pytest.raises(LLPError, match="has no choice for dllp; finish it"):
         choices(results("mle"), ["mle", "dllp"])
     given = replace(GRID, methods={"mle": {}, "dllp": {"lr": 0.5}})
     assert choices(results("mle", protocol=given), ["mle", "dllp"])["dllp"] == {}

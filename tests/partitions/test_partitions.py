@@ -41,7 +41,7 @@ def test_torn_bag(tmp_path):
     last = pd.read_parquet(paths[1])["bag"].iloc[-1]
     rows = pd.read_parquet(paths[3])
     pd.concat([rows, rows.iloc[:1].assign(bag=last, n=0)]).to_parquet(paths[3])
-    with pytest.raises(LLPError, match=rf"bag {last} is torn apart.*partition 1.*partition 3"):
+    with pytest.raises(LLPError, match=rf"bag {last} is split.*partition 1.*partition 3"):
         fit(tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_repartition_mends_torn_bags():
     frame = pd.concat(frames(4)).sample(frac=1, random_state=0)
     torn = dd.from_pandas(frame, npartitions=5, sort=False)
     estimator = LLPLogisticRegression(tol=1e-8)
-    with pytest.raises(LLPError, match="is torn apart"):
+    with pytest.raises(LLPError, match="is split"):
         distributed.fit(estimator, torn, bag="bag", count="n")
     whole = distributed.repartition_by_bag(torn, "bag", 3)
     model = distributed.fit(estimator, whole, bag="bag", count="n")

@@ -22,7 +22,7 @@ def test_logistic_on_ray_is_that_of_dask(tmp_path):
             assert (there.coef_ == here.coef_).all()
             assert (there.intercept_ == here.intercept_).all()
             write(tmp_path / "..", 1)[0].replace(paths[2])  # its bags are those of the first
-            with pytest.raises(LLPError, match=r"torn apart: it has rows in partition 0"):
+            with pytest.raises(LLPError, match=r"is split: it has rows in partition 0"):
                 distributed.fit(LLPLogisticRegression(), tmp_path, bag="bag", count="n")
     finally:
         ray.shutdown()

@@ -359,7 +359,7 @@ def test_a_run_is_resumed_with_its_own_settings(tmp_path, options, message):
 )
 def test_options_of_methods_and_optimisers_are_settings_too(tmp_path, first, then):
     quick(run_dir=tmp_path, epochs=1, **first)
-    with pytest.raises(LLPError, match=f"{tmp_path}.* is of a run with"):
+    with pytest.raises(LLPError, match=f"{tmp_path}.* is from a run with"):
         quick(run_dir=tmp_path, resume=True, epochs=1, **then)
 
 

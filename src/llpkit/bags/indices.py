@@ -24,7 +24,7 @@ def checked_rows(rows: Any, num_instances: int, num_rows: Any) -> tuple[Array, i
         try:
             rows = np.arange(num_instances)
         except (MemoryError, ValueError) as error:
-            raise LLPError(f"offsets end at {num_instances}: too many for the memory") from error
+            raise LLPError(f"offsets end at {num_instances}: too many to fit in memory") from error
     table = whole_array(rows, "rows")  # (N,)
     if table.shape != (num_instances,):
         raise LLPError(f"rows has shape {table.shape} but offsets end at {num_instances}")

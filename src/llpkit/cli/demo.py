@@ -26,7 +26,7 @@ def demo(
 
     Odd against even, in bags of 1 to 12 digits; only the number of odd digits
     per bag is known. It takes about two minutes on two cores, needs no
-    download, and ends with a table and a page. It is the same as
+    download, and ends with a table and a report. It is the same as
     llpkit reproduce digits convergence, followed by llpkit report.
 
     [bold]Examples[/bold]

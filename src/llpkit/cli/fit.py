@@ -133,7 +133,7 @@ def _lead(
     terminal().print(measure_table(run.measures))
     print_verdict(run.model.details.get("verdict"))
     if config.recipe.held_out is not None and run.model.chosen_epoch is not None:
-        echo(f"kept epoch {run.model.chosen_epoch}, the best for held-out bags")
+        echo(f"kept epoch {run.model.chosen_epoch}, the best on held-out bags")
     echo(f"run: {folder}\npage: {folder / runs.REPORT}")
 
 
@@ -171,7 +171,7 @@ def _print_step(event: Mapping[str, Any]) -> None:
     elif step == "M":
         text = f"M-step {event['iteration']} ({seconds})"
     elif step == "again":
-        text = f"the M-step starts again, because a worker was lost: {event['reason']}"
+        text = f"restarting the M-step, because a worker was lost: {event['reason']}"
     else:
         text = f"logistic regression: {event['passes']} passes over the table"
     terminal(stderr=True).print(text, soft_wrap=True, markup=False)

@@ -47,13 +47,11 @@ def plan(
     ] = None,
     sizes: Annotated[str, typer.Option(help="Bag sizes to compare.", metavar="LIST")] = SIZES,
     rate: Annotated[
-        float, typer.Option(help="Share of positives, a guess.", metavar="SHARE")
+        float, typer.Option(help="Guess for the share of positives.", metavar="SHARE")
     ] = 0.5,
     accuracy: Annotated[
         float,
-        typer.Option(
-            help="Accuracy of the best classifier of these columns, a guess.", metavar="SHARE"
-        ),
+        typer.Option(help="Guess for the accuracy of the best classifier.", metavar="SHARE"),
     ] = 0.8,
     run: Annotated[
         Path | None,
@@ -67,10 +65,10 @@ def plan(
     ] = None,
     standard_error: Annotated[
         float | None,
-        typer.Option(help="Show how many bags give every weight this standard error.", metavar="X"),
+        typer.Option(help="Show how many bags reduce all standard errors to this.", metavar="X"),
     ] = None,
     target_accuracy: Annotated[
-        float | None, typer.Option(help="Show how many bags give this accuracy.", metavar="SHARE")
+        float | None, typer.Option(help="Show how many bags reach this accuracy.", metavar="SHARE")
     ] = None,
     out: Annotated[
         Path | None,

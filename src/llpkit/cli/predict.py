@@ -35,7 +35,7 @@ def predict(
     as well, if the table has counts. With more than two classes, there is a probability and a
     posterior per class, and the label is the name of the most probable class.
 
-    Large Parquet tables are read and written in batches, so memory does not grow with their rows.
+    Large Parquet tables are read and written in batches, so memory use stays constant.
     Posteriors then require the rows of each bag to be next to each other.
 
     [bold]Examples[/bold]

@@ -32,11 +32,11 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Make a page with figures and tables from the results of llpkit reproduce.
+    """Make an HTML report with figures and tables from the results of llpkit reproduce.
 
     One chapter per folder: learning curves, accuracies, paired differences,
     time to accuracy, calibration, epoch times and accuracy against bag size.
-    The page works offline; the tables are also written as CSV.
+    The report works offline; the tables are also written as CSV.
 
     [bold]Examples[/bold]
 

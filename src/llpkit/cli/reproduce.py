@@ -34,7 +34,7 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Argument(
-            help="digits, bird-cat, group-photos, another that list shows, or a .yaml file; or "
+            help="digits, bird-cat, group-photos, another shown by list, or a .yaml file; or "
             "list, check or merge.",
             metavar="PROTOCOL",
         ),
@@ -64,7 +64,7 @@ def reproduce(
         bool, _option("Few folds and epochs, to try it out.", WHICH, name="--quick")
     ] = False,
     show: Annotated[
-        bool, _option("Print the protocol, as a start for your own.", WHICH, name="--show")
+        bool, _option("Print the protocol, as a starting point for your own.", WHICH, name="--show")
     ] = False,
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
     compiled: Annotated[
@@ -101,7 +101,7 @@ def reproduce(
     [bold]bag-size[/bold]: accuracy in bags of 2 to 128.
     [bold]grid[/bold]: chooses each method's hyper-parameters by the likelihood
     of held-out bags; the other experiments then use them.
-    [bold]all[/bold]: every experiment of the protocol, then the page.
+    [bold]all[/bold]: every experiment of the protocol, then the report.
 
     A results folder has one protocol. Finished runs are never repeated: to
     continue after a stop, use the same command.
@@ -277,7 +277,7 @@ def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
         if not quiet:
             echo(f"{name}: {', '.join(parts)}")
     if "grid" in outcomes and outcomes["grid"].left:
-        note("the other experiments use what the grid chooses; call again to finish it")
+        note("the other experiments use the grid's choices; run this again to finish it")
 
 
 def parse_folds(text: str, number: int) -> list[int]:

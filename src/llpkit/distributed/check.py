@@ -1,6 +1,6 @@
 """One cheap pass over all partitions before anything expensive: what is wrong, and a sample.
 
-Bags may be torn apart between partitions that no process sees together, so every partition sends
+Bags may be split across partitions that no process sees together, so every partition sends
 64-bit hashes of its bag ids to buckets; a hash that a bucket receives twice is looked up in the two
 partitions and named.
 """
@@ -32,7 +32,7 @@ class Checked(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """What one partition tells about itself."""
+    """What the check learned about one partition."""
 
     rows: int
     bags: int
@@ -208,7 +208,7 @@ def _torn(
     for (_, one, two), (first, second) in zip(some, looked, strict=True):
         if (bag := next(iter(set(first) & set(second)), None)) is not None:
             texts.append(
-                f"bag {bag!r} is torn apart: it has rows in {partitions.names[one]} and in "
+                f"bag {bag!r} is split: it has rows in {partitions.names[one]} and in "
                 f"{partitions.names[two]}; put every bag into one partition, for example with "
                 "llpkit.distributed.repartition_by_bag"
             )

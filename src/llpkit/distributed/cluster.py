@@ -36,7 +36,7 @@ def current() -> Any:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Turn the many errors that follow the loss of the scheduler into one that says so."""
+    """Turn the many errors that follow the loss of the scheduler into a single clear one."""
     client = current()
     try:
         yield

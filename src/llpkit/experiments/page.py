@@ -106,7 +106,7 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     records = [r for r in _records(every) if not r.error]
     methods = {r.method for r in records}
     if BOUND in methods:
-        yield f"{BOUND} is trained with every label. It is the upper bound, not a rival."
+        yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
     text = "Accuracy is that of the last epoch on the test fold."
     if any(r.selected for r in records):
         text += (

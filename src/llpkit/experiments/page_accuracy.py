@@ -91,7 +91,7 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
         Column("folds", "Folds", spec="d"),
         Column("selected_percent", "Selected", "%, epoch chosen by held-out bags", ".1f"),
         Column("gap", "Gap", f"points from {BOUND}, same folds", "+.1f"),
-        Column("sampling_sd", "Sampling SD", "points, of as many test instances by chance", ".1f"),
+        Column("sampling_sd", "Sampling SD", "points, from sampling the test instances", ".1f"),
         Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
     ]
     cells: list[tuple[str, list[Cell]]] = [
@@ -99,7 +99,7 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
     ]
     about = "Spread."
     if any(row.folds > 1 for row in rows):
-        about += " A standard deviation close to the sampling SD is no property of the method."
+        about += " A standard deviation close to the sampling SD is not due to the method."
     return table(columns, cells, about, "spread")
 
 

@@ -215,7 +215,7 @@ def _loaded(name: str, data_dir: str | None, bag_size: Any, seed: int, options: 
         name, data_dir=data_dir, bag_size=bag_size, seed=seed, **json.loads(options)
     )
     if data.truth is None:
-        raise LLPError(f"{name} has no labels to test by; choose another data set")
+        raise LLPError(f"{name} has no labels to test on; choose another data set")
     return data, checksum(data)
 
 

@@ -178,7 +178,7 @@ def searches(results: Results) -> list[Search]:
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """For each method, the settings chosen by a complete grid in the folder; empty for defaults.
 
-    Raises if the grid was started but has not chosen for all of them: comparing tuned with untuned
+    Raises if the grid was started but has no choice for all of them: comparing tuned with untuned
     methods would not be fair.
     """
     protocol = results.protocol
@@ -187,7 +187,7 @@ def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any
     missing = [name for name in wanted if name not in found or found[name].choice is None]
     if found and missing:
         raise LLPError(
-            f"the grid in {results.folder} has not chosen for {', '.join(missing)}; finish it with "
+            f"the grid in {results.folder} has no choice for {', '.join(missing)}; finish it with "
             f"the experiment grid and --methods {','.join(missing)}, or leave them out"
         )
     return {name: settings(found[name].choice or {}) if name in found else {} for name in methods}

@@ -403,7 +403,7 @@ class LLPHooks:
                 "resume with the same method"
             )
         if state["bags"] != of_bags(self.bags):
-            raise LLPError("the checkpoint is of other bags; resume with the same bags")
+            raise LLPError("the checkpoint is from different bags; resume with the same bags")
         self._restored, self.history = state, list(state["history"])
         if state["model"] is not None:
             self.method.model = copy.deepcopy(self.network).requires_grad_(False)

@@ -40,7 +40,7 @@ class MLE(Method):
     """
 
     key = "mle"
-    summary = "EM on the exact bag likelihood: posterior targets, renewed every epoch"
+    summary = "EM on the exact bag likelihood: posterior targets, updated every epoch"
     reference = (
         "D. Baručić and J. Kybic, Fast Learning from Label Proportions with Small Bags, ICIP 2022"
     )

@@ -67,7 +67,7 @@ def _known(run: Run, data: Data) -> _Known:
         truth = torch.from_numpy(table.labels(data.label, names))
     elif bags is None:
         raise LLPError(
-            f"nothing to evaluate by: {notes[0]}; give the counts, or labels with --label"
+            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with --label"
         )
     if run.encoder is None and bags is not None:  # loading leaves out bags with a bad image
         return _loaded(run, data)

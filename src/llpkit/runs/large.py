@@ -65,8 +65,8 @@ class Large:
             pq.write_table(self.checked.sample, path)
             found = load_data(self.config.data.replace(table=str(path)), self.config.recipe.seed)
         note = (
-            f"the table has {rows:,} rows in {several(bags, 'bag')}; the encoder, the measures and "
-            f"the page are of a sample of {len(found.bags):,} bags"
+            f"the table has {rows:,} rows in {several(bags, 'bag')}; the encoder, the metrics and "
+            f"the report are based on a sample of {len(found.bags):,} bags"
         )
         return replace(found, notes=(note, *found.notes))
 

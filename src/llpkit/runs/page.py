@@ -178,7 +178,7 @@ def _result(run: Trained) -> Section:
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
-        kept = f" The weights are those of epoch {epoch}, the best for held-out bags."
+        kept = f" The weights are those of epoch {epoch}, the best on held-out bags."
     verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{kept}")
     return Section("The result", [verdict, table])
 

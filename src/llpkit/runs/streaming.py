@@ -74,7 +74,7 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
     import pyarrow.parquet as pq
 
     if out.suffix.lower() not in PARQUET:
-        raise LLPError(f"{out}: predictions for so many rows are written as .parquet")
+        raise LLPError(f"{out}: write predictions for this many rows as .parquet")
     check_threshold(threshold)
     from llpkit.distributed.partitions import parquet
     from llpkit.distributed.parts import Layout

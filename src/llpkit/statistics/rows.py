@@ -15,7 +15,7 @@ from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import segment_sum
 
 _QUICK = 3e7
-"""Pairs of a row and a frequency; so many take a second or two."""
+"""Pairs of a row and a frequency; this many take a second or two."""
 _WORTH = 4
 """Rows are merged if at most one in this many remains."""
 

@@ -73,7 +73,7 @@ def _of_file(buffer: Any) -> Iterator[Any]:
             start, size = foot.number("<q", place), foot.number("<i", place + 8)
             size += foot.number("<q", place + 16)
             if start < 0 or size < 0 or start + size > len(buffer):
-                raise ValueError("its foot points beyond the file")
+                raise ValueError("its footer points beyond the end of the file")
             yield pa.ipc.read_message(buffer[start : start + size])
 
 

@@ -118,7 +118,7 @@ class CountColumns:
 
             bags = with_known_labels(bags, labels, entry)
             known = several(int((labels >= 0).sum()), "row")
-            notes.append(f"{known} of known label, each a bag of its own")
+            notes.append(f"{known} with a known label, each in its own bag")
         if not bags.evidence.is_exact:
             notes.append(f"of the bags, {bags.describe_counts()}")
         return bags, notes

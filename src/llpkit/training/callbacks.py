@@ -129,7 +129,7 @@ def _figures(row: Row, last: bool = False) -> str:
     if not parts:
         parts.append(f"loss {row['loss']:.3f}")
     if last and "held_out_log_likelihood" not in row:
-        parts.append("no held-out bags to judge it by")
+        parts.append("no held-out bags to check it on")
     spent = row["measure_seconds"]
     if spent > 0.1 and spent > 0.5 * row["seconds"]:
         parts.append(f"measuring takes {spent / (spent + row['seconds']):.0%} of an epoch")

@@ -21,7 +21,7 @@ def check_shardable(method: Method, bags: Bags, recipe: Recipe, execution: Execu
     """Refuse a method or settings with which several processes would train something else."""
     if not method.shardable:
         raise LLPError(
-            f'method "{method.key}" trains on one process: it does not say that its loss is a sum '
+            f'method "{method.key}" trains on one process: its loss is not declared to be a sum '
             f"over bags or instances; leave out {option('devices')} and {option('nodes')}"
         )
     if execution.compile:
@@ -30,7 +30,7 @@ def check_shardable(method: Method, bags: Bags, recipe: Recipe, execution: Execu
     if method.batches == "bags" and largest > recipe.batch_size:
         raise LLPError(
             f"a bag has {largest} instances, more than {option('batch_size')} = "
-            f"{recipe.batch_size}, and several processes do not train on a bag in pieces; give "
+            f"{recipe.batch_size}, and a bag is never split between processes; give "
             f"{option('batch_size', largest)} or more, which is the size for all of them together"
         )
 
@@ -49,8 +49,8 @@ def check_same_arguments(job: "Job", processes: Processes) -> None:
     remedy = "start all with the same data and settings, and seed what is random"
     if different:
         names = ", ".join(different)
-        raise LLPError(f"process {processes.rank} has other {names} than process 0; {remedy}")
-    raise LLPError(f"another process has other data or settings than this one; {remedy}")
+        raise LLPError(f"process {processes.rank} has different {names} from process 0; {remedy}")
+    raise LLPError(f"another process has different data or settings; {remedy}")
 
 
 def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:

@@ -62,13 +62,13 @@ class Checkpoint:
         for name, value in self.settings.items():
             if settings.get(name) != value:
                 raise LLPError(
-                    f"{self.path} is of a run with {name} = {settings.get(name)!r}, but this run "
+                    f"{self.path} is from a run with {name} = {settings.get(name)!r}, but this run "
                     f"has {value!r}; use another run directory, or the same settings"
                 )
         for name, checksum in self.data.items():
             if data.get(name) != checksum:
                 raise LLPError(
-                    f"{self.path} is of a run with other {name}; use another run directory, or the "
+                    f"{self.path} has different {name}; use another run directory, or the "
                     f"same {name}"
                 )
         return state

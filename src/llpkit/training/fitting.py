@@ -124,7 +124,7 @@ def fit(
             polars, pyarrow, Hugging Face). The columns of a frame are encoded as by ``llpkit fit``;
             the model keeps the encoder and predicts for frames.
         method: A key of :data:`llpkit.methods.METHODS`, or your own method. The default,
-            ``"auto"``, picks one by the bags, see :mod:`llpkit.auto`; the choice and its reason are
+            ``"auto"``, picks one for you, see :mod:`llpkit.auto`; the choice and its reason are
             printed and are in the ``details`` of the model.
         labels: True labels of the rows, for ``method="supervised"`` only.
         held_out: Other bags of the same table, or the share of ``bags`` to hold out. The weights of

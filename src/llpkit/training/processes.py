@@ -159,12 +159,12 @@ def placement(execution: Execution) -> Placement:
         external = os.environ.get("SLURM_STEP_NUM_TASKS") == str(devices * nodes)
     if devices * nodes > 1 and device.index is not None:
         raise LLPError(
-            f"{option('device')} = {device}, one card, but there are {devices * nodes} processes; "
-            "give cuda, and hide cards with CUDA_VISIBLE_DEVICES"
+            f"{option('device')} = {device}, one GPU, but there are {devices * nodes} processes; "
+            "give cuda, and select GPUs with CUDA_VISIBLE_DEVICES"
         )
     if execution.strategy == "fsdp" and device.type == "cuda" and devices > cards:
         raise LLPError(
-            f"{option('strategy', 'fsdp')} needs one card per process, but there are {devices} "
-            f"processes and {several(cards, 'card')} per machine; use fewer processes, or ddp"
+            f"{option('strategy', 'fsdp')} needs one GPU per process, but there are {devices} "
+            f"processes and {several(cards, 'GPU')} per machine; use fewer processes, or ddp"
         )
     return Placement(device, devices, nodes, external, execution.strategy)

@@ -71,7 +71,7 @@ def test_scattered_bags_have_no_posterior(llpkit, run, ids):
 def test_refused(llpkit, run):
     pd.concat(frames(2)).to_parquet("new.parquet", index=False)
     done = llpkit("predict", run, "new.parquet", "--out", "p.csv")
-    assert (done.code, "written as .parquet" in done.err) == (2, True)
+    assert (done.code, "as .parquet" in done.err) == (2, True)
     pq.write_table(pa.table({"x0": np.zeros(300)}), "few.parquet")
     done = llpkit("predict", run, "few.parquet", "--out", "p.parquet")
     assert (done.code, "'x1'" in done.err) == (2, True)

@@ -293,7 +293,7 @@ def test_a_checkpoint_of_something_else_is_refused(toy, tmp_path):
     run.save_checkpoint(path)
     with pytest.raises(LLPError, match='of method "mle", and this is "direct"'):
         trainer(2).fit(LLPModule("mlp", bags, x, "direct"), ckpt_path=path)
-    with pytest.raises(LLPError, match="other bags"):
+    with pytest.raises(LLPError, match="different bags"):
         trainer(2).fit(LLPModule("mlp", bags[:-1], x), ckpt_path=path)
 
 

@@ -45,7 +45,7 @@ def test_torn_bag(tmp_path):
         fit(tmp_path)
 
 
-def test_torn_bag_among_many_partitions_and_texts():
+def test_split_bag_among_many_partitions_and_texts():
     pieces = [
         pa.table({"bag": [f"b{i}", f"c{i}"], "n": [0, 1], "x": [0.0, 1.0]}) for i in range(200)
     ]
@@ -56,7 +56,7 @@ def test_torn_bag_among_many_partitions_and_texts():
         whole = Partitions(pieces[:150], names[:150])
         assert check(whole, layout, sample_rows=50).bags == 300
         with pytest.raises(
-            LLPError, match=r"bag 'b7' is torn .* partition 7 and in partition 150;"
+            LLPError, match=r"bag 'b7' is split.* partition 7 and in partition 150;"
         ):
             check(Partitions(pieces, names), layout, sample_rows=50)
 

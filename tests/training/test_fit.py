@@ -396,7 +396,7 @@ def test_a_run_is_resumed_with_its_own_data(tmp_path):
         ({"bags": turned}, "bags"),
         ({"held_out": held_out[1:]}, "held-out bags"),
     ]:
-        with pytest.raises(LLPError, match=f"a run with other {name}; use another run directory"):
+        with pytest.raises(LLPError, match=f"has different {name}; use another run directory"):
             run(**options)
 
 

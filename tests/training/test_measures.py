@@ -282,4 +282,4 @@ def test_progress_goes_without_measures(measure, monkeypatch):
     assert "epoch 1/1" in stream.getvalue()
     assert "no held-out bags to check it on" in stream.getvalue()
     llpkit.fit("linear", bags, x, epochs=2, measure=measure, progress=True, held_out=0.2)
-    assert stream.getvalue().count("no held-out bags to judge") == 1
+    assert stream.getvalue().count("no held-out bags to check it on") == 1

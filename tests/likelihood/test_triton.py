@@ -357,7 +357,6 @@ def test_the_pruned_recursion_is_as_in_torch(width, monkeypatch):
     expected = pruned.refine(
         q.double(), counts, offsets, (log_p + gap).double(), log_p.double(), phi.double()
     )
-    monkeypatch.setattr(triton_pruned, "WIDTH", triton_pruned.tl.constexpr(width))
     monkeypatch.setattr(triton_pruned, "_PROGRAMS", 1)
     given = [x.to(DEVICE) for x in (q.log(), counts, offsets, gap, log_p, phi)]
     triton_pruned.refine(*given)

@@ -9,7 +9,15 @@ from llpkit.errors import LLPError
 from llpkit.training import TestMetrics
 from ranks import KillAnother, Shadow, Tied, toy
 
-USUAL = {"epochs": 3, "lr": 0.05, "batch_size": 32, "precision": "64-true", "progress": False}
+# On a CPU: FSDP takes one GPU per process, and a machine may have a single one.
+USUAL = {
+    "epochs": 3,
+    "lr": 0.05,
+    "batch_size": 32,
+    "precision": "64-true",
+    "device": "cpu",
+    "progress": False,
+}
 
 
 def train(network, method="mle", data=None, **settings):

@@ -207,12 +207,12 @@ class Store:
     def undo(self, person: str) -> Undone | None:
         """Take back a person's last answer or label; ``None`` if there is none."""
         query = (
-            "select id, 'count', bag, low, high from answer where person = ?1 and not undone union "
-            "select id, 'label', item, value, value from label where person = ?1 and not undone "
-            "order by id desc limit 1"
+            "select id, 'count', bag, low, high from answer where person = :person and not undone "
+            "union select id, 'label', item, value, value from label "
+            "where person = :person and not undone order by id desc limit 1"
         )
         with self._change() as base:
-            found = base.execute(query, (checked_person(person),)).fetchone()
+            found = base.execute(query, {"person": checked_person(person)}).fetchone()
             if found is None:
                 return None
             table = "answer" if found[1] == "count" else "label"

@@ -17,7 +17,6 @@ from llpkit.ragged import bag_index
 
 EPSILON = tl.constexpr(pruned.EPSILON)
 ROUNDING = tl.constexpr(pruned.ROUNDING)
-WIDTH = tl.constexpr(pruned.WIDTH)
 STATES = tl.constexpr(pruned.STATES)
 FEW = tl.constexpr(pruned.FEW)
 _PROGRAMS = 256
@@ -60,12 +59,13 @@ def refine(
             torch.empty(len(log_q) + 2 * num_bags, dtype=torch.int32, device=log_q.device),
             room(STATES.value, torch.float32),
             room(states, torch.int16),
-            room(2 * WIDTH.value, torch.int64),
-            room(2 * WIDTH.value * classes, torch.int32),
-            room(2 * WIDTH.value, torch.float32),
+            room(2 * pruned.WIDTH, torch.int64),
+            room(2 * pruned.WIDTH * classes, torch.int32),
+            room(2 * pruned.WIDTH, torch.float32),
             num_bags,
             K=classes,
             KP=triton.next_power_of_2(classes),
+            WIDTH=pruned.WIDTH,
             BLOCK=64,
             num_warps=4,
             enable_fp_fusion=True,
@@ -99,6 +99,7 @@ def _refine(
     num_bags,
     K: tl.constexpr,
     KP: tl.constexpr,
+    WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)

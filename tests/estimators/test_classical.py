@@ -173,7 +173,7 @@ def test_more_starts_are_no_worse():
         AlterSVMClassifier(n_init=k, random_state=0).fit(X, counts, groups).objective_path_[-1]
         for k in (1, 3)
     ]
-    assert reached[0] > reached[1]
+    assert reached[0] >= reached[1]
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

@@ -130,7 +130,7 @@ def _ended(stack, process):
 @pytest.mark.parametrize("there", [False, True], ids=["nobody", "another server"])
 def test_no_scheduler_at_the_address(monkeypatch, there):
     from llpkit import LLPError
-    from llpkit.distributed.cluster import connected
+    from llpkit.distributed.cluster import connected, current
 
     monkeypatch.setattr("llpkit.distributed.cluster._TIMEOUT", 1.0)
 
@@ -151,3 +151,4 @@ def test_no_scheduler_at_the_address(monkeypatch, there):
             connected(address),
         ):
             pass
+    assert current() is None  # else the next computation would wait for this scheduler

@@ -68,12 +68,14 @@ def connected(
         ) from error
     if scheduler is not None:
         try:
-            client = Client(scheduler, timeout=_TIMEOUT)
+            # Not as the default: a client that fails to connect would stay it, and every later
+            # computation with Dask in this process would wait for it.
+            client = Client(scheduler, timeout=_TIMEOUT, set_as_default=False)
         except Exception as error:  # another kind of server may answer anything
             raise LLPError(
                 f"no Dask scheduler answers at {scheduler}: {error}; start one with dask scheduler"
             ) from error
-        with client:
+        with client, client.as_current():
             if not client.scheduler_info()["workers"]:
                 raise LLPError(f"the scheduler at {scheduler} has no workers; start dask worker")
             yield client

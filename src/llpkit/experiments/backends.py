@@ -160,11 +160,15 @@ def _dask(jobs: int) -> Iterator[_Cluster]:
             client = distributed.get_client()
         except ValueError:
             address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-            if address is None:
+            if address is not None:
+                from llpkit.distributed.cluster import connected
+
+                client = stack.enter_context(connected(address))
+            else:
                 local = {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
                 with dask.config.set({"distributed.scheduler.allowed-failures": RETRIES}):
-                    address = stack.enter_context(distributed.LocalCluster(**local))
-            client = stack.enter_context(distributed.Client(address))
+                    cluster = stack.enter_context(distributed.LocalCluster(**local))
+                client = stack.enter_context(distributed.Client(cluster))
 
         def first(handles: list[Any]) -> Any:
             done = distributed.wait(handles, return_when="FIRST_COMPLETED").done

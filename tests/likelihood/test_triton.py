@@ -383,10 +383,20 @@ def test_unusual_classes_in_the_saddlepoint_kernel():
 @pytest.mark.parametrize(
     ("sizes", "scale"), [((33, 64, 40), 1.5), ((100, 128, 5, 70), 1e4), ((1000, 33), 1.5)]
 )
-def test_tiles_of_medium_bags(sizes, scale, dtype):
+def test_tiles_of_medium_bags(sizes, scale, dtype, monkeypatch):
     """Every kind of bag in one tile: usual, of one label only, with known labels, impossible."""
+    monkeypatch.setattr(triton_binary, "MEDIUM", (64, 1024))
     rng = np.random.default_rng(6)
     bags = [rounded(scale * rng.normal(size=n), torch.float32) for n in (*sizes, 35, 36, 50, 51)]
     counts = [n // 3 for n in sizes] + [0, 36, 20, 51]
     bags[-2][:3], bags[-1][0] = [INF, -INF, INF], -INF
     assert_as_torch(bags, counts, dtype)
+
+
+@each_dtype
+def test_bags_on_both_sides_of_a_tile(dtype):
+    """A mean of a few hundred: a tile takes bags of up to 512, the last kernel larger ones."""
+    rng = np.random.default_rng(7)
+    sizes = np.array([512, 513, 33, 300, 32])
+    bags = [rng.normal(size=n) for n in sizes]
+    assert_as_torch(bags, sizes // 3, dtype)

@@ -79,8 +79,8 @@ def triton_launches(device: torch.device, dtype: torch.dtype) -> bool:
     from llpkit.likelihood.kernels import triton_binary
 
     try:
-        offsets = torch.tensor([0, 1, 14, 47, 247], device=device)  # a bag of each kernel
-        z = torch.zeros(247, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        offsets = torch.tensor([0, 1, 14, 514, 1614], device=device)  # a bag of each kernel
+        z = torch.zeros(1614, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
         z = z.to(device)
         counts = torch.ones(4, dtype=torch.int64, device=device)
         log_p, phi = triton_binary.evaluate(z, offsets, counts)

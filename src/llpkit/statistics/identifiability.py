@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from llpkit.bags import Bags
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.evaluation import constant_rate
-from llpkit.ragged import ranges
+from llpkit.ragged import instances_of
 from llpkit.statistics.counts import dispersion, explained
 from llpkit.statistics.directions import Directions, directions, numeric
 from llpkit.statistics.modes import contradicting_modes
@@ -133,7 +133,7 @@ def problems_of(
         chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
         if not len(chosen):
             return ()
-        inner = ranges(bags.offsets[chosen], bags.sizes[chosen]).numpy()
+        inner = instances_of(bags.offsets, chosen)[0].numpy()
         rows = np.repeat(bags.rows.numpy()[inner], times[inner])
         ends = np.append(0, np.cumsum(sizes[chosen]))
         X = take_rows(X, rows)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
-from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
+from llpkit.ragged import bag_index, instances_of, ranges, segment_sum, to_offsets
 
 Array = NDArray[Any]
 
@@ -54,10 +54,7 @@ def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
         )
     information = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
     for bags, counts, first in _counts(z, ends):
-        sizes = ends.diff()[bags]
-        # Every bag is repeated for each of its counts.
-        rows = ranges(ends[:-1][bags], sizes)
-        inner = to_offsets(sizes)
+        rows, inner = instances_of(ends, bags)  # every bag is repeated for each of its counts
         log_p, phi = log_prob_and_posterior(z[rows], counts, inner, validate=False)
         score = segment_sum((phi - z[rows].sigmoid())[:, None] * x[rows], inner)  # (S, P)
         root = (score * (0.5 * log_p).exp()[:, None]).numpy()  # each score times sqrt P(y)

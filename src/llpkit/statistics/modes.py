@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from llpkit.bags import Bags
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.budget import cost, tractability
-from llpkit.ragged import ranges
+from llpkit.ragged import instances_of
 
 Array = NDArray[Any]
 
@@ -50,7 +50,7 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
     chosen = _sample(bags, random)
     if not len(chosen):
         return False
-    rows = ranges(bags.offsets[:-1][chosen], bags.sizes[chosen]).numpy()
+    rows = instances_of(bags.offsets, chosen)[0].numpy()
     x = _components(x[rows])
     bags = Bags(bags[chosen].offsets, bags[chosen].evidence)
     best = max(

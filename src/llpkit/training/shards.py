@@ -19,8 +19,8 @@ from torch import Tensor
 from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.ragged import ranges
-from llpkit.training.batches import Step, positions_of
+from llpkit.ragged import instances_of
+from llpkit.training.batches import Step
 
 
 def deal(sizes: Tensor, number: int) -> Tensor:
@@ -77,7 +77,7 @@ class Shard:
     @cached_property
     def positions(self) -> Tensor:
         """Positions of this process's instances among those of all processes, ``(N,)``."""
-        return ranges(self.whole.offsets[self.numbers], self.bags.sizes)
+        return instances_of(self.whole.offsets, self.numbers)[0]
 
     @cached_property
     def _place(self) -> Tensor:
@@ -109,7 +109,7 @@ class Shard:
         weights = torch.full((len(own),), self.number / len(step.positions), dtype=torch.float64)
         into = own
         if len(own) < 2:
-            padding = positions_of(self.bags, self._spare)[0]
+            padding = instances_of(self.bags.offsets, self._spare)[0]
             own, into, weights = self._padded(own, weights, padding, len(padding))
         return Step(own, into, step.share / self.number, weights)
 
@@ -118,10 +118,10 @@ class Shard:
         chosen = self._place_of_bag[step.bags]
         chosen = chosen[chosen >= 0]
         weights = torch.full((len(chosen),), self.number / len(step.bags), dtype=torch.float64)
-        into, offsets = positions_of(self.bags, chosen)
+        into, offsets = instances_of(self.bags.offsets, chosen)
         own = into
         if len(own) < 2:
-            padding = positions_of(self.bags, self._spare)[0]
+            padding = instances_of(self.bags.offsets, self._spare)[0]
             own, into, weights = self._padded(own, weights, padding, 1)
             chosen = torch.cat([chosen, self._spare])
             offsets = torch.cat([offsets, torch.tensor([len(own)])])

@@ -133,7 +133,7 @@ def problems_of(
         chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
         if not len(chosen):
             return ()
-        inner = instances_of(bags.offsets, chosen)[0].numpy()
+        inner = instances_of(bags.offsets, torch.from_numpy(chosen))[0].numpy()
         rows = np.repeat(bags.rows.numpy()[inner], times[inner])
         ends = np.append(0, np.cumsum(sizes[chosen]))
         X = take_rows(X, rows)

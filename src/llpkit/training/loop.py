@@ -2,17 +2,16 @@
 
 import math
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
-from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
+from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
@@ -252,7 +251,7 @@ class Session:
         try:
             for step in plan:
                 if step.large:
-                    self._large_step(step)
+                    steps.large(step, self.task, self.pipeline.stream)
                 else:
                     steps(step, self.task.bags.evidence, *next(views))
                 if ddp:
@@ -289,21 +288,6 @@ class Session:
             return []
         rows = self.task.bags.rows[torch.cat(positions)]
         return list(rows.split([len(p) for p in positions]))
-
-    def _large_step(self, step: Step) -> None:
-        """A step on one bag that is larger than a batch."""
-        assert step.offsets is not None
-        assert step.bags is not None
-        pieces = [self.task.bags.rows[p] for p in step.positions.split(self.task.batch_size)]
-
-        def chunks() -> Iterator[Tensor]:
-            return (weak for weak, _ in self.pipeline.stream(pieces))
-
-        evidence = self.task.bags.evidence[step.bags]
-        bag = LargeBag(chunks, step.positions, step.offsets, evidence)
-        method = cast(BagMethod, self.method)
-        loss, logits = method.large_step(bag, self.learner, self.task.num_classes)
-        self._steps.keep(step, loss, logits)
 
     # Forward passes without gradients
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from llpkit._package import package
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.export.check import Array, Compared, Predict, Rows, compare
 from llpkit.export.encoder import add_encoder, input_names, tensors_of
 from llpkit.export.estimators import add_estimator
-from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined, need
+from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined
 from llpkit.export.networks import (
     FEATURES,
     input_of,
@@ -82,7 +83,8 @@ def to_onnx(
     (('features',), True)
     """
     file = _place(path, ".onnx", force)
-    need("onnx", "onnxruntime")
+    for name in ("onnx", "onnxruntime"):
+        package(name, "onnx")
     source = source_of(model)
     check_apart(file, source.files)
     content, name, dtype = _onnx(source, float_images)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import methods
+from llpkit._package import package
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
-from llpkit.integrations._package import package
 from llpkit.methods import Learner, Method, Task, as_logits, at_least_single
 from llpkit.recipe import AUTO, Recipe
 from llpkit.training import Fitted

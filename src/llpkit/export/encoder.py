@@ -96,7 +96,7 @@ def _category(graph: Graph, text: Name, column: CategoryColumn) -> Name:
         domain="ai.onnx.ml",
         keys_strings=list(positions),
         values_int64s=list(positions.values()),
-        default_int64=levels if column.other else none,
+        default_int64=levels if column.rare else none,
     )
     hot = graph.add("Equal", graph.column(code), graph.constant(np.arange(width), np.int64))
     return graph.cast(hot, np.float32)
@@ -129,7 +129,7 @@ class ColumnEncoder(nn.Module):
                 levels, width = len(column.levels), len(column.feature_names)
                 none = width  # beyond the last feature
                 missing = width - 1 if column.missing else none
-                other = levels if column.other else none
+                other = levels if column.rare else none
                 code = torch.where(x < 0, missing, torch.where(x >= levels, other, x))
                 parts.append((code[:, None] == torch.arange(width)).float())
                 continue

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
@@ -236,8 +237,6 @@ class LLPClassifier(BaseLLP):
     def _base(self) -> Any:
         if self.estimator is not None:
             return self.estimator
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
         return HistGradientBoostingClassifier(early_stopping=False)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:

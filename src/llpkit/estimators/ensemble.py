@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
 
 from llpkit._validation import whole
@@ -121,8 +122,6 @@ class LLPEnsembleClassifier(BaseLLP):
 
 
 def _default() -> list[BaseLLP]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     # Half the usual number of trees: boosting takes most of the time, and the others help.
     trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
     # Networks differ in their initial weights, and several are better than one.

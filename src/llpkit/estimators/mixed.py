@@ -35,14 +35,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     the effect: it is the probability in a new bag. ``posterior``, given exact counts, does not
     depend on the effect.
 
-    Args:
-        C: Inverse strength of the penalty on the weights; the intercept has none.
-        fit_intercept: Whether there is an intercept.
-        tol: Stop when no entry of the gradient, per instance, is larger.
-        max_iter: Maximum number of L-BFGS iterations.
-        warm_start: Start at the last solution.
-        approximation: As for :class:`LLPLogisticRegression`.
-        random_state: For the step away from a saddle point.
+    The arguments are those of :class:`LLPLogisticRegression`.
 
     Attributes:
         effect_sd_: Standard deviation :math:`\tau` of the effect, in logits.

@@ -20,6 +20,8 @@ _STATES = 2**18
 """Most states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
 """Most features, by principal components."""
+_STARTS = 2
+"""Random starts, of which the best is kept."""
 _DIFFERENT = 0.1
 """Two models differ if their probabilities differ by this much on average."""
 _CLEAR = 3.0
@@ -34,7 +36,7 @@ class Mode(NamedTuple):
     probability: Array  # (N,) or (N, K)
 
 
-def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2) -> bool:
+def contradicting_modes(x: Array, bags: Bags, seed: int) -> bool:
     """Whether the mirror image of the best linear model explains the counts equally well.
 
     Two classes are exchanged in the model, which is then fitted again from there. Vuong's test
@@ -44,7 +46,6 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
         x: Features ``(N, D)`` in the order of the bags.
         bags: The bags.
         seed: For the sample of bags and the starts.
-        starts: Random starts, of which the best is kept.
     """
     random = np.random.default_rng(seed)
     chosen = _sample(bags, random)
@@ -54,7 +55,7 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
     x = _components(x[rows])
     bags = Bags(bags[chosen].offsets, bags[chosen].evidence)
     best = max(
-        (_climb(x, bags, _start(x, bags, random)) for _ in range(starts)),
+        (_climb(x, bags, _start(x, bags, random)) for _ in range(_STARTS)),
         key=lambda mode: float(mode.log_likelihood.sum()),
     )
     width = best.weights.shape[1]

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit._text import several
 from llpkit.distributed.cluster import answering
 from llpkit.distributed.partitions import INDEX, Partitions, table_of
-from llpkit.distributed.parts import Array, Layout, group
+from llpkit.distributed.parts import Layout, group
 from llpkit.errors import LLPError
 
 _PER_BUCKET = 64

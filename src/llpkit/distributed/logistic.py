@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
-from llpkit.distributed.parts import Array, Part
+from llpkit.distributed.parts import Part
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.estimators.base import bag_sums, choose, log_likelihood_and_residual
 from llpkit.estimators.logistic import Optimum, fit_logistic, lbfgs, penalised

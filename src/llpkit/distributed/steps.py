@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from llpkit._arrays import Array
 from llpkit.distributed.binned import Bins
-from llpkit.distributed.parts import Array
 from llpkit.errors import LLPError
 from llpkit.estimators.logistic import Scale
 from llpkit.likelihood import log_prob_and_posterior

@@ -9,10 +9,11 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
 
+from llpkit._arrays import Array
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, log_likelihood_and_residual
+from llpkit.estimators.base import BaseLLP, choose, log_likelihood_and_residual
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier

@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._threads import threads_for
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators._text_columns import text_columns_named
 from llpkit.estimators.base import (
-    Array,
     BaseLLP,
     cells,
     choose,

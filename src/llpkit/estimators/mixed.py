@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy.stats import chi2
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs, penalised
 from llpkit.losses import two_columns
 from llpkit.statistics.effect import effect_mean, effect_term

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-from llpkit.export.graph import Array, Graph, Name
+from llpkit.export.graph import Graph, Name
 from llpkit.export.trees import (
     add_trees,
     forest_trees,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from llpkit._arrays import Array
 from llpkit._package import package
 from llpkit._validation import option
 from llpkit.errors import LLPError
-from llpkit.export.check import Array, Compared, Predict, Rows, compare
+from llpkit.export.check import Compared, Predict, Rows, compare
 from llpkit.export.encoder import add_encoder, input_names, tensors_of
 from llpkit.export.estimators import add_estimator
 from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined

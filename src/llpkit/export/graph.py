@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from llpkit._arrays import Array
+
 Name = str
 """The name of a value in the graph."""
 

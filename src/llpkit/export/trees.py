@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-from llpkit.export.graph import Array, Graph, Name
+from llpkit.export.graph import Graph, Name
 
 _AT_MOST, _BELOW = 0, 1
 _SUM = 1

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._validation import one_of, share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
@@ -20,7 +20,6 @@ from llpkit.statistics.models import Linear, as_rows, last_step
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import take_rows
 
-Array = NDArray[Any]
 Statistic = Callable[[Any], Any]
 
 

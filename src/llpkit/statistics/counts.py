@@ -1,19 +1,15 @@
 """How informative counts are: how precise the evidence is, and how much the counts vary."""
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.evaluation import constant_rate
 from llpkit.evidence import Evidence
 from llpkit.likelihood import posterior
 from llpkit.ragged import bag_index, ranges, segment_logsumexp, segment_sum, to_offsets
-
-Array = NDArray[Any]
 
 
 def explained(bags: Bags) -> Array:

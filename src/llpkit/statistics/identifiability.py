@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.evaluation import constant_rate
@@ -17,8 +17,6 @@ from llpkit.statistics.counts import dispersion, explained
 from llpkit.statistics.directions import Directions, directions, numeric
 from llpkit.statistics.modes import contradicting_modes
 from llpkit.statistics.rows import take_rows
-
-Array = NDArray[Any]
 
 _WRITTEN_OUT = 200_000
 """Most instances of rows with a multiplicity; the check must not take longer than the fit."""

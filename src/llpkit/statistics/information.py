@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.ragged import bag_index, instances_of, ranges, segment_sum, to_offsets
-
-Array = NDArray[Any]
 
 _ROWS = 2**19
 """Most rows that the engine solves at once."""

@@ -1,18 +1,16 @@
 """Restarts that look for contradicting models that explain the counts equally well."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.budget import cost, tractability
 from llpkit.ragged import instances_of
-
-Array = NDArray[Any]
 
 _ROWS = 4_000
 """Rows of the sample that the models are fitted to; a few hundred bags are enough."""

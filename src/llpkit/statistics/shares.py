@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._validation import one_of, share
 from llpkit.errors import LLPError
 from llpkit.statistics.bootstrap import bags_of, bootstrap
@@ -21,8 +21,6 @@ from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import Rows, merged, rows_of
 from llpkit.statistics.share_table import Shares
 from llpkit.statistics.summary import Summary, problem_notes
-
-Array = NDArray[Any]
 
 _MOST = 500
 """Most groups; each takes an evaluation of all bags."""

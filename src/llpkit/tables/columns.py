@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._text import a_few, several
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.tables.table import Table
 
-Array = NDArray[Any]
 MAX_LEVELS = 64
 """Most levels of a category with their own feature; rarer ones share one."""
 _MEAN = "the mean is used instead"

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from llpkit._arrays import Array
 
 MISSING = ("", "?", "na", "n/a", "#n/a", "nan", "none", "null")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"

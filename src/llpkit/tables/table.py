@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._arrays import refuse
+from llpkit._arrays import Array, refuse
 from llpkit._registry import did_you_mean
 from llpkit._text import several
 from llpkit._validation import option
@@ -39,9 +39,6 @@ from llpkit.tables.files import (
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
 from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, formatted, is_formatted, parse
-
-Array = NDArray[Any]
-
 
 _FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
 """Errors of spreadsheets, in cells and in the CSV files that are saved of them."""

@@ -43,7 +43,7 @@ from llpkit.training.fingerprint import of_bags
 from llpkit.training.frames import checked_inputs
 from llpkit.training.inputs import Feed, Pipeline, Views, blocks_of, to_float
 from llpkit.training.measures import Measures
-from llpkit.training.seeds import epoch_seed
+from llpkit.training.seeds import epoch_seed, forked_rng
 
 _CPU = torch.device("cpu")
 _KEY = "llpkit"
@@ -140,11 +140,11 @@ class LLPHooks:
             _CPU,
             float(self.method.lr if recipe.lr is None else recipe.lr),
         )
-        with torch.random.fork_rng([]):
+        with forked_rng(_CPU):
             torch.manual_seed(epoch_seed(recipe.seed, 0))
             chosen = recipe.network if network is None else network
             self.network, self.network_name = make_network(chosen, self.method, self.task)
-        self.preprocess = make_preprocess(feed, self.bags, self.method, _CPU, self._blocks)
+        self.preprocess = make_preprocess(feed, self.bags, self.method, self._blocks)
         refuse_probabilities(self.network, self.preprocess(to_float(raw)))
         self.history: list[dict[str, Any]] = []
         self._restored: dict[str, Any] | None = None

@@ -72,10 +72,7 @@ def check(
         )
         for i, (piece, name) in enumerate(zip(partitions.pieces, partitions.names, strict=True))
     ]
-    twice = [
-        dask.delayed(_repeated)([dask.delayed(_item)(hashes, b) for _, hashes in seen])
-        for b in range(buckets)
-    ]
+    twice = [dask.delayed(_repeated)([hashes[b] for _, hashes in seen]) for b in range(buckets)]
     reports, repeated = dask.compute([report for report, _ in seen], twice)
     torn = [pair for found in repeated for pair in found]
     _refuse(_torn(torn, partitions, layout), len(partitions))
@@ -177,10 +174,6 @@ def hashes_of(ids: Any) -> Array:
 
     values = ids.cast(pa.large_string()).to_numpy(zero_copy_only=False).astype(object)
     return np.asarray(pd.util.hash_array(values, categorize=False))
-
-
-def _item(values: Any, i: int) -> Any:
-    return values[i]
 
 
 def _repeated(hashes: Sequence[Array]) -> list[tuple[int, int, int]]:

@@ -197,6 +197,7 @@ def _weights(
         return _most_likely(z[None], np.ones(1), 1e-6, bags, approximation)[0]
 
     shares = shares * np.concatenate([scale(z) for z in parts])
+    # Once more for each kind: the mean of several members is less confident than one of them.
     shares *= np.stack([scale(np.tensordot(share, parts, 1)) for share in shares])
     z = np.tensordot(shares, parts, 1)  # (V, N) or (V, N, K)
     equal = np.full(len(z), 1 / len(z))

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chi2
 
 from llpkit._arrays import Array
-from llpkit.errors import LLPError
+from llpkit.estimators.base import exact_counts
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs, penalised
 from llpkit.losses import two_columns
 from llpkit.statistics.effect import effect_mean, effect_term
@@ -58,11 +58,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     effect_p_value_: float
 
     def _fit_rows(self, X: Any, rows: Rows) -> None:
-        if not rows.bags.evidence.is_exact:
-            raise LLPError(
-                "LLPMixedLogisticRegression takes exact counts, but some of these are intervals or "
-                "weights; use LLPLogisticRegression for them"
-            )
+        exact_counts(rows.bags, self)
         super()._fit_rows(X, rows)  # the model without the effect is the start
         optimum, ratio = _fit_mixed(X, rows, self)
         optimum.warn(self)

@@ -14,7 +14,7 @@ from llpkit._package import package
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.export.check import Compared, Predict, Rows, compare
-from llpkit.export.encoder import add_encoder, input_names, tensors_of
+from llpkit.export.encoder import add_encoder, columns_by_input, tensors_of
 from llpkit.export.estimators import add_estimator
 from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined
 from llpkit.export.networks import (
@@ -92,7 +92,7 @@ def to_onnx(
     with atomic(file) as temporary:
         temporary.write_bytes(content)
         compared = compare(source, _onnx_predict(temporary), name, dtype, rows)
-    inputs = [name] if source.encoder is None else input_names(source.encoder)
+    inputs = [name] if source.encoder is None else columns_by_input(source.encoder)
     return Exported(file, tuple(inputs), source.class_names, compared)
 
 

@@ -20,6 +20,7 @@ def explained(bags: Bags) -> Array:
     sizes = bags.sizes.repeat_interleave(classes)
     rate = constant_rate(bags).reshape(-1).clamp(1e-3, 1 - 1e-3)
     log_odds = (rate.log() - (-rate).log1p()).repeat(len(bags))
+    # Compare the variance of a binomial count at the overall rate before and after the evidence.
     log_w, count, offsets = _log_weights(bags.evidence, sizes)
     cell = bag_index(offsets)
     n = sizes[cell].double()

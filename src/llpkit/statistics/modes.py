@@ -134,6 +134,7 @@ def _as_good(best: Mode, other: Mode) -> bool:
     """Whether two models differ and neither is clearly better."""
     if np.abs(best.probability - other.probability).mean() < _DIFFERENT:
         return False
+    # Bags are independent, so the sum of their differences has this standard error.
     gap = best.log_likelihood - other.log_likelihood
     error = float(gap.std()) * np.sqrt(len(gap))
     # The mirror image may be better than the best start.

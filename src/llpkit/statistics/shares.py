@@ -176,6 +176,8 @@ def _label_moments(
     if jacobian is None:
         jacobian = z.new_zeros((*columns.shape, 0))
     free = max(1, columns.shape[1] - 1)
+    # The covariance of all totals times the indicator of a group and a class gives that row of the
+    # covariance of the groups' totals, and the derivative in the logits.
     covariances, slopes = [], []
     for g in range(number):
         for k in range(free):

@@ -88,6 +88,7 @@ def fit_parts(
     def objective(u: Array) -> tuple[float, Array]:
         nonlocal passes
         passes += 1
+        # As a function of u, the loss has about the identity as its Hessian near the optimum.
         w = near + solve_triangular(root, u, lower=True, trans="T").reshape(near.shape)
         results = over(sums, w, chosen)
         loss = -sum(log_p for log_p, _ in results) / rows

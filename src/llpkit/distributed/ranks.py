@@ -226,6 +226,7 @@ def _future(part: Any) -> Any:
 def _own_address(client: Any) -> str:
     """The address of this machine as the scheduler sees it."""
     url = urlsplit(client.scheduler.address)
+    # Connecting a datagram socket sends nothing, but chooses the address of the route.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((url.hostname or "127.0.0.1", url.port or 1))
         return str(probe.getsockname()[0])
@@ -244,7 +245,7 @@ def _ranked(rank: int, work: Work, task: Any, name: str, address: Any) -> Any:
 
         connected: Any = contextlib.nullcontext()
         if address is not None:
-            name = f"{rank:06d}"
+            name = f"{rank:06d}"  # the tracker sorts tasks as text, so XGBoost's rank is this one
             connected = xgb.collective.CommunicatorContext(**address, dmlc_task_id=name)
         with xgb.config_context(verbosity=0), connected:
             return work(rank, task, share, load, get_worker().local_directory)

@@ -72,6 +72,7 @@ def _counts(z: Tensor, offsets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor
     low = (mean - _TAILS * spread - 1).floor().clamp(min=0).long()
     high = torch.minimum((mean + _TAILS * spread + 1).ceil().long(), sizes)
     number = high - low + 1
+    # A bag is solved once for each of its counts, so it takes this many rows of a chunk.
     cost = (number * sizes).cumsum(0)
     for chunk in torch.unique(cost // _ROWS):
         bags = torch.where((cost // _ROWS == chunk) & (sizes > 0))[0]

@@ -58,13 +58,8 @@ class NumberColumn:
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, 1 or 2)`` of a table."""
-        values = table.numbers(self.name, decimal_commas=self.decimal_commas)
-        missing = np.isnan(values)
-        with np.errstate(all="ignore"):
-            scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
-        out[:, 0] = np.where(missing, 0.0, scaled)
-        # There is no such feature if nothing was missing in training.
-        out[:, 1:] = missing[:, None]
+        values = table.numbers(self.name, decimal_commas=self.decimal_commas)[:, None]
+        _fill(out, values, np.isnan(values), self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
         """How decimal commas are read, and missing values where training had none."""
@@ -170,15 +165,22 @@ class VectorColumn:
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, D)`` or ``(R, D + 1)`` of a table."""
         values = table.vectors(self.name, len(self.mean))
-        missing = _without_list(values)
-        scaled = ((values - np.array(self.mean)) / np.array(self.scale)).clip(-1e30, 1e30)
-        out[:, : len(self.mean)] = np.where(missing[:, None], 0.0, scaled)
-        out[:, len(self.mean) :] = missing[:, None]
+        _fill(out, values, _without_list(values)[:, None], self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
         """Missing lists where training had none."""
         missing = _without_list(table.vectors(self.name, len(self.mean)))
         return [] if self.missing else _note_on_new(table, self.name, missing, _MEAN)
+
+
+def _fill(out: NDArray[np.float32], values: Array, missing: Array, mean: Any, scale: Any) -> None:
+    """Write standardised values ``(R, D)``, and which rows ``(R, 1)`` have none."""
+    with np.errstate(all="ignore"):
+        # In float64; float32 ends at 3e38.
+        scaled = ((values - np.array(mean)) / np.array(scale)).clip(-1e30, 1e30)
+    width = values.shape[1]
+    out[:, :width] = np.where(missing, 0.0, scaled)
+    out[:, width:] = missing  # there is no such feature if nothing was missing in training
 
 
 def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:

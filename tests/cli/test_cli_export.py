@@ -108,7 +108,7 @@ def test_rare_and_missing_categories_have_a_feature_of_their_own(llpkit, tmp_pat
     done = llpkit("fit", path, *COLUMNS, "--estimator", "logistic", "--out", "run", "-q")
     assert done.code == 0
     encoder = FeatureEncoder.from_json((tmp_path / "run" / ENCODER).read_text("utf-8"))
-    assert encoder.columns[0].other
+    assert encoder.columns[0].rare
     assert encoder.columns[0].missing
     assert llpkit("export", "run", "--out", "model.onnx").code == 0
     frame = pd.DataFrame({"name": [*names, "new", "", "NULL", "none "]})

@@ -48,13 +48,6 @@ def test_load(images):
     assert torch.equal(files.to_tensor(), expected)
 
 
-def test_progress_is_told(images):
-    _, paths = images
-    seen = []
-    ImageFiles(paths * 30).to_tensor(lambda done, total: seen.append((done, total)))
-    assert seen == [(64, 150), (128, 150), (150, 150)]
-
-
 def test_select_keeps_the_row_numbers(images):
     expected, paths = images
     part = ImageFiles(paths).select(torch.tensor([4, 1]))

@@ -173,7 +173,7 @@ def test_shares_and_groups():
 def test_trees_on_groups_of_partitions(tmp_path, monkeypatch):
     write(tmp_path, 4, rows=2000)
     # Memory for the gradients of two partitions of the four.
-    monkeypatch.setattr("llpkit.distributed.ranks.Alone.memory", 4000 * 32 / 0.12)
+    monkeypatch.setattr("llpkit.distributed.ranks.Ranks.memory", 4000 * 32 / 0.12)
     estimator = LLPClassifier(
         XGBClassifier(n_estimators=12, max_depth=3, n_jobs=1), max_iter=1, random_state=0
     )

@@ -96,6 +96,7 @@ def without_labelled(
         contradiction: The message for a bag whose count contradicts its labels, less the remedy.
     """
     n = unlabelled if labelled.dim() == 1 else unlabelled[:, None].expand_as(labelled)
+    # Known labels are subtracted from both ends, but "no bound" stays that.
     bounded = evidence.high != NO_BOUND
     low = (evidence.low - labelled).clamp(min=0)
     high = torch.where(bounded, evidence.high - labelled, evidence.high)

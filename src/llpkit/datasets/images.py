@@ -23,8 +23,6 @@ from llpkit.files import check_limit, check_regular, limit
 
 Size = tuple[int, int]
 Pixels = NDArray[np.uint8]
-Progress = Callable[[int, int], None]
-"""Called with the number of finished rows and the number of all rows."""
 
 # Pillow's other formats include EPS, which passes the file to an interpreter.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
@@ -102,7 +100,7 @@ class ImageFiles:
             image[:] = self._read(row, self.size)
         return torch.from_numpy(images)
 
-    def to_tensor(self, progress: Progress | None = None) -> Tensor:
+    def to_tensor(self) -> Tensor:
         """All images, uint8 ``(R, C, H, W)``, decoded by several threads."""
         images = np.empty(self.shape, np.uint8)
 
@@ -110,10 +108,10 @@ class ImageFiles:
             for row in rows:
                 images[row] = self._read(row, self.size)
 
-        self._over_all(load, progress)
+        self._over_all(load)
         return torch.from_numpy(images)
 
-    def bad_rows(self, progress: Progress | None = None) -> dict[int, str]:
+    def bad_rows(self) -> dict[int, str]:
         """The reason for each missing or unreadable image, by its position here."""
         bad: dict[int, str] = {}
 
@@ -124,7 +122,7 @@ class ImageFiles:
                 except BadImage as error:
                     bad[row] = str(error)
 
-        self._over_all(check, progress)
+        self._over_all(check)
         return dict(sorted(bad.items()))
 
     def select(self, rows: Iterable[int] | Tensor) -> "ImageFiles":
@@ -136,14 +134,12 @@ class ImageFiles:
         part.rows = [self.rows[row] for row in chosen]
         return part
 
-    def _over_all(self, work: Callable[[range], None], progress: Progress | None) -> None:
+    def _over_all(self, work: Callable[[range], None]) -> None:
         """Run ``work`` on all rows in chunks, in threads: Pillow decodes without Python's lock."""
         chunks = [range(len(self))[i : i + _CHUNK] for i in range(0, len(self), _CHUNK)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             try:
-                for chunk, _ in zip(chunks, pool.map(work, chunks), strict=True):
-                    if progress is not None:
-                        progress(chunk.stop, len(self))
+                list(pool.map(work, chunks))
             except BaseException:  # an interrupt must not wait for all remaining images
                 pool.shutdown(cancel_futures=True)
                 raise

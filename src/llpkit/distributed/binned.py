@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llpkit.distributed.parts import Array
+from llpkit._arrays import Array
 
 MISSING = 255
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit._text import several
 from llpkit.distributed.cluster import answering
 from llpkit.distributed.partitions import INDEX, Partitions, table_of
-from llpkit.distributed.parts import Array, Layout, group
+from llpkit.distributed.parts import Layout, group
 from llpkit.errors import LLPError
 
 _PER_BUCKET = 64
@@ -71,10 +72,7 @@ def check(
         )
         for i, (piece, name) in enumerate(zip(partitions.pieces, partitions.names, strict=True))
     ]
-    twice = [
-        dask.delayed(_repeated)([dask.delayed(_item)(hashes, b) for _, hashes in seen])
-        for b in range(buckets)
-    ]
+    twice = [dask.delayed(_repeated)([hashes[b] for _, hashes in seen]) for b in range(buckets)]
     reports, repeated = dask.compute([report for report, _ in seen], twice)
     torn = [pair for found in repeated for pair in found]
     _refuse(_torn(torn, partitions, layout), len(partitions))
@@ -176,10 +174,6 @@ def hashes_of(ids: Any) -> Array:
 
     values = ids.cast(pa.large_string()).to_numpy(zero_copy_only=False).astype(object)
     return np.asarray(pd.util.hash_array(values, categorize=False))
-
-
-def _item(values: Any, i: int) -> Any:
-    return values[i]
 
 
 def _repeated(hashes: Sequence[Array]) -> list[tuple[int, int, int]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from llpkit._package import package
 from llpkit.errors import LLPError
 
 _TIMEOUT = 20.0
@@ -60,12 +61,9 @@ def connected(
         workers: Processes of a local cluster, one thread each.
         memory_limit: Of each of these, such as ``"4GB"``; by default an equal share of the memory.
     """
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise LLPError(
-            "large tables need Dask; install it with pip install 'llpkit[dask]'"
-        ) from error
+    package("distributed", "dask")
+    from distributed import Client, LocalCluster
+
     if scheduler is not None:
         try:
             # Not as the default: a client that fails to connect would stay it, and every later

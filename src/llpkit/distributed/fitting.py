@@ -23,7 +23,7 @@ from llpkit.distributed.partitions import (
     parquet,
 )
 from llpkit.distributed.parts import Layout, Part, read_part
-from llpkit.distributed.ranks import Alone, Ranks, Workers
+from llpkit.distributed.ranks import Ranks, Workers
 from llpkit.errors import LLPError
 from llpkit.estimators import BaseLLP, LLPClassifier, LLPLogisticRegression
 from llpkit.estimators.base import ENOUGH
@@ -126,7 +126,7 @@ def fit_checked(
     shared = dask.delayed(layout)  # sent to the workers once
     named = list(zip(partitions.pieces, partitions.names, strict=True))
     client = current()
-    ranks: Ranks = Alone() if client is None else Workers(client, log)
+    ranks = Ranks() if client is None else Workers(client, log)
     if isinstance(estimator, LLPClassifier):
         bins = Bins.of(sample.X)
         parts: Sequence[Any]

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
-from llpkit.distributed.parts import Array, Part
+from llpkit.distributed.parts import Part
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.estimators.base import bag_sums, choose, log_likelihood_and_residual
 from llpkit.estimators.logistic import Optimum, fit_logistic, lbfgs, penalised
@@ -87,6 +88,7 @@ def fit_parts(
     def objective(u: Array) -> tuple[float, Array]:
         nonlocal passes
         passes += 1
+        # As a function of u, the loss has about the identity as its Hessian near the optimum.
         w = near + solve_triangular(root, u, lower=True, trans="T").reshape(near.shape)
         results = over(sums, w, chosen)
         loss = -sum(log_p for log_p, _ in results) / rows

@@ -5,16 +5,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.distributed.partitions import table_of
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood.classes import as_binary
 from llpkit.tables import CountColumns, FeatureEncoder, Table
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -6,52 +6,36 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from llpkit.errors import LLPError
 
 _PAUSE = 1.0
 """Seconds between looks at the workers."""
+_ATTEMPTS = 5
+"""How often ranks begin again at most."""
+_PATIENCE = 60.0
+"""Seconds to wait for a worker to come back."""
 
 
 Work = Callable[..., Any]
 """``work(rank, task, share, load, scratch)``."""
 
 
-class Ranks(Protocol):
-    """Runs work for every share at once, one per process; results are in order."""
+class Ranks:
+    """Runs work for every share at once, one per process; results are in order.
+
+    This is a single rank, in this process; Dask's own scheduler, or Ray's, brings the data.
+    """
+
+    number = 1
+    """How many ranks there are."""
+    memory = float("inf")
+    """Bytes that the smallest may use."""
 
     def run(self, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
         """Run work in which the ranks do not need each other."""
-
-    def run_joint(self, prepare: Work, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
-        """Run work in which XGBoost connects the ranks.
-
-        If one is lost, all run ``prepare`` and then ``work`` again. Only ``work`` is connected, so
-        a rank may take its time to read again what the lost one had.
-        """
-
-    def each(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a function once in every process."""
-
-    @property
-    def number(self) -> int:
-        """How many there are."""
-
-    @property
-    def memory(self) -> float:
-        """Bytes that the smallest may use."""
-
-
-class Alone:
-    """One rank, in this process; Dask's own scheduler, or Ray's, brings the data."""
-
-    number = 1
-    memory = float("inf")
-
-    def run(self, work: Work, task: Any, shares: Sequence[Any]) -> list[Any]:
-        """Run it."""
         import xgboost as xgb
 
         def load(held: Any) -> Any:
@@ -67,41 +51,33 @@ class Alone:
         task: Any,
         shares: Sequence[Any],
     ) -> list[Any]:
-        """Run it."""
+        """Run work in which XGBoost connects the ranks.
+
+        If one is lost, all run ``prepare`` and then ``work`` again. Only ``work`` is connected, so
+        a rank may take its time to read again what the lost one had.
+        """
         return self.run(work, task, shares)
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call it."""
+        """Call a function once in every process."""
         function(*arguments)
 
 
-class Workers:
+class Workers(Ranks):
     """One rank per worker of a Dask cluster. If a worker dies, all ranks begin again.
 
     Args:
         client: The client.
         log: Called with the reason if they do.
-        attempts: How often at most.
-        patience: Seconds to wait for a worker to come back.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        log: Callable[[dict[str, Any]], None],
-        attempts: int = 5,
-        patience: float = 60.0,
-    ) -> None:
-        self.client, self.log, self.attempts, self.patience = client, log, attempts, patience
-        self.number = len(self._addresses())
-        if not self.number:
+    def __init__(self, client: Any, log: Callable[[dict[str, Any]], None]) -> None:
+        self.client, self.log = client, log
+        known = self._known()
+        if not known:
             raise LLPError("the Dask cluster has no workers; start some")
-
-    @property
-    def memory(self) -> float:
-        """Bytes that the smallest worker may use; infinite without a limit."""
-        known = self._known().values()
-        return float(min((w["memory_limit"] or float("inf") for w in known), default=float("inf")))
+        self.number = len(known)
+        self.memory = min(float(w["memory_limit"] or "inf") for w in known.values())
 
     def _known(self) -> dict[str, Any]:
         """What the scheduler knows about its workers; a busy one may answer for a few of them."""
@@ -136,7 +112,7 @@ class Workers:
         joint: bool,
     ) -> list[Any]:
         failure: BaseException | None = None
-        for attempt in range(self.attempts):
+        for attempt in range(_ATTEMPTS):
             if attempt:
                 for each in before:
                     self.run(each, task, shares)
@@ -145,7 +121,7 @@ class Workers:
                 return found
             self.log({"step": "again", "reason": repr(failure)})
         raise LLPError(
-            f"a step failed {self.attempts} times, the last time with {failure!r}; look into the "
+            f"a step failed {_ATTEMPTS} times, the last time with {failure!r}; look into the "
             "logs of the workers: too little memory is a common reason"
         ) from failure
 
@@ -155,12 +131,12 @@ class Workers:
 
     def _wait(self) -> list[str]:
         """As many workers as ranks."""
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + _PATIENCE
         while len(found := self._addresses()) < self.number:
             if time.monotonic() > end:
                 raise LLPError(
                     f"{len(found)} of {self.number} workers are left and none came back within "
-                    f"{self.patience:g} s; start the fit again with those"
+                    f"{_PATIENCE:g} s; start the fit again with those"
                 )
             time.sleep(0.2)
         return found[: self.number]
@@ -216,7 +192,7 @@ class Workers:
             while waiting := [future for future in futures if not future.done()]:
                 if any(future.status == "error" for future in futures) or self._lost(workers):
                     return None, _failure(futures) or LLPError("a worker died")
-                if time.monotonic() > begin + self.patience:
+                if time.monotonic() > begin + _PATIENCE:
                     begin = time.monotonic()
                     self._check_started(workers, futures)
                 with contextlib.suppress(TimeoutError):
@@ -250,6 +226,7 @@ def _future(part: Any) -> Any:
 def _own_address(client: Any) -> str:
     """The address of this machine as the scheduler sees it."""
     url = urlsplit(client.scheduler.address)
+    # Connecting a datagram socket sends nothing, but chooses the address of the route.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((url.hostname or "127.0.0.1", url.port or 1))
         return str(probe.getsockname()[0])
@@ -268,7 +245,7 @@ def _ranked(rank: int, work: Work, task: Any, name: str, address: Any) -> Any:
 
         connected: Any = contextlib.nullcontext()
         if address is not None:
-            name = f"{rank:06d}"
+            name = f"{rank:06d}"  # the tracker sorts tasks as text, so XGBoost's rank is this one
             connected = xgb.collective.CommunicatorContext(**address, dmlc_task_id=name)
         with xgb.config_context(verbosity=0), connected:
             return work(rank, task, share, load, get_worker().local_directory)

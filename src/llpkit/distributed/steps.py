@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from llpkit._arrays import Array
 from llpkit.distributed.binned import Bins
-from llpkit.distributed.parts import Array
 from llpkit.errors import LLPError
 from llpkit.estimators.logistic import Scale
 from llpkit.likelihood import log_prob_and_posterior
@@ -68,11 +68,11 @@ class Trained(NamedTuple):
     seconds: float
 
 
-class _Group:
+class _Group(NamedTuple):
     """Some partitions as one matrix of XGBoost."""
 
-    def __init__(self, matrix: Any, bags: dict[int, Path]) -> None:
-        self.matrix, self.bags = matrix, bags  # the bags of a partition are read in every E-step
+    matrix: Any
+    bags: dict[int, Path]  # by partition: files, which every E-step reads
 
 
 class _Held:
@@ -202,6 +202,7 @@ def _built(rank: int, task: Task, share: Share, load: Load, scratch: str | None)
     import pyarrow as pa
     import xgboost as xgb
 
+    # Only one group's gradients are in memory at a time, which bounds what XGBoost takes.
     groups = [share[g :: task.groups] for g in range(task.groups)]
     if not all(groups):
         raise LLPError(

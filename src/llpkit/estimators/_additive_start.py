@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
-from llpkit.estimators.base import Array, solve, some_bags
+from llpkit.estimators.base import solve, some_bags
 from llpkit.estimators.logistic import fit_logistic
 from llpkit.likelihood.checks import Approximation
 from llpkit.statistics.rows import rows_of

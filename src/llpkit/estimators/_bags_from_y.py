@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 from torch import Tensor
 
-from llpkit._arrays import read, refuse, whole_array
+from llpkit._arrays import Array, read, refuse, whole_array
 from llpkit.bags import Bags
 from llpkit.bags.groups import Groups, group
 from llpkit.errors import LLPError
@@ -19,8 +19,6 @@ from llpkit.evidence.counts import CountNaming
 from llpkit.evidence.support import checked_evidence
 from llpkit.likelihood.classes import as_binary
 from llpkit.ragged import to_offsets
-
-Array = NDArray[Any]
 
 _AS_EVIDENCE = "y = Bags.from_proportions(groups, proportions).evidence"
 

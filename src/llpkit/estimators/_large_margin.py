@@ -14,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import gen_batches
 
+from llpkit._arrays import Array
 from llpkit._validation import number, one_of
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, solve
+from llpkit.estimators.base import BaseLLP, solve
 
 KERNELS = ("linear", "rbf")
 BLOCK = 2**23

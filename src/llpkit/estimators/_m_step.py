@@ -14,9 +14,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import num_rows
-from llpkit.estimators.base import ENOUGH, Array
+from llpkit.estimators.base import ENOUGH
 from llpkit.progress import task
 from llpkit.statistics.rows import take_rows
 

@@ -26,7 +26,7 @@ from sklearn.ensemble import (
 from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import BaseDecisionTree, DecisionTreeClassifier
 
-from llpkit.estimators.base import Array
+from llpkit._arrays import Array
 from llpkit.estimators.registry import ESTIMATORS
 
 # These predict with NumPy only, or are checked below. Others (neighbours, clusters, processes) have

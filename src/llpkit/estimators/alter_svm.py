@@ -7,11 +7,11 @@ import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
+from llpkit._arrays import Array
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._large_margin import MarginClassifier, Plane, fit_plane, hinge, root
-from llpkit.estimators.base import Array
 from llpkit.progress import task
 
 FIRST, GROWTH = 1e-5, 1.5

@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from llpkit._arrays import Array
 from llpkit._threads import threads_for
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
@@ -21,8 +22,6 @@ from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.likelihood.choice import choice_note, resolve
 from llpkit.statistics import warn_unidentified
-
-Array = NDArray[Any]
 
 ENOUGH = 200_000
 """Rows beyond which a model with few parameters gains nothing."""

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
+from llpkit._arrays import Array
 from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._additive_start import additive_start, is_table
 from llpkit.estimators._m_step import WeightedFits, class_scores, em_is_monotone, may_interpolate
-from llpkit.estimators.base import Array, BaseLLP, choose, solve, some_bags
+from llpkit.estimators.base import BaseLLP, choose, solve, some_bags
 from llpkit.estimators.logistic import Scale, calibrate
 from llpkit.likelihood.checks import Approximation
 from llpkit.progress import Task, steps_to, task
@@ -236,8 +238,6 @@ class LLPClassifier(BaseLLP):
     def _base(self) -> Any:
         if self.estimator is not None:
             return self.estimator
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
         return HistGradientBoostingClassifier(early_stopping=False)
 
     def _checked(self, X: Any, *, reset: bool) -> Any:

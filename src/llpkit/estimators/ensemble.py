@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils import check_random_state
 
+from llpkit._arrays import Array
 from llpkit._validation import whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, log_likelihood_and_residual
+from llpkit.estimators.base import BaseLLP, choose, log_likelihood_and_residual
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
@@ -121,8 +123,6 @@ class LLPEnsembleClassifier(BaseLLP):
 
 
 def _default() -> list[BaseLLP]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     # Half the usual number of trees: boosting takes most of the time, and the others help.
     trees = HistGradientBoostingClassifier(max_iter=50, early_stopping=False)
     # Networks differ in their initial weights, and several are better than one.
@@ -197,6 +197,7 @@ def _weights(
         return _most_likely(z[None], np.ones(1), 1e-6, bags, approximation)[0]
 
     shares = shares * np.concatenate([scale(z) for z in parts])
+    # Once more for each kind: the mean of several members is less confident than one of them.
     shares *= np.stack([scale(np.tensordot(share, parts, 1)) for share in shares])
     z = np.tensordot(shares, parts, 1)  # (V, N) or (V, N, K)
     equal = np.full(len(z), 1 / len(z))

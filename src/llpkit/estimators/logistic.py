@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._threads import threads_for
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.estimators._text_columns import text_columns_named
 from llpkit.estimators.base import (
-    Array,
     BaseLLP,
     cells,
     choose,
@@ -120,9 +120,6 @@ class LLPLogisticRegression(BaseLLP):
         warn_unidentified(X, bags, multiplicity)
         return self
 
-    def _fit_bags(self, X: Any, bags: Bags) -> None:
-        self._fit_rows(*self._prepared(X, rows_of(bags)))
-
     def posterior(self, X: Any, y: Any, groups: Any = None, multiplicity: Any = None) -> Array:
         """Probability of every class, given what is known about the row's bag too, ``(N, K)``."""
         if multiplicity is None:
@@ -195,7 +192,7 @@ class Optimum(NamedTuple):
     converged: bool
 
     def warn(self, estimator: object) -> None:
-        """Warn the caller of ``fit`` of too few iterations; to be called by ``_fit_bags``."""
+        """Warn the caller of ``fit`` of too few iterations; for ``_fit_bags`` and ``_fit_rows``."""
         if not self.converged:
             warnings.warn(
                 f"{type(estimator).__name__} did not converge in {self.n_iter} iterations; scale "

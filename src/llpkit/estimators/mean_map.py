@@ -7,10 +7,11 @@ from scipy import sparse
 from scipy.sparse.linalg import cg
 from scipy.special import expit, logsumexp
 
+from llpkit._arrays import Array
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, bag_sums, exact_counts, linear_logits
+from llpkit.estimators.base import BaseLLP, bag_sums, exact_counts, linear_logits
 from llpkit.estimators.logistic import lbfgs
 from llpkit.likelihood.checks import Approximation
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy.stats import chi2
 
-from llpkit.errors import LLPError
-from llpkit.estimators.base import Array
+from llpkit._arrays import Array
+from llpkit.estimators.base import exact_counts
 from llpkit.estimators.logistic import LLPLogisticRegression, Optimum, lbfgs, penalised
 from llpkit.losses import two_columns
 from llpkit.statistics.effect import effect_mean, effect_term
@@ -35,14 +35,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     the effect: it is the probability in a new bag. ``posterior``, given exact counts, does not
     depend on the effect.
 
-    Args:
-        C: Inverse strength of the penalty on the weights; the intercept has none.
-        fit_intercept: Whether there is an intercept.
-        tol: Stop when no entry of the gradient, per instance, is larger.
-        max_iter: Maximum number of L-BFGS iterations.
-        warm_start: Start at the last solution.
-        approximation: As for :class:`LLPLogisticRegression`.
-        random_state: For the step away from a saddle point.
+    The arguments are those of :class:`LLPLogisticRegression`.
 
     Attributes:
         effect_sd_: Standard deviation :math:`\tau` of the effect, in logits.
@@ -65,11 +58,7 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     effect_p_value_: float
 
     def _fit_rows(self, X: Any, rows: Rows) -> None:
-        if not rows.bags.evidence.is_exact:
-            raise LLPError(
-                "LLPMixedLogisticRegression takes exact counts, but some of these are intervals or "
-                "weights; use LLPLogisticRegression for them"
-            )
+        exact_counts(rows.bags, self)
         super()._fit_rows(X, rows)  # the model without the effect is the start
         optimum, ratio = _fit_mixed(X, rows, self)
         optimum.warn(self)

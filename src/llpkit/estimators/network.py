@@ -9,10 +9,11 @@ import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._validation import number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.estimators.base import Array, BaseLLP, choose, exact_counts
+from llpkit.estimators.base import BaseLLP, choose, exact_counts
 from llpkit.estimators.logistic import lbfgs
 from llpkit.likelihood.checks import Approximation
 from llpkit.losses import (

@@ -4,6 +4,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.svm import SVC
+
 from llpkit._registry import Registry, did_you_mean
 from llpkit.errors import LLPError
 from llpkit.estimators.alter_svm import AlterSVMClassifier
@@ -32,8 +36,6 @@ ESTIMATORS.register("network", LLPNetworkClassifier)
 @ESTIMATORS.register("hist-gradient-boosting")
 def _boosting() -> BaseLLP:
     """EM around histogram gradient boosting."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     # Given by name, so that its options can be set.
     return LLPClassifier(HistGradientBoostingClassifier(early_stopping=False))
 
@@ -41,8 +43,6 @@ def _boosting() -> BaseLLP:
 @ESTIMATORS.register("random-forest")
 def _forest() -> BaseLLP:
     """EM around a random forest."""
-    from sklearn.ensemble import RandomForestClassifier
-
     return LLPClassifier(RandomForestClassifier(min_samples_leaf=5))
 
 
@@ -69,16 +69,12 @@ def _xgboost() -> BaseLLP:
 @ESTIMATORS.register("svc")
 def _svc() -> BaseLLP:
     """EM around a kernel support vector machine, for a few thousand rows."""
-    from sklearn.svm import SVC
-
     return LLPClassifier(SVC())
 
 
 @ESTIMATORS.register("naive-bayes")
 def _naive_bayes() -> BaseLLP:
     """EM around naive Bayes."""
-    from sklearn.naive_bayes import GaussianNB
-
     return LLPClassifier(GaussianNB())
 
 

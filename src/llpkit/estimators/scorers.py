@@ -8,8 +8,9 @@ import torch
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from llpkit import evaluation
+from llpkit._arrays import Array
 from llpkit.bags import Bags
-from llpkit.estimators._bags_from_y import Array, bags_of
+from llpkit.estimators._bags_from_y import bags_of
 
 
 class BagScorer:

@@ -80,6 +80,8 @@ def check_support(evidence: Evidence, sizes: Array, naming: CountNaming) -> None
 
 def within_bounds(evidence: Evidence, bounds: Evidence) -> tuple[Evidence, Tensor]:
     """Evidence and bounds (intervals) together, and which cells still have a possible count."""
+    # A weighted cell keeps its ends, because its table has an entry for every count between them;
+    # counts outside the bounds get weight zero instead.
     weighted = evidence.weighted
     low = torch.where(weighted, evidence.low, evidence.low.maximum(bounds.low))
     high = torch.where(weighted, evidence.high, evidence.high.minimum(bounds.high))

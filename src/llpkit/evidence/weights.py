@@ -10,7 +10,7 @@ from torch import Tensor
 from llpkit._arrays import real_tensor
 from llpkit._text import SHOWN, html_table
 from llpkit.errors import LLPError
-from llpkit.ragged import ranges, to_offsets
+from llpkit.ragged import instances_of, to_offsets
 
 NO_BOUND = 2**62
 """An upper end that no bag reaches."""
@@ -109,9 +109,8 @@ class CountWeights:
         chosen = chosen % len(self)
         # Tables are stored per cell: bag by bag, class by class.
         cells = (chosen[:, None] * classes + torch.arange(classes, device=self.device)).reshape(-1)
-        lengths = self.table_offsets.diff()[cells]
-        table = self.table[ranges(self.table_offsets[cells], lengths)]
-        return type(self)(low, high, table, to_offsets(lengths))
+        entries, offsets = instances_of(self.table_offsets, cells)
+        return type(self)(low, high, self.table[entries], offsets)
 
     def __repr__(self) -> str:
         kind = "exact" if self.is_exact else "mixed"

@@ -10,8 +10,8 @@ from torch import Tensor
 from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.likelihood.budget import cost, even_sample
+from llpkit.ragged import instances_of
 from llpkit.training import Callback, Feed
-from llpkit.training.batches import positions_of
 from llpkit.training.inputs import probabilities
 from llpkit.training.measures import BUDGET
 
@@ -29,7 +29,7 @@ class Watch(Callback):
         self.inputs, self.truth, self.bags = inputs, truth[bags.rows], bags
         # With many classes the likelihood of all bags would take longer than an epoch.
         chosen = even_sample(cost(bags.evidence, bags.sizes), BUDGET)
-        self.some, self.at = bags[chosen], positions_of(bags, chosen)[0]
+        self.some, self.at = bags[chosen], instances_of(bags.offsets, chosen)[0]
         rate = evaluation.constant_rate(training)
         self.baseline = float(evaluation.baseline_log_likelihood(self.some, rate).mean())
         self.every_epoch = every_epoch

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._text import several
 from llpkit.datasets import ImageFiles
 from llpkit.errors import LLPError
@@ -20,7 +20,6 @@ from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.columns import NumberColumn, VectorColumn
 from llpkit.training import Fitted
 
-Array = NDArray[Any]
 TOLERANCE = 1e-5
 """Largest accepted difference between the probabilities of a file and its model."""
 _ROWS, _IMAGES = 1000, 16

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-from llpkit.export.graph import Array, Graph, Name
+from llpkit.export.graph import Graph, Name
 from llpkit.export.trees import (
     add_trees,
     forest_trees,
@@ -144,6 +145,7 @@ def _votes(graph: Graph, decision: Name, pairs: list[tuple[int, int]], classes: 
     lost = graph.cast(graph.add("Less", decision, graph.constant(0.0)), np.float64)
     votes = graph.linear(lost, second - first, first.sum(0))
     total = graph.add("MatMul", decision, graph.constant(first - second))
+    # total / (3 |total| + 3), as in scikit-learn, is less than a third: it never outweighs a vote.
     bound = graph.affine(graph.add("Abs", total), 3.0, 3.0)
     return graph.add("Add", votes, graph.add("Div", total, bound))
 

@@ -10,22 +10,21 @@ from torch import Tensor, nn
 from llpkit.export.graph import OUTPUTS, Graph, Name
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.columns import CategoryColumn, NumberColumn, VectorColumn
+from llpkit.tables.features import Column
 from llpkit.tables.parsing import MISSING
 
 Feeds = dict[str, np.ndarray]
 
 
-def input_names(encoder: FeatureEncoder) -> list[str]:
-    """The name of every column's input: the column's name, made unique."""
-    taken = set(OUTPUTS)
-    names = []
+def columns_by_input(encoder: FeatureEncoder) -> dict[str, Column]:
+    """The columns by the names of their inputs: the columns' names, made unique."""
+    columns: dict[str, Column] = {}
     for column in encoder.columns:
         name = column.name or "column"
-        while name in taken:
+        while name in columns or name in OUTPUTS:
             name += "_"
-        taken.add(name)
-        names.append(name)
-    return names
+        columns[name] = column
+    return columns
 
 
 def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
@@ -34,7 +33,7 @@ def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
     Missing numbers and lists are NaN, float64; missing texts are empty.
     """
     feeds = {}
-    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+    for name, column in columns_by_input(encoder).items():
         if isinstance(column, NumberColumn):
             values = table.numbers(column.name, decimal_commas=column.decimal_commas)
             feeds[name] = np.asarray(values, np.float64)
@@ -48,7 +47,7 @@ def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
 def add_encoder(graph: Graph, encoder: FeatureEncoder) -> Name:
     """Add one input per column and return the features, float32 ``(n, D)``."""
     parts: list[Name] = []
-    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+    for name, column in columns_by_input(encoder).items():
         if isinstance(column, NumberColumn):
             parts += _number(graph, graph.input(name, np.float64), column)
         elif isinstance(column, VectorColumn):
@@ -96,7 +95,7 @@ def _category(graph: Graph, text: Name, column: CategoryColumn) -> Name:
         domain="ai.onnx.ml",
         keys_strings=list(positions),
         values_int64s=list(positions.values()),
-        default_int64=levels if column.other else none,
+        default_int64=levels if column.rare else none,
     )
     hot = graph.add("Equal", graph.column(code), graph.constant(np.arange(width), np.int64))
     return graph.cast(hot, np.float32)
@@ -113,8 +112,7 @@ class ColumnEncoder(nn.Module):
 
     def __init__(self, encoder: FeatureEncoder) -> None:
         super().__init__()
-        self.names = input_names(encoder)
-        self.columns = encoder.columns
+        self.columns = columns_by_input(encoder)
         for i, column in enumerate(encoder.columns):
             if not isinstance(column, CategoryColumn):
                 self.register_buffer(f"mean_{i}", torch.tensor(column.mean, dtype=torch.float64))
@@ -123,13 +121,13 @@ class ColumnEncoder(nn.Module):
     def forward(self, columns: dict[str, Tensor]) -> Tensor:
         """Features ``(n, D)``, float32, of the columns that :func:`tensors_of` returns."""
         parts: list[Tensor] = []
-        for i, (name, column) in enumerate(zip(self.names, self.columns, strict=True)):
+        for i, (name, column) in enumerate(self.columns.items()):
             x = columns[name]
             if isinstance(column, CategoryColumn):
                 levels, width = len(column.levels), len(column.feature_names)
                 none = width  # beyond the last feature
                 missing = width - 1 if column.missing else none
-                other = levels if column.other else none
+                other = levels if column.rare else none
                 code = torch.where(x < 0, missing, torch.where(x >= levels, other, x))
                 parts.append((code[:, None] == torch.arange(width)).float())
                 continue
@@ -147,7 +145,7 @@ def tensors_of(encoder: FeatureEncoder, feeds: Feeds) -> dict[str, Tensor]:
     Levels are numbered in order; -1 is a missing value, and the number of levels is any other.
     """
     tensors = {}
-    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+    for name, column in columns_by_input(encoder).items():
         values = feeds[name]
         if isinstance(column, CategoryColumn):
             number = {level: i for i, level in enumerate(column.levels)}
@@ -161,7 +159,7 @@ def tensors_of(encoder: FeatureEncoder, feeds: Feeds) -> dict[str, Tensor]:
 def empty_columns(encoder: FeatureEncoder, rows: int) -> dict[str, Tensor]:
     """Inputs of :class:`ColumnEncoder` with this many rows."""
     tensors = {}
-    for name, column in zip(input_names(encoder), encoder.columns, strict=True):
+    for name, column in columns_by_input(encoder).items():
         shape = (rows, len(column.mean)) if isinstance(column, VectorColumn) else (rows,)
         dtype = torch.int64 if isinstance(column, CategoryColumn) else torch.float64
         tensors[name] = torch.zeros(shape, dtype=dtype)

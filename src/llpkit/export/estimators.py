@@ -6,16 +6,11 @@ import numpy as np
 
 from llpkit.errors import LLPError
 from llpkit.estimators import (
-    AlterSVMClassifier,
     BaseLLP,
-    DLLPClassifier,
-    InvCalClassifier,
     LLPClassifier,
     LLPEnsembleClassifier,
-    LLPLogisticRegression,
     LLPMixedLogisticRegression,
     LLPNetworkClassifier,
-    MeanMapClassifier,
 )
 from llpkit.export.classifiers import add_scores, rbf
 from llpkit.export.graph import Graph, Name
@@ -41,16 +36,15 @@ def add_logits(graph: Graph, model: BaseLLP, x: Name) -> Name:
     if isinstance(model, LLPClassifier):
         score = add_scores(graph, model.estimator_, x, len(model.classes_), model.floor_)
         return graph.affine(score, model.slope_, model.shift_)
-    if isinstance(model, LLPNetworkClassifier | DLLPClassifier):
+    if isinstance(model, LLPNetworkClassifier):
         z = graph.linear(x, model.coefs_[0], model.intercepts_[0])
         for weights, intercept in zip(model.coefs_[1:], model.intercepts_[1:], strict=True):
             z = graph.linear(graph.add("Tanh", z), weights, intercept)
         return z
-    if isinstance(model, InvCalClassifier | AlterSVMClassifier) and model.kernel == "rbf":
+    if hasattr(model, "dual_coef_"):
         total = rbf(graph, x, model.support_vectors_, model.dual_coef_, model.gamma_)
         return graph.add("Add", total, graph.constant(model.intercept_))
-    linear = LLPLogisticRegression | MeanMapClassifier | InvCalClassifier | AlterSVMClassifier
-    if isinstance(model, linear):
+    if hasattr(model, "coef_"):
         return graph.linear(x, np.asarray(model.coef_).T, model.intercept_)
     raise LLPError(
         f"{type(model).__name__} cannot be exported to ONNX; the estimators of llpkit.estimators "

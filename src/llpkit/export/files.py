@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from llpkit._arrays import Array
+from llpkit._package import package
 from llpkit._validation import option
 from llpkit.errors import LLPError
-from llpkit.export.check import Array, Compared, Predict, Rows, compare
-from llpkit.export.encoder import add_encoder, input_names, tensors_of
+from llpkit.export.check import Compared, Predict, Rows, compare
+from llpkit.export.encoder import add_encoder, columns_by_input, tensors_of
 from llpkit.export.estimators import add_estimator
-from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined, need
+from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined
 from llpkit.export.networks import (
     FEATURES,
     input_of,
@@ -82,14 +84,15 @@ def to_onnx(
     (('features',), True)
     """
     file = _place(path, ".onnx", force)
-    need("onnx", "onnxruntime")
+    for name in ("onnx", "onnxruntime"):
+        package(name, "onnx")
     source = source_of(model)
     check_apart(file, source.files)
     content, name, dtype = _onnx(source, float_images)
     with atomic(file) as temporary:
         temporary.write_bytes(content)
         compared = compare(source, _onnx_predict(temporary), name, dtype, rows)
-    inputs = [name] if source.encoder is None else input_names(source.encoder)
+    inputs = [name] if source.encoder is None else columns_by_input(source.encoder)
     return Exported(file, tuple(inputs), source.class_names, compared)
 
 

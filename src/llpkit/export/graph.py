@@ -1,15 +1,12 @@
 """An ONNX graph, built node by node."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from llpkit.errors import LLPError
+from llpkit._arrays import Array
 
-Array = NDArray[Any]
 Name = str
 """The name of a value in the graph."""
 
@@ -19,17 +16,6 @@ OUTPUTS = ("probability", "label")
 ROWS = "rows"
 """The name of the first axis, which may have any length."""
 _OWN = "llpkit/"
-
-
-def need(*packages: str) -> None:
-    """Raise an error if a package is not installed."""
-    for name in packages:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise LLPError(
-                f"export to ONNX needs the package {name}; install it: pip install 'llpkit[onnx]'"
-            ) from error
 
 
 class Graph:

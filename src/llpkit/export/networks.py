@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from llpkit._package import package
 from llpkit.errors import LLPError
 from llpkit.export.encoder import ColumnEncoder, empty_columns
-from llpkit.export.graph import IR, OPSET, OUTPUTS, need
+from llpkit.export.graph import IR, OPSET, OUTPUTS
 from llpkit.methods import as_logits, at_least_single
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
@@ -81,7 +82,7 @@ def program_of(
 
 def network_model(model: Fitted, name: str, dtype: torch.dtype) -> Any:
     """The ONNX model of a network."""
-    need("onnxscript")
+    package("onnxscript", "onnx")
     program = program_of(model, dtype)
     try:
         with _quiet():

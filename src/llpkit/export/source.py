@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 import llpkit
 from llpkit.errors import LLPError
 from llpkit.estimators import BaseLLP
-from llpkit.export.encoder import input_names
+from llpkit.export.encoder import columns_by_input
 from llpkit.files import CHECKSUMS, Checksums
 from llpkit.runs import Run, is_saved_model, open_run
 from llpkit.runs.estimator import FittedEstimator
@@ -70,9 +70,7 @@ class Source:
             found["columns"] = [
                 {"input": name, "column": column.name, "kind": _kind(column)}
                 | ({"levels": column.levels} if levels and hasattr(column, "levels") else {})
-                for name, column in zip(
-                    input_names(self.encoder), self.encoder.columns, strict=True
-                )
+                for name, column in columns_by_input(self.encoder).items()
             ]
             found |= {"missing": MISSING} if levels else {}
         return found

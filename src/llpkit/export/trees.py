@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-from llpkit.export.graph import Array, Graph, Name
+from llpkit.export.graph import Graph, Name
 
 _AT_MOST, _BELOW = 0, 1
 _SUM = 1
@@ -161,7 +162,7 @@ def xgboost_trees(model: Any) -> tuple[list[Tree], Array]:
         found.append(Tree(left, right, feature, split, missing, split, target))
     # One number in older versions, a list in newer ones.
     start = np.atleast_1d(json.loads(learner["learner_model_param"]["base_score"])).astype(float)
-    if learner["objective"]["name"] == "binary:logistic":
+    if learner["objective"]["name"] == "binary:logistic":  # given as a probability
         start = np.log(start / (1 - start))
     return found, start
 

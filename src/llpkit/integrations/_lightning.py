@@ -8,7 +8,7 @@ Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` 
 import copy
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -17,13 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from llpkit import methods
+from llpkit._package import package
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
-from llpkit.integrations._package import package
-from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task, as_logits, at_least_single
+from llpkit.methods import Learner, Method, Task, as_logits, at_least_single
 from llpkit.recipe import AUTO, Recipe
-from llpkit.tables import FeatureEncoder
-from llpkit.tables.frames import is_frame
 from llpkit.training import Fitted
 from llpkit.training.batches import Step, plan_epoch
 from llpkit.training.building import (
@@ -35,7 +33,6 @@ from llpkit.training.building import (
 )
 from llpkit.training.check import (
     check_finite,
-    check_table,
     check_views,
     hold_out,
     labels_of_rows,
@@ -43,10 +40,10 @@ from llpkit.training.check import (
 from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.cuda_graph import Steps
 from llpkit.training.fingerprint import of_bags
-from llpkit.training.frames import encode
-from llpkit.training.inputs import Feed, Pipeline, as_inputs, blocks_of, to_float
+from llpkit.training.frames import checked_inputs
+from llpkit.training.inputs import Feed, Pipeline, Views, blocks_of, to_float
 from llpkit.training.measures import Measures
-from llpkit.training.seeds import epoch_seed
+from llpkit.training.seeds import epoch_seed, forked_rng
 
 _CPU = torch.device("cpu")
 _KEY = "llpkit"
@@ -123,11 +120,7 @@ class LLPHooks:
         self.method = methods.make(method, recipe.method_options)
         if labels is not None and not self.method.needs_labels:
             raise LLPError(f'method "{self.method.key}" learns from counts; pass no labels')
-        self.encoder: FeatureEncoder | None = None
-        if is_frame(inputs):
-            inputs, self.encoder = encode(inputs, bags, stacklevel=3, held_out=held_out)
-        self.inputs = as_inputs(inputs)
-        check_table(bags, len(self.inputs))
+        self.inputs, self.encoder = checked_inputs(inputs, bags, stacklevel=3, held_out=held_out)
         if bags.num_instances == 0:
             raise LLPError("the bags hold no instances; there is nothing to learn from")
         unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
@@ -147,15 +140,15 @@ class LLPHooks:
             _CPU,
             float(self.method.lr if recipe.lr is None else recipe.lr),
         )
-        with torch.random.fork_rng([]):
+        with forked_rng(_CPU):
             torch.manual_seed(epoch_seed(recipe.seed, 0))
             chosen = recipe.network if network is None else network
             self.network, self.network_name = make_network(chosen, self.method, self.task)
-        self.preprocess = make_preprocess(feed, self.bags, self.method, _CPU, self._blocks)
+        self.preprocess = make_preprocess(feed, self.bags, self.method, self._blocks)
         refuse_probabilities(self.network, self.preprocess(to_float(raw)))
         self.history: list[dict[str, Any]] = []
         self._restored: dict[str, Any] | None = None
-        self._views: Iterator[Any] = iter(())
+        self._views: Iterator[Views] = iter(())
 
     @property
     def model(self) -> nn.Module:
@@ -293,7 +286,7 @@ class LLPHooks:
         rows = [self.task.bags.rows[step.positions] for step in steps if not step.large]
         # Views are drawn in the step itself: the Trainer prefetches batches, which would change the
         # order of random numbers.
-        self._views = self._pipeline.stream(rows)
+        self._views = self._stream(rows)
         yield from steps
 
     def on_train_batch_start(self, batch: Any, *_: Any) -> None:
@@ -321,27 +314,10 @@ class LLPHooks:
         # Mixed precision is for the network, not for the likelihood: see _InPrecision.
         with torch.autocast(self.task.device.type, enabled=False):
             if batch.large:
-                self._large(batch)
+                self._steps.large(batch, self.task, self._stream)
             else:
-                weak, strong = next(self._views)
-                weak, strong = self._cast(weak), None if strong is None else self._cast(strong)
-                self._steps(batch, self.task.bags.evidence, weak, strong)
+                self._steps(batch, self.task.bags.evidence, *next(self._views))
         self._schedule("step", self.global_step)
-
-    def _large(self, step: Step) -> None:
-        """A step on one bag that is larger than a batch."""
-        assert isinstance(self.method, BagMethod)
-        assert step.offsets is not None
-        assert step.bags is not None
-        pieces = [self.task.bags.rows[p] for p in step.positions.split(self.task.batch_size)]
-
-        def chunks() -> Iterator[Tensor]:
-            return (self._cast(weak) for weak, _ in self._pipeline.stream(pieces))
-
-        evidence = self.task.bags.evidence[step.bags]
-        bag = LargeBag(chunks, step.positions, step.offsets, evidence)
-        found = self.method.large_step(bag, self._steps.learner, self.task.num_classes)
-        self._steps.keep(step, *found)
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Compute new targets after the last step, before validation may write a checkpoint."""
@@ -421,8 +397,11 @@ class LLPHooks:
         found: AbstractContextManager[Any] = self.trainer.precision_plugin.forward_context()
         return found
 
-    def _cast(self, x: Tensor) -> Tensor:
-        return x.to(next(self.network.parameters()).dtype)
+    def _stream(self, rows: Sequence[Tensor]) -> Iterator[Views]:
+        """The views of each batch of rows, in the type of the weights."""
+        dtype = next(self.network.parameters()).dtype
+        for weak, strong in self._pipeline.stream(rows):
+            yield weak.to(dtype), None if strong is None else strong.to(dtype)
 
     def _logits(self, bags: Bags) -> Tensor:
         """Logits of bags in engine order, without gradient or augmentation."""

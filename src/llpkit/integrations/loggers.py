@@ -16,10 +16,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
+from llpkit._package import package
 from llpkit._registry import Registry
 from llpkit.errors import LLPError
 from llpkit.files import place_of, read_regular, write_bytes
-from llpkit.integrations._package import package
 from llpkit.training import Callback
 from llpkit.training.callbacks import Row, plain_row
 from llpkit.training.fingerprint import name_of
@@ -37,15 +37,14 @@ class Logger(Callback):
     """
 
     name: ClassVar[str]
-    needs: ClassVar[str]
-    """The module that the logger imports."""
+    """Of the logger, and of the package that it needs."""
 
     settings: Mapping[str, Any] = {}
     """Logged in addition to the settings of the training run."""
 
     def check(self) -> None:
         """Raise an error if the package is not installed."""
-        package(self.needs, self.name)
+        package(self.name, self.name)
 
     def on_start(self, session: Any) -> None:
         """Log the settings, and epochs that were not logged before a resume."""
@@ -156,7 +155,7 @@ class TensorBoard(Logger):
         log_dir: Folder for the event files; by default ``tensorboard`` in ``run_dir``.
     """
 
-    name, needs = "tensorboard", "tensorboard"
+    name = "tensorboard"
 
     def __init__(self, log_dir: str | Path | None = None) -> None:
         self.log_dir = None if log_dir is None else place_of("log_dir", log_dir)
@@ -196,7 +195,7 @@ class MLflow(Logger):
         tracking_uri: Where to log; by default ``MLFLOW_TRACKING_URI``, or MLflow's own default.
     """
 
-    name, needs = "mlflow", "mlflow"
+    name = "mlflow"
 
     def __init__(
         self,
@@ -239,7 +238,7 @@ class WandB(Logger):
         **options: Further arguments of ``wandb.init``, such as ``mode="offline"``.
     """
 
-    name, needs = "wandb", "wandb"
+    name = "wandb"
 
     def __init__(self, project: str | None = None, **options: Any) -> None:
         self.project, self.options = project, options

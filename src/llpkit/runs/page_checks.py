@@ -153,7 +153,7 @@ def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> li
                 "missing" if no else _number(value, column.scale) for value, no in pairs
             ]
         elif isinstance(column, CategoryColumn):
-            more = ["other"] * column.other + ["missing"] * column.missing
+            more = ["other"] * bool(column.rare) + ["missing"] * column.missing
             names = [*column.levels, *more]
             texts[column.name] = [names[k] for k in values.argmax(1).tolist()]
         start += width

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
+from llpkit._arrays import Array
 from llpkit._validation import number, share
 from llpkit.errors import LLPError
 from llpkit.statistics.models import features
-
-Array = NDArray[Any]
 
 
 class Model(NamedTuple):

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 
+from llpkit._arrays import Array
 from llpkit._validation import one_of, share, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.progress import progress as progress_bar
 from llpkit.progress import task
-from llpkit.ragged import ranges
+from llpkit.ragged import bag_index, instances_of
 from llpkit.statistics.models import Linear, as_rows, last_step
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import take_rows
 
-Array = NDArray[Any]
 Statistic = Callable[[Any], Any]
 
 
@@ -153,9 +153,8 @@ def _refit(
     from sklearn.base import clone
 
     chosen = np.random.default_rng(seed).integers(len(bags), size=len(bags))
-    sizes = bags.sizes[chosen]
-    rows = bags.rows[ranges(bags.offsets[chosen], sizes)].numpy()
-    groups = np.repeat(np.arange(len(bags)), sizes.numpy())
+    instances, offsets = instances_of(bags.offsets, torch.from_numpy(chosen))
+    rows, groups = bags.rows[instances].numpy(), bag_index(offsets).numpy()
     extra = {} if multiplicity is None else {"multiplicity": np.asarray(multiplicity)[rows]}
     # One entry per row, which cannot be mistaken for one per bag.
     y = bags.evidence[chosen][groups]

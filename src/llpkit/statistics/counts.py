@@ -1,19 +1,15 @@
 """How informative counts are: how precise the evidence is, and how much the counts vary."""
 
-from typing import Any
-
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.evaluation import constant_rate
 from llpkit.evidence import Evidence
 from llpkit.likelihood import posterior
 from llpkit.ragged import bag_index, ranges, segment_logsumexp, segment_sum, to_offsets
-
-Array = NDArray[Any]
 
 
 def explained(bags: Bags) -> Array:
@@ -24,6 +20,7 @@ def explained(bags: Bags) -> Array:
     sizes = bags.sizes.repeat_interleave(classes)
     rate = constant_rate(bags).reshape(-1).clamp(1e-3, 1 - 1e-3)
     log_odds = (rate.log() - (-rate).log1p()).repeat(len(bags))
+    # Compare the variance of a binomial count at the overall rate before and after the evidence.
     log_w, count, offsets = _log_weights(bags.evidence, sizes)
     cell = bag_index(offsets)
     n = sizes[cell].double()

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._validation import one_of
 from llpkit.losses import two_columns
 from llpkit.ragged import segment_sum
@@ -17,7 +17,6 @@ from llpkit.statistics.effect import effect_term
 from llpkit.statistics.models import Adapter
 from llpkit.statistics.rows import Rows, merged
 
-Array = NDArray[Any]
 KINDS = ("observed", "sandwich")
 _FLAT = 1e-9
 """A direction with less information than this, on the scale of a correlation, is undetermined."""

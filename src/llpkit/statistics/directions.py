@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import chdtr
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.ragged import segment_sum
-
-Array = NDArray[Any]
 
 _WEAK = 0.05
 """A direction is weak if it has less than this share of the information of random bags, …"""

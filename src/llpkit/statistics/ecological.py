@@ -3,11 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
-
-Array = NDArray[Any]
 
 
 class Bounds(NamedTuple):

@@ -124,6 +124,7 @@ def _mode(
         value = value - ((scale @ u[:, :, None])[:, :, 0] * counts).sum(1)
         return value, (moved - total[:, None]).exp()
 
+    # Newton's method for all bags at once: the negative logarithm of the integrand is convex.
     value, p = at(u)
     for _ in range(_STEPS):
         weighted = times[:, None] * p

@@ -9,13 +9,12 @@ middle if they vary less, and at one end if the model expects too many or too fe
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evaluation import Calibration, counts_known
@@ -24,8 +23,6 @@ from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.losses import class_counts, two_columns
 from llpkit.ragged import bag_index, segment_sum
 from llpkit.statistics.effect import effect_basis, effect_term, nodes, points
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

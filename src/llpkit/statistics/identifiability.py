@@ -7,18 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.evaluation import constant_rate
-from llpkit.ragged import ranges
+from llpkit.ragged import instances_of
 from llpkit.statistics.counts import dispersion, explained
 from llpkit.statistics.directions import Directions, directions, numeric
 from llpkit.statistics.modes import contradicting_modes
 from llpkit.statistics.rows import take_rows
-
-Array = NDArray[Any]
 
 _WRITTEN_OUT = 200_000
 """Most instances of rows with a multiplicity; the check must not take longer than the fit."""
@@ -107,21 +105,19 @@ def identifiability(
 
 
 def warn_unidentified(
-    X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0, stacklevel: int = 3
+    X: Any, bags: Bags, multiplicity: Any = None, *, stacklevel: int = 3
 ) -> tuple[Problem, ...]:
     """Issue an :class:`~llpkit.errors.IdentifiabilityWarning` for every problem of the data.
 
     By default the warning points at the caller's caller. See :func:`problems_of`.
     """
-    problems = problems_of(X, bags, multiplicity, seed=seed)
+    problems = problems_of(X, bags, multiplicity)
     for problem in problems:
         warnings.warn(str(problem), IdentifiabilityWarning, stacklevel=stacklevel)
     return problems
 
 
-def problems_of(
-    X: Any, bags: Bags, multiplicity: Any = None, *, seed: int = 0
-) -> tuple[Problem, ...]:
+def problems_of(X: Any, bags: Bags, multiplicity: Any = None) -> tuple[Problem, ...]:
     """The problems of data whose rows may have a ``multiplicity`` ``(R,)``.
 
     Rows are repeated that often; if this gives too many, a sample of bags is checked.
@@ -129,18 +125,18 @@ def problems_of(
     if multiplicity is not None:
         times = np.asarray(multiplicity, np.int64)[bags.rows.numpy()]
         sizes = np.diff(np.append(0, np.cumsum(times))[bags.offsets.numpy()])
-        order = np.random.default_rng(seed).permutation(len(bags))
+        order = np.random.default_rng(0).permutation(len(bags))
         chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
         if not len(chosen):
             return ()
-        inner = ranges(bags.offsets[chosen], bags.sizes[chosen]).numpy()
+        inner = instances_of(bags.offsets, torch.from_numpy(chosen))[0].numpy()
         rows = np.repeat(bags.rows.numpy()[inner], times[inner])
         ends = np.append(0, np.cumsum(sizes[chosen]))
         X = take_rows(X, rows)
         bags = Bags(ends, bags.evidence[chosen])
     if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
         return ()  # labelled instances
-    return identifiability(X, bags, seed=seed).problems
+    return identifiability(X, bags).problems
 
 
 def _of_counts(bags: Bags, rho: Array) -> list[Problem]:
@@ -173,7 +169,7 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
     if alike >= _ALIKE:
         return []
     # If the classes cannot simply be exchanged, skewed features may still distinguish them.
-    if not _symmetric(bags) and (x is None or not contradicting_modes(x, bags, seed=seed)):
+    if not _symmetric(bags) and (x is None or not contradicting_modes(x, bags, seed)):
         return []
     return [
         Problem(

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.errors import LLPError
 from llpkit.likelihood import log_prob_and_posterior
-from llpkit.ragged import bag_index, ranges, segment_sum, to_offsets
-
-Array = NDArray[Any]
+from llpkit.ragged import bag_index, instances_of, ranges, segment_sum, to_offsets
 
 _ROWS = 2**19
 """Most rows that the engine solves at once."""
@@ -54,10 +52,7 @@ def bag_information(design: Any, weights: Any, offsets: Any) -> Array:
         )
     information = np.zeros((len(ends) - 1, x.shape[1], x.shape[1]))
     for bags, counts, first in _counts(z, ends):
-        sizes = ends.diff()[bags]
-        # Every bag is repeated for each of its counts.
-        rows = ranges(ends[:-1][bags], sizes)
-        inner = to_offsets(sizes)
+        rows, inner = instances_of(ends, bags)  # every bag is repeated for each of its counts
         log_p, phi = log_prob_and_posterior(z[rows], counts, inner, validate=False)
         score = segment_sum((phi - z[rows].sigmoid())[:, None] * x[rows], inner)  # (S, P)
         root = (score * (0.5 * log_p).exp()[:, None]).numpy()  # each score times sqrt P(y)
@@ -77,6 +72,7 @@ def _counts(z: Tensor, offsets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor
     low = (mean - _TAILS * spread - 1).floor().clamp(min=0).long()
     high = torch.minimum((mean + _TAILS * spread + 1).ceil().long(), sizes)
     number = high - low + 1
+    # A bag is solved once for each of its counts, so it takes this many rows of a chunk.
     cost = (number * sizes).cumsum(0)
     for chunk in torch.unique(cost // _ROWS):
         bags = torch.where((cost // _ROWS == chunk) & (sizes > 0))[0]

@@ -7,15 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.likelihood.choice import resolve
 from llpkit.statistics.rows import Rows, rows_of
-
-Array = NDArray[Any]
 
 MAX_PARAMETERS = 2000
 """A network with more would have too large a Hessian."""

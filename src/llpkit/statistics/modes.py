@@ -1,18 +1,16 @@
 """Restarts that look for contradicting models that explain the counts equally well."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.budget import cost, tractability
-from llpkit.ragged import ranges
-
-Array = NDArray[Any]
+from llpkit.ragged import instances_of
 
 _ROWS = 4_000
 """Rows of the sample that the models are fitted to; a few hundred bags are enough."""
@@ -20,6 +18,8 @@ _STATES = 2**18
 """Most states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
 """Most features, by principal components."""
+_STARTS = 2
+"""Random starts, of which the best is kept."""
 _DIFFERENT = 0.1
 """Two models differ if their probabilities differ by this much on average."""
 _CLEAR = 3.0
@@ -34,7 +34,7 @@ class Mode(NamedTuple):
     probability: Array  # (N,) or (N, K)
 
 
-def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2) -> bool:
+def contradicting_modes(x: Array, bags: Bags, seed: int) -> bool:
     """Whether the mirror image of the best linear model explains the counts equally well.
 
     Two classes are exchanged in the model, which is then fitted again from there. Vuong's test
@@ -44,17 +44,16 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
         x: Features ``(N, D)`` in the order of the bags.
         bags: The bags.
         seed: For the sample of bags and the starts.
-        starts: Random starts, of which the best is kept.
     """
     random = np.random.default_rng(seed)
     chosen = _sample(bags, random)
     if not len(chosen):
         return False
-    rows = ranges(bags.offsets[:-1][chosen], bags.sizes[chosen]).numpy()
+    rows = instances_of(bags.offsets, chosen)[0].numpy()
     x = _components(x[rows])
     bags = Bags(bags[chosen].offsets, bags[chosen].evidence)
     best = max(
-        (_climb(x, bags, _start(x, bags, random)) for _ in range(starts)),
+        (_climb(x, bags, _start(x, bags, random)) for _ in range(_STARTS)),
         key=lambda mode: float(mode.log_likelihood.sum()),
     )
     width = best.weights.shape[1]
@@ -135,6 +134,7 @@ def _as_good(best: Mode, other: Mode) -> bool:
     """Whether two models differ and neither is clearly better."""
     if np.abs(best.probability - other.probability).mean() < _DIFFERENT:
         return False
+    # Bags are independent, so the sum of their differences has this standard error.
     gap = best.log_likelihood - other.log_likelihood
     error = float(gap.std()) * np.sqrt(len(gap))
     # The mirror image may be better than the best start.

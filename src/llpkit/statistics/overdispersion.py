@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from llpkit.errors import LLPError
@@ -13,8 +12,6 @@ from llpkit.statistics.covariance import estimated
 from llpkit.statistics.effect import effect_basis
 from llpkit.statistics.models import adapt
 from llpkit.statistics.rows import merged
-
-Array = NDArray[Any]
 
 
 class Overdispersion(NamedTuple):

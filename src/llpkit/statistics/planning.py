@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
+from llpkit._arrays import Array
 from llpkit._validation import number, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.statistics._text import text_table
 from llpkit.statistics.assumptions import Model, as_model
 from llpkit.statistics.information import bag_information, label_information
-
-Array = NDArray[Any]
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 _ROWS = 1_000_000

@@ -6,18 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import expit
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit.losses import two_columns
 from llpkit.statistics._text import as_records, frame
 from llpkit.statistics.covariance import Estimated
 from llpkit.statistics.effect import effect_mean
 from llpkit.statistics.models import Adapter
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

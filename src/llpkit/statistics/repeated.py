@@ -105,6 +105,8 @@ def tilt(z: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
         if bool((gap.abs() <= 0.05 * spread + 0.02).all()):
             break
         outer = segment_sum(times[:, None, None] * p[:, :, None] * p[:, None, :], offsets)
+        # Neither a common part of a tilt nor the tilt of an absent class changes the value: the
+        # added constant and the ones on the diagonal make the Hessian invertible all the same.
         hessian = torch.diag_embed(total + (y == 0)) - outer + 1 / classes + 1e-9 * eye
         step = torch.linalg.solve_ex(hessian, gap)[0]
         length = torch.ones_like(value)

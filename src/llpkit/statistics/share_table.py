@@ -4,15 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._text import html_table
 from llpkit.errors import LLPError
 from llpkit.statistics._text import frame, interval_heads, text_table
 from llpkit.statistics.ecological import Bounds, Goodman
 from llpkit.statistics.prediction import quantile
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 from torch import Tensor
 
+from llpkit._arrays import Array
 from llpkit._validation import one_of, share
 from llpkit.errors import LLPError
 from llpkit.statistics.bootstrap import bags_of, bootstrap
@@ -21,8 +21,6 @@ from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import Rows, merged, rows_of
 from llpkit.statistics.share_table import Shares
 from llpkit.statistics.summary import Summary, problem_notes
-
-Array = NDArray[Any]
 
 _MOST = 500
 """Most groups; each takes an evaluation of all bags."""
@@ -178,6 +176,8 @@ def _label_moments(
     if jacobian is None:
         jacobian = z.new_zeros((*columns.shape, 0))
     free = max(1, columns.shape[1] - 1)
+    # The covariance of all totals times the indicator of a group and a class gives that row of the
+    # covariance of the groups' totals, and the derivative in the logits.
     covariances, slopes = [], []
     for g in range(number):
         for k in range(free):

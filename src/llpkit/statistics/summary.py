@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from llpkit._arrays import Array
 from llpkit._text import html_table
 from llpkit._validation import option, share
 from llpkit.bags import Bags
@@ -18,8 +18,6 @@ from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
 from llpkit.statistics.models import Adapter, Linear, adapt, last_step
 from llpkit.statistics.prediction import Prediction, predicted, quantile
-
-Array = NDArray[Any]
 
 LOG_SD = "log sd of bags"
 _PART = 1e-3

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._text import a_few, several
 from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.tables.table import Table
 
-Array = NDArray[Any]
 MAX_LEVELS = 64
 """Most levels of a category with their own feature; rarer ones share one."""
+_MEAN = "the mean is used instead"
 _UNUSED = "the column is ignored in such a row"
 _RARE = "it counts as one of the column's rare values"
 
@@ -57,13 +58,8 @@ class NumberColumn:
 
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, 1 or 2)`` of a table."""
-        values = table.numbers(self.name, decimal_commas=self.decimal_commas)
-        missing = np.isnan(values)
-        with np.errstate(all="ignore"):
-            scaled = ((values - self.mean) / self.scale).clip(-1e30, 1e30)  # float32 ends at 3e38
-        out[:, 0] = np.where(missing, 0.0, scaled)
-        # There is no such feature if nothing was missing in training.
-        out[:, 1:] = missing[:, None]
+        values = table.numbers(self.name, decimal_commas=self.decimal_commas)[:, None]
+        _fill(out, values, np.isnan(values), self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
         """How decimal commas are read, and missing values where training had none."""
@@ -72,9 +68,7 @@ class NumberColumn:
         if (written := table.decimal_commas.get(self.name)) is not None:
             read = written.replace(",", ".")
             notes = [f"column {self.name!r} is read with decimal commas, {written} as {read}"]
-        if self.missing:
-            return notes
-        return notes + _note_on_new(table, self.name, missing, "the mean is used instead")
+        return notes if self.missing else notes + _note_on_new(table, self.name, missing, _MEAN)
 
 
 @dataclass(frozen=True)
@@ -89,18 +83,13 @@ class CategoryColumn:
     levels: tuple[str, ...]
     missing: bool
     rare: tuple[str, ...]
-    """Levels that share a feature; listed so that other values are recognised as new."""
-
-    @property
-    def other(self) -> bool:
-        """Whether there is a feature for rare levels, which new values have too."""
-        return bool(self.rare)
+    """Levels that share a feature with new values; without any there is no such feature."""
 
     @property
     def feature_names(self) -> list[str]:
         """One name per feature."""
         names = [f"{self.name} = {level}" for level in self.levels]
-        names += [f"{self.name} is other"] * self.other
+        names += [f"{self.name} is other"] * bool(self.rare)
         return names + [f"{self.name} is missing"] * self.missing
 
     @classmethod
@@ -116,7 +105,7 @@ class CategoryColumn:
         codes, new, missing = self._codes(table, self.levels)
         known = np.flatnonzero(codes >= 0)
         out[known, codes[known]] = 1.0
-        if self.other:
+        if self.rare:
             out[new, len(self.levels)] = 1.0
         if self.missing:
             out[missing, -1] = 1.0
@@ -135,7 +124,8 @@ class CategoryColumn:
     def notes(self, table: Table) -> list[str]:
         """New values, and missing ones where training had none."""
         _, new, missing = self._codes(table, self.levels + self.rare)
-        notes = _note_on_new(table, self.name, new, _RARE if self.other else _UNUSED)
+        fate = _RARE if self.rare else _UNUSED
+        notes = _note_on_new(table, self.name, new, fate, table.words(self.name))
         return notes if self.missing else notes + _note_on_new(table, self.name, missing, _UNUSED)
 
 
@@ -175,21 +165,22 @@ class VectorColumn:
     def fill(self, table: Table, out: NDArray[np.float32]) -> None:
         """Write the features ``(R, D)`` or ``(R, D + 1)`` of a table."""
         values = table.vectors(self.name, len(self.mean))
-        missing = _without_list(values)
-        scaled = ((values - np.array(self.mean)) / np.array(self.scale)).clip(-1e30, 1e30)
-        out[:, : len(self.mean)] = np.where(missing[:, None], 0.0, scaled)
-        out[:, len(self.mean) :] = missing[:, None]
+        _fill(out, values, _without_list(values)[:, None], self.mean, self.scale)
 
     def notes(self, table: Table) -> list[str]:
         """Missing lists where training had none."""
         missing = _without_list(table.vectors(self.name, len(self.mean)))
-        if self.missing or not missing.any():
-            return []
-        cell, rows = table.cell(int(missing.argmax()), self.name), int(missing.sum())
-        return [
-            f"{cell} is empty, which training never had; the mean is used instead "
-            f"({several(rows, 'such row')} in all)"
-        ]
+        return [] if self.missing else _note_on_new(table, self.name, missing, _MEAN)
+
+
+def _fill(out: NDArray[np.float32], values: Array, missing: Array, mean: Any, scale: Any) -> None:
+    """Write standardised values ``(R, D)``, and which rows ``(R, 1)`` have none."""
+    with np.errstate(all="ignore"):
+        # In float64; float32 ends at 3e38.
+        scaled = ((values - np.array(mean)) / np.array(scale)).clip(-1e30, 1e30)
+    width = values.shape[1]
+    out[:, :width] = np.where(missing, 0.0, scaled)
+    out[:, width:] = missing  # there is no such feature if nothing was missing in training
 
 
 def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -197,22 +188,16 @@ def _without_list(values: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(values).any(1))
 
 
-def _note_on_new(table: Table, name: str, rows: Array, fate: str) -> list[str]:
-    """A note on values that did not occur in training, at these rows (a mask)."""
+def _note_on_new(table: Table, name: str, rows: Array, fate: str, words: Any = None) -> list[str]:
+    """A note on words, or on missing values, that training never had, at these rows (a mask)."""
     if not rows.any():
         return []
     row, number = int(rows.argmax()), int(rows.sum())
-    words = table.words(name)
-    value = words[row].as_py()
-    more = ""
-    if number > 1:
-        values = words.filter(rows).drop_null().unique().to_pylist()
-        more = f" ({several(number, 'such row')} in all{': ' if len(values) > 1 else ''}"
-        more += f"{a_few(values) if len(values) > 1 else ''})"
-    return [
-        f"{table.cell(row, name)} {'is empty' if value is None else f'= {value!r}'}, which "
-        f"training never had; {fate}{more}"
-    ]
+    values = [] if words is None else words.filter(rows).unique().to_pylist()
+    found = f"= {values[0]!r}" if values else "is empty"
+    listed = f": {a_few(values)}" if len(values) > 1 else ""
+    more = f" ({several(number, 'such row')} in all{listed})" if number > 1 else ""
+    return [f"{table.cell(row, name)} {found}, which training never had; {fate}{more}"]
 
 
 def _counts(text: Any) -> dict[str | None, int]:

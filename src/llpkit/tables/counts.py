@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from llpkit._arrays import refuse
+from llpkit._arrays import Array, refuse
 from llpkit._text import a_few, several
 from llpkit._validation import option
 from llpkit.bags import Bags
@@ -22,7 +21,6 @@ from llpkit.evidence.support import check_support, label_counts, proportion_evid
 from llpkit.tables.noise import CountNoise
 from llpkit.tables.table import Table
 
-Array = NDArray[Any]
 Columns = str | Sequence[str] | None
 """The name of one column, or of several."""
 

@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from llpkit._arrays import Array
 from llpkit._registry import did_you_mean
 from llpkit._validation import number, option, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-
-Array = NDArray[Any]
 
 # For each kind its parameters; a lone value is that of the first.
 _PARAMETERS = {

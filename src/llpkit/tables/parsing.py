@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from llpkit._arrays import Array
 
 MISSING = ("", "?", "na", "n/a", "#n/a", "nan", "none", "null")
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DECIMAL_COMMA = r"^[+-]?\d+(,\d+)?([eE][+-]?\d+)?$"
+# Numbers as people write them: 1,311.5; then 30,5 or 1.311,5; 1 311 or 1'311,5; $30 or 30 %.
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
 _COMMAS = rf"^[+-]?\d+,\d+([eE][+-]?\d+)?$|{_THOUSANDS}|^[+-]?\d{{1,3}}(\.\d{{3}})+,\d+$"
 _SPACES = "^[+-]?\\d{1,3}([ '\u00a0\u2009\u202f]\\d{3})+([.,]\\d+)?$"

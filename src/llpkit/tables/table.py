@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit._arrays import refuse
+from llpkit._arrays import Array, refuse
 from llpkit._registry import did_you_mean
 from llpkit._text import several
 from llpkit._validation import option
@@ -39,9 +39,6 @@ from llpkit.tables.files import (
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
 from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, formatted, is_formatted, parse
-
-Array = NDArray[Any]
-
 
 _FAILED = r"^#(DIV/0!|VALUE!|REF!|NAME\?|NUM!|NULL!|SPILL!|CALC!|BLOCKED!|CONNECT!|FIELD!)$"
 """Errors of spreadsheets, in cells and in the CSV files that are saved of them."""
@@ -175,9 +172,7 @@ class Table:
             try:
                 column = column.cast(column.type.value_type)
             except pa.ArrowException as error:
-                raise NotText(
-                    f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
-                ) from error
+                raise self._not_text(name, column) from error
         if pa.types.is_string(column.type):
             column = column.cast(pa.large_string())  # a combined array may exceed 2 GB
         return column.combine_chunks()
@@ -196,9 +191,7 @@ class Table:
                     column = column.cast(pa.int64())
             column = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
         except (pa.ArrowException, ValueError) as error:
-            raise NotText(
-                f"{self.path}: column {name!r} holds {column.type}; give text or numbers"
-            ) from error
+            raise self._not_text(name, column) from error
         gone = pc.is_in(pc.utf8_lower(column), value_set=pa.array(missing, pa.large_string()))
         column = pc.if_else(gone, None, column)
         failed = pc.index(pc.match_substring_regex(column, _FAILED).fill_null(False), True).as_py()
@@ -208,6 +201,10 @@ class Table:
                 "spreadsheet; correct its formula, or leave the cell empty"
             )
         return column
+
+    def _not_text(self, name: str, column: Any) -> NotText:
+        what = f"column {name!r} holds {column.type}"
+        return NotText(f"{self.path}: {what}; give text or numbers")
 
     def words(self, name: str) -> Any:
         """The column as text, null where the value is missing in any of the usual spellings."""

@@ -17,11 +17,7 @@ from llpkit.bags.indices import positions
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.ragged import to_offsets
-from llpkit.tables import FeatureEncoder
-from llpkit.tables.frames import is_frame
-from llpkit.training.check import check_table
-from llpkit.training.frames import encode
-from llpkit.training.inputs import as_inputs
+from llpkit.training.frames import checked_inputs
 
 
 class BagItem(NamedTuple):
@@ -84,11 +80,7 @@ class BagDataset(Dataset[BagItem]):
     """
 
     def __init__(self, bags: Bags, inputs: Any) -> None:
-        self.encoder: FeatureEncoder | None = None
-        if is_frame(inputs):
-            inputs, self.encoder = encode(inputs, bags, stacklevel=3)
-        self.inputs = as_inputs(inputs)
-        check_table(bags, len(self.inputs))
+        self.inputs, self.encoder = checked_inputs(inputs, bags, stacklevel=3)
         self.bags = bags.to("cpu")
         self.numbers: Array = np.arange(len(bags))  # a part keeps the numbers of the whole
 

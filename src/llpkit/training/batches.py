@@ -24,7 +24,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.methods import BagMethod, Batch, Method
-from llpkit.ragged import ranges, to_offsets
+from llpkit.ragged import instances_of
 
 _CPU = torch.device("cpu")
 _SAMPLE = 16
@@ -205,7 +205,7 @@ def plan_bags(
         if pad and not alone:
             steps.append(next(padded))
             continue
-        positions, offsets = positions_of(bags, chosen)
+        positions, offsets = instances_of(bags.offsets, chosen)
         share = len(positions) / bags.num_instances
         positions, offsets, chosen = (send(t, device) for t in (positions, offsets, chosen))
         steps.append(Step(positions, positions, share, None, offsets, None, chosen, alone))
@@ -307,9 +307,3 @@ def bag_batches(
     if join and len(batches) > 1 and int(sizes[batches[-1]].sum()) == 1:
         batches[-2:] = [torch.cat(batches[-2:])]
     return batches
-
-
-def positions_of(bags: Bags, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of the chosen bags' instances, and the offsets of these bags among them."""
-    sizes = bags.sizes[chosen]
-    return ranges(bags.offsets[chosen], sizes), to_offsets(sizes)

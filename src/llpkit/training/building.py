@@ -53,9 +53,7 @@ def make_network(
     return networks.make(network, input_shape=task.input_shape, num_outputs=outputs), network
 
 
-def make_preprocess(
-    feed: Feed, bags: Bags, method: Method, device: torch.device, blocks: Blocks | None = None
-) -> Preprocess:
+def make_preprocess(feed: Feed, bags: Bags, method: Method, blocks: Blocks | None) -> Preprocess:
     """Fit the preprocessing to the training rows only, or to an even sample of them."""
     rows, most = bags.rows, _SAMPLE
     if blocks is not None:
@@ -64,8 +62,8 @@ def make_preprocess(
         most = min(most, max(256, _SAMPLE_BYTES // bytes_per_row))
     if len(rows) > most:
         rows = rows[torch.linspace(0, len(rows) - 1, most).long()]
-    raw = next(feed.stream([rows.to(device)]))
-    return Preprocess.of(raw, method.symmetric_inputs).to(device)
+    raw = next(feed.stream([rows.to(feed.device)]))
+    return Preprocess.of(raw, method.symmetric_inputs).to(feed.device)
 
 
 def make_optimizer(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from llpkit.errors import LLPError
+from llpkit.training.seeds import forked_rng
 
 _RANGES = ("values between 0 and 1", "no negative values", "no positive values")
 _DRAWS = 40
@@ -46,10 +47,9 @@ def refuse_probabilities(
 
     modes = [(module, module.training) for module in network.modules()]
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    devices = [inputs.device] if inputs.is_cuda else []
     try:
         network.eval()
-        with torch.random.fork_rng(devices), torch.no_grad():
+        with forked_rng(inputs.device), torch.no_grad():
             values = _constant_range(run, list(network.parameters()))
     finally:
         for module, training in modes:

@@ -13,7 +13,7 @@ objects that a network refers to are not compared.
 
 import gc
 import warnings
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from types import NoneType
 from typing import Any
 
@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from llpkit.evidence import Evidence
-from llpkit.methods import Batch, Learner, Method, logit_dtype
+from llpkit.methods import BagMethod, Batch, LargeBag, Learner, Method, Task, logit_dtype
 from llpkit.training.batches import Step
+from llpkit.training.inputs import Views
 
 WARM_UP = 3
 """Steps before recording, which allocate gradients, optimiser state and other one-off tensors."""
@@ -95,7 +96,22 @@ class Steps:
         else:
             self._run(fixed, batch)
 
-    def keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
+    def large(
+        self, step: Step, task: Task, stream: Callable[[Sequence[Tensor]], Iterator[Views]]
+    ) -> None:
+        """A step on one bag larger than a batch, whose inputs ``stream`` reads in pieces."""
+        assert isinstance(self.method, BagMethod)
+        assert step.offsets is not None
+        assert step.bags is not None
+        pieces = [task.bags.rows[part] for part in step.positions.split(task.batch_size)]
+
+        def chunks() -> Iterator[Tensor]:
+            return (weak for weak, _ in stream(pieces))
+
+        bag = LargeBag(chunks, step.positions, step.offsets, task.bags.evidence[step.bags])
+        self._keep(step, *self.method.large_step(bag, self.learner, self.num_classes))
+
+    def _keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
         """Store a step's logits and add its share of the loss."""
         # index_copy_ and add_ write in place: a replayed graph writes to the same buffers.
         self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
@@ -169,7 +185,7 @@ class Steps:
         )
 
     def _run(self, step: Step, batch: Batch) -> None:
-        self.keep(step, *self.method.step(batch, self.learner, self.num_classes))
+        self._keep(step, *self.method.step(batch, self.learner, self.num_classes))
 
 
 def _mark(value: Any) -> Hashable:

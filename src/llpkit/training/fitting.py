@@ -23,21 +23,18 @@ from llpkit.files import locked, place_of
 from llpkit.methods import Method
 from llpkit.methods.tractability import check_tractable
 from llpkit.recipe import AUTO, Execution, Recipe
-from llpkit.tables.frames import is_frame
 from llpkit.training import launch
 from llpkit.training.callbacks import Callback
 from llpkit.training.check import (
     check_finite,
     check_measurable,
-    check_table,
     check_views,
     hold_out,
     warn_of_approximations,
 )
 from llpkit.training.check_processes import check_shardable
 from llpkit.training.fabric import precision_on, weight_dtype
-from llpkit.training.frames import encode
-from llpkit.training.inputs import as_inputs
+from llpkit.training.frames import checked_inputs
 from llpkit.training.job import Job, train
 from llpkit.training.model import Fitted
 from llpkit.training.processes import placement
@@ -160,11 +157,7 @@ def fit(
     recipe, execution = _settings(recipe, method, network, held_out, settings)
     place = placement(execution)
     callbacks = _callbacks(callbacks)
-    encoder = None
-    if is_frame(inputs):
-        inputs, encoder = encode(inputs, bags, stacklevel=4, held_out=held_out)
-    inputs = as_inputs(inputs)
-    check_table(bags, len(inputs))
+    inputs, encoder = checked_inputs(inputs, bags, stacklevel=4, held_out=held_out)
     if bags.num_instances == 0:
         raise LLPError("the bags hold no instances; there is nothing to learn from")
 

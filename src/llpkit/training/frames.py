@@ -11,8 +11,10 @@ from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.frames import is_frame
 from llpkit.tables.selection import same_in_bags, usable
 from llpkit.training.check import check_table
+from llpkit.training.inputs import Inputs, as_inputs
 
 
 def check_ids(table: Table, bags: Bags, name: str = "bags") -> None:
@@ -59,8 +61,20 @@ def _key(value: Any) -> Any:
     return value
 
 
-def encode(
-    frame: Any, bags: Bags, stacklevel: int, held_out: Any = None
+def checked_inputs(
+    inputs: Any, bags: Bags, *, stacklevel: int, held_out: Any = None
+) -> tuple[Inputs, FeatureEncoder | None]:
+    """Inputs of any kind, one per row of the bags' table; and for a data frame its encoder."""
+    encoder = None
+    if is_frame(inputs):
+        inputs, encoder = _encode(inputs, bags, stacklevel + 1, held_out)
+    inputs = as_inputs(inputs)
+    check_table(bags, len(inputs))
+    return inputs, encoder
+
+
+def _encode(
+    frame: Any, bags: Bags, stacklevel: int, held_out: Any
 ) -> tuple[Tensor, FeatureEncoder]:
     """The features of a data frame ``(R, D)``, and the encoder fitted to it.
 

@@ -254,48 +254,37 @@ class Pipeline:
             yield from zip(weak.split(size), seconds, strict=True)
 
     def logits(self, network: nn.Module, rows: Sequence[Tensor], num_classes: int | None) -> Tensor:
-        """Logits of batches of rows without augmentation; see :func:`forward`."""
-        return forward(network, self.preprocess, self.feed, rows, num_classes)
+        """Logits of batches of rows."""
+        parts = [as_logits(z, num_classes) for z in self._evaluated(network, rows)]
+        if not parts:
+            return torch.zeros((0,) if num_classes is None else (0, num_classes))
+        return torch.cat(parts)
 
     def outputs(self, network: nn.Module, rows: Sequence[Tensor]) -> Tensor:
         """The network's outputs for batches of rows, which have at least one instance."""
-        return torch.cat(list(evaluated(network, self.preprocess, self.feed, rows)))
+        return torch.cat(list(self._evaluated(network, rows)))
+
+    def _evaluated(self, network: nn.Module, rows: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The network's outputs for each batch, in evaluation mode, without augmentation.
+
+        They are not in half precision, and the network's mode is restored afterwards.
+        """
+        training = network.training
+        network.eval()
+        weights = next(network.parameters(), None)
+        dtype = torch.float32 if weights is None else weights.dtype  # not so in 64-true
+        try:
+            for raw in self.feed.stream(rows):
+                with torch.no_grad():
+                    yield at_least_single(network(self.preprocess(to_float(raw)).to(dtype)))
+        finally:
+            network.train(training)
 
 
 def _channels_last(x: Tensor | None) -> Tensor | None:
     if x is None or x.dim() != 4:
         return x
     return x.contiguous(memory_format=torch.channels_last)
-
-
-def forward(
-    network: nn.Module,
-    preprocess: Preprocess,
-    feed: Feed,
-    batches: Sequence[Tensor],
-    num_classes: int | None,
-) -> Tensor:
-    """Logits of batches of rows, in evaluation mode; the mode is restored afterwards."""
-    parts = [as_logits(z, num_classes) for z in evaluated(network, preprocess, feed, batches)]
-    if not parts:
-        return torch.zeros((0,) if num_classes is None else (0, num_classes))
-    return torch.cat(parts)
-
-
-def evaluated(
-    network: nn.Module, preprocess: Preprocess, feed: Feed, batches: Sequence[Tensor]
-) -> Iterator[Tensor]:
-    """The network's outputs for each batch of rows, in evaluation mode and not half precision."""
-    training = network.training
-    network.eval()
-    weights = next(network.parameters(), None)
-    dtype = torch.float32 if weights is None else weights.dtype  # a network in 64-true, for example
-    try:
-        for raw in feed.stream(batches):
-            with torch.no_grad():
-                yield at_least_single(network(preprocess(to_float(raw)).to(dtype)))
-    finally:
-        network.train(training)
 
 
 def probabilities(logits: Tensor) -> Tensor:

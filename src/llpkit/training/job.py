@@ -240,12 +240,12 @@ def _feed(
 
 def _preprocess(job: Job, processes: Processes, feed: Feed) -> Preprocess:
     if processes.alone:
-        return make_preprocess(feed, job.bags, job.method, feed.device, job.blocks)
+        return make_preprocess(feed, job.bags, job.method, job.blocks)
     preprocess = None
     if processes.first:  # its sample has rows of other processes too
         cpu = torch.device("cpu")
         every = Feed(job.inputs, cpu, False, job.execution.workers)
-        preprocess = make_preprocess(every, job.bags.to(cpu), job.method, cpu, job.blocks)
+        preprocess = make_preprocess(every, job.bags.to(cpu), job.method, job.blocks)
     preprocess = processes.broadcast(preprocess)
     assert preprocess is not None
     return preprocess.to(feed.device)

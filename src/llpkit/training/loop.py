@@ -2,26 +2,26 @@
 
 import math
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
-from llpkit.methods import BagMethod, LargeBag, Learner, Method, Task
+from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
+from llpkit.training.check import check_finite
 from llpkit.training.check_processes import check_gradients
 from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.cuda_graph import Steps
-from llpkit.training.inputs import Pipeline, probabilities
+from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
 from llpkit.training.measures import Measures
-from llpkit.training.predictor import Predictor
 from llpkit.training.processes import Processes
 from llpkit.training.seeds import epoch_seed, forked_rng
 from llpkit.training.shards import Shard
@@ -30,6 +30,8 @@ from llpkit.training.state import restore_session, session_state
 _WORTH_A_SYNC = 0.1
 """Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
 power failure costs one epoch. Shorter epochs do not wait and may lose a few minutes."""
+_BATCH = 512
+"""Fewest rows of a batch without gradients, which takes less memory than one in training."""
 
 
 @dataclass(eq=False, repr=False)
@@ -92,7 +94,6 @@ class Session:
             self.held_out = self.held_out_shard.bags.to(self.task.device)
         bags, which = self.task.bags, self.recipe.measure
         self.measures = Measures(bags, which, self.shard.whole, self.processes)
-        self.predictor = Predictor(self.task, self.pipeline, self.processes, self.blocks)
         self._order = torch.Generator()  # draws the order of the instances and nothing else
 
     @property
@@ -252,7 +253,7 @@ class Session:
         try:
             for step in plan:
                 if step.large:
-                    self._large_step(step)
+                    steps.large(step, self.task, self.pipeline.stream)
                 else:
                     steps(step, self.task.bags.evidence, *next(views))
                 if ddp:
@@ -290,32 +291,35 @@ class Session:
         rows = self.task.bags.rows[torch.cat(positions)]
         return list(rows.split([len(p) for p in positions]))
 
-    def _large_step(self, step: Step) -> None:
-        """A step on one bag that is larger than a batch."""
-        assert step.offsets is not None
-        assert step.bags is not None
-        pieces = [self.task.bags.rows[p] for p in step.positions.split(self.task.batch_size)]
-
-        def chunks() -> Iterator[Tensor]:
-            return (weak for weak, _ in self.pipeline.stream(pieces))
-
-        evidence = self.task.bags.evidence[step.bags]
-        bag = LargeBag(chunks, step.positions, step.offsets, evidence)
-        method = cast(BagMethod, self.method)
-        loss, logits = method.large_step(bag, self.learner, self.task.num_classes)
-        self._steps.keep(step, loss, logits)
-
     # Forward passes without gradients
 
     def bag_logits(self, bags: Bags) -> Tensor:
         """Current logits of the instances of bags, in engine order."""
+        rows, order = bags.rows, None
+        if self.blocks is not None:  # in the order of the file, so that every block is read once
+            order = rows.argsort()
+            rows = rows[order]
         with self._precision():
-            return self.predictor.bag_logits(self.model, bags)
+            logits = self.pipeline.logits(self.model, self._batches(rows), self.task.num_classes)
+        logits = logits[: len(rows)]
+        return logits if order is None else logits[order.argsort()]
 
     def logits(self, inputs: Any) -> Tensor:
         """Current logits ``(n,)`` or ``(n, K)`` of inputs, or of a :class:`Feed` of them."""
+        if self.processes.fsdp:
+            raise LLPError(
+                f"callbacks run in one process, which with {option('strategy', 'fsdp')} has only a "
+                "part of the network, so they cannot predict; use ddp"
+            )
+        feed = inputs
+        if not isinstance(inputs, Feed):
+            inputs = as_inputs(inputs)
+            check_finite(inputs)
+            feed = Feed(inputs, self.task.device, resident=False)
+        rows = list(torch.arange(len(feed), device=feed.device).split(_BATCH))
+        pipeline = Pipeline(feed, self.pipeline.preprocess)
         with self._precision():
-            return self.predictor.logits(self.model, inputs)
+            return pipeline.logits(self.model, rows, self.task.num_classes)
 
     def predict(self, inputs: Any) -> Tensor:
         """The current model's probabilities for some inputs."""
@@ -323,8 +327,19 @@ class Session:
 
     def _outputs(self, network: nn.Module) -> Tensor:
         """What any network returns for the training instances, see :attr:`Method.outputs`."""
+        rows = self.task.bags.rows
         with self.learner.autocast():
-            return self.predictor.outputs(network)
+            return self.pipeline.outputs(network, self._batches(rows))[: len(rows)]
+
+    def _batches(self, rows: Tensor) -> list[Tensor]:
+        batches = list(rows.split(max(self.task.batch_size, _BATCH)))
+        if self.processes.fsdp:
+            # All processes have to run the network equally often; those with fewer batches add
+            # some of a single row at the end, whose outputs are dropped.
+            batches = batches if len(rows) else []
+            spare = self.task.bags.rows[:1]
+            batches += [spare] * (self.processes.max(len(batches)) - len(batches))
+        return batches
 
     def _precision(self) -> AbstractContextManager[Any]:
         """Fabric sets the precision of the network; another model needs an autocast context."""

@@ -12,7 +12,7 @@ from llpkit.evaluation import (
     proportion_error,
 )
 from llpkit.likelihood.budget import cost, even_sample
-from llpkit.training.batches import positions_of
+from llpkit.ragged import instances_of
 from llpkit.training.callbacks import Row
 from llpkit.training.inputs import probabilities
 from llpkit.training.processes import Processes
@@ -54,7 +54,7 @@ class Measures:
         chosen = even_sample(cost(host.evidence, host.sizes), BUDGET / self.processes.number)
         if len(chosen) == len(host):
             return None
-        positions = positions_of(host, chosen)[0]
+        positions = instances_of(host.offsets, chosen)[0]
         return host[chosen].to(self.bags.device), positions.to(self.bags.device)
 
     def training(self, logits: Tensor, log_p: Tensor | None) -> Row:

@@ -21,7 +21,7 @@ from llpkit.training import notebook
 from llpkit.training.check import check_finite, check_table
 from llpkit.training.checkpoint import load_weights
 from llpkit.training.frames import check_ids
-from llpkit.training.inputs import Feed, Inputs, Preprocess, as_inputs, forward, probabilities
+from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs, probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,8 @@ class Fitted:
         device = next(self.network.parameters()).device
         feed = Feed(rows, device, resident=False)
         batches = list(torch.arange(len(feed)).split(512))
-        return forward(self.network, self.preprocess, feed, batches, self.num_classes).cpu()
+        pipeline = Pipeline(feed, self.preprocess)
+        return pipeline.logits(self.network, batches, self.num_classes).cpu()
 
     def predict_proba(self, inputs: Any) -> Tensor:
         """Probability of every class, ``(n, 2)`` or ``(n, K)``, as in scikit-learn."""

@@ -19,8 +19,8 @@ from torch import Tensor
 from llpkit._text import several
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.ragged import ranges
-from llpkit.training.batches import Step, positions_of
+from llpkit.ragged import instances_of
+from llpkit.training.batches import Step
 
 
 def deal(sizes: Tensor, number: int) -> Tensor:
@@ -77,7 +77,7 @@ class Shard:
     @cached_property
     def positions(self) -> Tensor:
         """Positions of this process's instances among those of all processes, ``(N,)``."""
-        return ranges(self.whole.offsets[self.numbers], self.bags.sizes)
+        return instances_of(self.whole.offsets, self.numbers)[0]
 
     @cached_property
     def _place(self) -> Tensor:
@@ -101,43 +101,31 @@ class Shard:
         DDP needs all processes in every step, so a part of less than two instances is padded with
         another bag of the process, which has weight zero.
         """
-        return [self._bags(s) if s.bags is not None else self._instances(s) for s in plan]
+        return [self._part(step) for step in plan]
 
-    def _instances(self, step: Step) -> Step:
-        own = self._place[step.positions]
-        own = own[own >= 0]
-        weights = torch.full((len(own),), self.number / len(step.positions), dtype=torch.float64)
-        into = own
-        if len(own) < 2:
-            padding = positions_of(self.bags, self._spare)[0]
-            own, into, weights = self._padded(own, weights, padding, len(padding))
-        return Step(own, into, step.share / self.number, weights)
-
-    def _bags(self, step: Step) -> Step:
-        assert step.bags is not None
-        chosen = self._place_of_bag[step.bags]
-        chosen = chosen[chosen >= 0]
-        weights = torch.full((len(chosen),), self.number / len(step.bags), dtype=torch.float64)
-        into, offsets = positions_of(self.bags, chosen)
+    def _part(self, step: Step) -> Step:
+        bags = offsets = None
+        if step.bags is None:
+            into = self._place[step.positions]
+            into = into[into >= 0]
+            real, total = len(into), len(step.positions)
+        else:
+            bags = self._place_of_bag[step.bags]
+            bags = bags[bags >= 0]
+            into, offsets = instances_of(self.bags.offsets, bags)
+            real, total = len(bags), len(step.bags)
         own = into
         if len(own) < 2:
-            padding = positions_of(self.bags, self._spare)[0]
-            own, into, weights = self._padded(own, weights, padding, 1)
-            chosen = torch.cat([chosen, self._spare])
-            offsets = torch.cat([offsets, torch.tensor([len(own)])])
-        return Step(own, into, step.share / self.number, weights, offsets, None, chosen)
-
-    def _padded(
-        self, own: Tensor, weights: Tensor, padding: Tensor, more: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Positions, rows of the logit buffer, and weights, with padding at the end."""
-        nowhere = torch.full_like(padding, self.bags.num_instances)
-        nothing = torch.zeros(more, dtype=weights.dtype)
-        return (
-            torch.cat([own, padding]),
-            torch.cat([own, nowhere]),
-            torch.cat([weights, nothing]),
-        )
+            padding = instances_of(self.bags.offsets, self._spare)[0]
+            own = torch.cat([own, padding])
+            into = torch.cat([into, torch.full_like(padding, self.bags.num_instances)])
+            if bags is not None and offsets is not None:
+                bags = torch.cat([bags, self._spare])
+                offsets = torch.cat([offsets, torch.tensor([len(own)])])
+        # The loss is per instance or per bag, and that of padding has weight zero.
+        weights = torch.zeros(len(own) if bags is None else len(bags), dtype=torch.float64)
+        weights[:real] = self.number / total
+        return Step(own, into, step.share / self.number, weights, offsets, None, bags)
 
 
 def _inverse(places: Tensor, length: int) -> Tensor:

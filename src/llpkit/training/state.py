@@ -18,6 +18,8 @@ def session_state(session: "Session") -> dict[str, Any]:
     """
     method, shard, processes = session.method, session.shard, session.processes
     of_method = method.state_dict()
+    # Targets of instances are stored in the order of a single process, so that a run can resume on
+    # any number of them.
     for name in method.per_instance:
         length = shard.whole.num_instances
         of_method[name] = processes.gather_rows(of_method[name], shard.positions, length)

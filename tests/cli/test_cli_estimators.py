@@ -223,7 +223,7 @@ def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     (tmp_path / "run" / "estimator.skops").write_bytes(b"nothing")
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2
-    assert "run is damaged: estimator.skops is not as it was written" in done.err
+    assert "run is damaged: estimator.skops has changed since it was written" in done.err
     add_checksums(tmp_path / "run", ["estimator.skops"])
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2

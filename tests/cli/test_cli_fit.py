@@ -327,7 +327,7 @@ def test_a_bad_image_is_named_or_skipped(llpkit, tmp_path, resident):
         (["--method", "mle", "--method-option", "step=now"], "step = 'now'; give a number"),
         (
             ["--method", "mle", "--method-option", "speed=3"],
-            "has no option 'speed'; known are step, ",
+            "has no option 'speed'; available: step, ",
         ),
         (["--network", "small-cnn"], "takes images"),
         (["--epochs", "ten"], "--epochs = 'ten'; give a whole number from 1"),

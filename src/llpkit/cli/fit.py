@@ -69,7 +69,7 @@ def fit(
       llpkit fit --resume --out runs/digits
       llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
-    [bold]config.yaml[/bold] contains options by name, those about the data under [bold]data[/bold]
+    In [bold]config.yaml[/bold], options about the data are under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle

@@ -41,7 +41,7 @@ def plan(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column that groups the rows; compares its groups as bags; repeatable.",
+            help="Column whose groups of rows to compare as bags; repeatable.",
             metavar="COLUMN",
         ),
     ] = None,

@@ -80,8 +80,8 @@ class Workers:
 
     Args:
         client: The client.
-        log: Called with the reason if they do.
-        attempts: How often at most.
+        log: Called with the reason whenever they begin again.
+        attempts: Maximum number of attempts.
         patience: Seconds to wait for a worker to come back.
     """
 

@@ -8,7 +8,7 @@ from llpkit.likelihood.checks import Approximation
 
 
 class DLLPClassifier(LLPNetworkClassifier):
-    r"""DLLP: a model whose mean prediction over a bag is the bag's proportion.
+    r"""DLLP: a model whose mean prediction over a bag matches the bag's proportion.
 
     It is linear, or a network with hidden layers.
 
@@ -32,7 +32,7 @@ class DLLPClassifier(LLPNetworkClassifier):
         hidden_layer_sizes: Units of each hidden layer (tanh), as in
             :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
         max_iter: Maximum number of L-BFGS iterations.
-        tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
+        tol: L-BFGS stops when no component of the gradient, over C times the bags, exceeds this.
         approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
             exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
         random_state: Seed, generator or ``None``, for the initial weights of hidden layers.

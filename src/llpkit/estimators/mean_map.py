@@ -53,7 +53,7 @@ class MeanMapClassifier(BaseLLP):
         laplacian: :math:`\gamma` above 0, or ``None`` for one mean per class.
         n_neighbors: Number of nearest bags to which a bag is tied, with ``laplacian``.
         max_iter: Maximum number of L-BFGS iterations.
-        tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
+        tol: L-BFGS stops when no component of the gradient, over C times the rows, exceeds this.
         approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
             exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
 

@@ -38,11 +38,11 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     Args:
         C: Inverse strength of the penalty on the weights; the intercept has none.
         fit_intercept: Whether there is an intercept.
-        tol: Stop when no entry of the gradient, per instance, is larger.
+        tol: Stop when no entry of the gradient, per instance, is larger than this.
         max_iter: Maximum number of L-BFGS iterations.
         warm_start: Start at the last solution.
         approximation: As for :class:`LLPLogisticRegression`.
-        random_state: For the step away from a saddle point.
+        random_state: Seed for the step away from a saddle point.
 
     Attributes:
         effect_sd_: Standard deviation :math:`\tau` of the effect, in logits.

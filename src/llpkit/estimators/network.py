@@ -52,7 +52,7 @@ class LLPNetworkClassifier(BaseLLP):
             :func:`~llpkit.losses.debiased_square_loss`, and ``"proportion"``, as in
             :class:`DLLPClassifier`.
         max_iter: Maximum number of L-BFGS iterations.
-        tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
+        tol: L-BFGS stops when no component of the gradient, over C times the bags, exceeds this.
         approximation: For many classes in large bags; see :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``, for the initial weights.
 

@@ -190,7 +190,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
         columns = [
             Column("folds", "Folds", spec="d"),
             Column("difference", "Difference", with_interval("last epoch, points", runs), "+.1f"),
-            Column("along", "On the way", with_interval("mean of all epochs", runs), "+.1f"),
+            Column("along", "During training", with_interval("mean of all epochs", runs), "+.1f"),
             Column("ahead", "Ahead", "epochs, by the mean over folds"),
             Column("sd_reference", f"SD of {reference}", "over folds", ".2f"),
             Column("sd_rival", "SD of the other", "over folds", ".2f"),

@@ -59,7 +59,7 @@ class Checksums:
         except OSError as error:
             raise LLPError(f"{path} cannot be read: {error.strerror}") from error
         if not same:
-            raise _damaged(self.folder, name, "is not as it was written")
+            raise _damaged(self.folder, name, "has changed since it was written")
         return path
 
     def whole(self) -> bool:

@@ -68,7 +68,7 @@ def log_prob(
         logits: ``(N,)``, the instances of a bag contiguous; or ``(N, K)`` softmax logits of K
             classes. An infinite logit is a known label. With K classes only the differences within
             a row matter, and a mask such as ``-1e9`` works like ``-inf``; a bag of three or more
-            classes is refused if its log-likelihood is below ``-1e10``.
+            classes is an error if its log-likelihood is below ``-1e10``.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
             For counts given as floats see :meth:`Evidence.exact`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.

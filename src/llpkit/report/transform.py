@@ -39,4 +39,4 @@ def transform_histogram(values: Sequence[float], style: Style, name: str) -> Fig
         axes.set_ylim(0, 1.15 * max(*shares, flat + reach))
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     spelled = ", ".join(f"{share:.1%}" for share in shares)
-    return Figure(name, f"{title}, in ten bins: {spelled}; 10 % each is expected.", drawing)
+    return Figure(name, f"{title}, in ten bins: {spelled}; 10% each is expected.", drawing)

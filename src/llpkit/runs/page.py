@@ -124,7 +124,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
         *_coefficients(run),
         *([importance_section(ranking, style, assessed.part)] if ranking else []),
         worst_section(name, model, data, assessed, ranking),
-        *([] if wall is None else [Section("A wall of bags", [wall])]),
+        *([] if wall is None else [Section("Example bags", [wall])]),
         *_closing(run),
     ]
     source = config.data.dataset or Path(config.data.table or "").name
@@ -205,7 +205,7 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
         Section(
             "Calibration",
             [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
-            "Of the instances given a probability near 0.8, about 80 % should be positive: the "
+            "Of the instances given a probability near 0.8, about 80% should be positive: the "
             "dashed line. The bars show how many instances got each probability.",
         )
     ]
@@ -240,7 +240,7 @@ def _coefficients(run: Trained) -> list[Section]:
     assert isinstance(inputs, Tensor)
     found = summarise(model, inputs, run.parts["training"], run.data.encoder)
     columns = [
-        Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
+        Column("coefficient", "Coefficient", "logits per unit, with 95% interval", ".3g"),
         Column("standard_error", "Standard error", "", ".2g"),
         Column("p_value", "p", "of the hypothesis of no effect", ".3f"),
         Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),

@@ -21,9 +21,9 @@ from llpkit.statistics.rows import take_rows
 Array = NDArray[Any]
 
 _WRITTEN_OUT = 200_000
-"""Most instances of rows with a multiplicity; the check must not take longer than the fit."""
+"""Maximum number of instances to expand multiplicities to: the check must not outlast the fit."""
 _NAMED = 3
-"""Most columns, and most directions, that a message names."""
+"""Maximum number of columns, and of directions, that a message names."""
 _ALIKE = 0.2
 """Counts that vary by less than this share of chance variation were not drawn at random."""
 
@@ -81,7 +81,7 @@ def identifiability(
             Columns that are not numeric are ignored; missing values are replaced by the mean.
         bags: The bags over these rows.
         feature_names: Names of the columns; ``x0``, ``x1``, … by default.
-        seed: For the sample and the random starts.
+        seed: Seed for the sample and the random starts.
 
     >>> x = np.random.default_rng(0).normal(size=(400, 1))
     >>> half = Bags(offsets=range(0, 401, 4), counts=[2] * 100)

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 _ROWS = 4_000
 """Rows of the sample that the models are fitted to; a few hundred bags are enough."""
 _STATES = 2**18
-"""Most states of the exact recursions of the sample, for many classes."""
+"""Maximum number of states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
 """Most features, by principal components."""
 _DIFFERENT = 0.1
@@ -43,7 +43,7 @@ def contradicting_modes(x: Array, bags: Bags, *, seed: int = 0, starts: int = 2)
     Args:
         x: Features ``(N, D)`` in the order of the bags.
         bags: The bags.
-        seed: For the sample of bags and the starts.
+        seed: Seed for the sample of bags and the starts.
         starts: Random starts, of which the best is kept.
     """
     random = np.random.default_rng(seed)

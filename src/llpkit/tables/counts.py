@@ -322,7 +322,7 @@ class _Counted:
     def values(self, naming: _Cells, remedy: str, missing: str | None = None) -> Array:
         """Numbers ``(B,)`` or ``(B, K)``, NaN where missing, the same in all rows of a bag.
 
-        ``missing`` is a regular expression for texts that stand for a missing number.
+        ``missing`` is a regular expression for strings that stand for a missing number.
         """
         stacked = [self._value(name, remedy, missing) for name in naming.columns]
         return stacked[0] if len(stacked) == 1 else np.stack(stacked, 1)

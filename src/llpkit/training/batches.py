@@ -186,7 +186,7 @@ def plan_bags(
             it in pieces.
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
-        max_bags: Most bags per step; ``None`` for as many as fit.
+        max_bags: Maximum number of bags per step; ``None`` for as many as fit.
         window: The window of every bag, see :func:`shuffled`.
     """
     size = min(size, bags.num_instances)

@@ -41,7 +41,7 @@ class LLPNetworkClassifier(BaseLLP):
 
     by L-BFGS in float64 on all bags; :math:`W` are all weights but no intercepts. In large bags it
     finds interactions of columns that EM around boosting may miss, because it needs no initial
-    guess. Standardise the columns first. For more than some thousand rows, train a network with
+    guess. Standardise the columns first. For more than a few thousand rows, train a network with
     :func:`llpkit.fit`.
 
     Args:

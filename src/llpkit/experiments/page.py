@@ -121,9 +121,9 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
         )
     if any(results.records["grid"] for results in every):
         yield (
-            "Hyper-parameters are each method's own. A grid chooses them by the likelihood of "
-            "held-out bags, once for all folds: it sees the counts of bags that other folds test "
-            "on, but not the labels."
+            "Each method has its own hyper-parameters. A grid search chooses them by the "
+            "likelihood of held-out bags, once for all folds: it sees the counts of bags that "
+            "other folds test on, but not the labels."
         )
     if {PAPERS, REFERENCE} <= methods:
         yield (

@@ -236,8 +236,8 @@ def _how_compared(runs: Runs) -> str:
         spread = "Each seed draws the bags anew, from the same instances."
     return (
         f"{spread} p is from the paired test of Pitman and Morgan; with few folds, the deviations "
-        "of two equally variable methods may well differ by a factor of two. Nothing is corrected "
-        "for the number of comparisons."
+        "of two equally variable methods may well differ by a factor of two. No p-value is "
+        "corrected for multiple comparisons."
     )
 
 
@@ -250,6 +250,6 @@ def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     return Section(
         "Calibration",
         [Figures(present(figures), narrow=True)],
-        "Of the instances given a probability near 0.8, about 80% should be positive: on the "
-        f"dashed line. {pooled}Below, how many got each probability.",
+        "Of the instances given a probability near 0.8, about 80% should be positive, as on "
+        f"the dashed line. {pooled}The bars show how many instances got each probability.",
     )

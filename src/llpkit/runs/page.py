@@ -205,8 +205,8 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
         Section(
             "Calibration",
             [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
-            "Of the instances given a probability near 0.8, about 80% should be positive: the "
-            "dashed line. The bars show how many instances got each probability.",
+            "Of the instances given a probability near 0.8, about 80% should be positive, as "
+            "on the dashed line. The bars show how many instances got each probability.",
         )
     ]
 

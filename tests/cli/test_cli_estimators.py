@@ -50,7 +50,7 @@ def test_boosting_without_labels(llpkit, people, tmp_path):
     done = llpkit("fit", people, *COLUMNS, *features, *options, *inner)
     assert done.code == 0, done.err
     run = tmp_path / "runs" / "people-hist-gradient-boosting-0"
-    assert f"page: {run.relative_to(tmp_path)}/report.html" in done.out
+    assert f"report: {run.relative_to(tmp_path)}/report.html" in done.out
 
     page = (run / "report.html").read_text(encoding="utf-8")
     headings = re.findall(r"<h[12]>(.*?)</h[12]>", page)

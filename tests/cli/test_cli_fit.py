@@ -58,7 +58,7 @@ def test_a_run_directory_holds_everything(llpkit):
     assert "mle on digits" in page
     assert not Path(".run.llpkit").exists()
     assert "accuracy" in done.out
-    assert "page: run/report.html" in done.out
+    assert "report: run/report.html" in done.out
 
 
 def test_a_table_needs_no_more_than_its_columns(llpkit, survey):

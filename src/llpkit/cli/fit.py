@@ -134,7 +134,7 @@ def _lead(
     print_verdict(run.model.details.get("verdict"))
     if config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         echo(f"kept epoch {run.model.chosen_epoch}, the best on held-out bags")
-    echo(f"run: {folder}\npage: {folder / runs.REPORT}")
+    echo(f"run: {folder}\nreport: {folder / runs.REPORT}")
 
 
 @contextmanager

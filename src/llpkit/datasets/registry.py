@@ -56,7 +56,7 @@ DATASETS: Registry[Entry] = Registry("data set")
 def register(
     name: str, *, summary: str, source: str = "", place: str = "", files: tuple[str, ...] = ()
 ) -> Callable[[_Loader], _Loader]:
-    """A decorator that adds a data set; the arguments are those of :class:`Entry`.
+    """A decorator that adds a data set; it takes the arguments of :class:`Entry`.
 
     The loader takes keyword arguments. ``bag_size``, ``seed`` and ``data_dir`` are passed to it if
     it has them::

@@ -125,7 +125,7 @@ class MeanMapClassifier(BaseLLP):
         if np.linalg.matrix_rank(y / n[:, None]) < y.shape[1]:
             raise LLPError(
                 f"the proportions of the {len(y)} bags do not differ enough to separate the means "
-                f"of {y.shape[1]} classes; add bags with other proportions, or use "
+                f"of {y.shape[1]} classes; add bags with different proportions, or use "
                 "LLPLogisticRegression"
             )
 

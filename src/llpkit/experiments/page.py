@@ -107,11 +107,11 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     methods = {r.method for r in records}
     if BOUND in methods:
         yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
-    text = "Accuracy is that of the last epoch on the test fold."
+    text = "Accuracy is measured on the test fold, after the last epoch."
     if any(r.selected for r in records):
         text += (
-            " “Selected” is that of the epoch with the best likelihood of held-out bags. No epoch "
-            "is chosen by test labels."
+            " “Selected” is the accuracy after the epoch with the best likelihood of held-out "
+            "bags. No epoch is chosen by test labels."
         )
     yield text
     if len(methods) > 1:

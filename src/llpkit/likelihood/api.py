@@ -75,7 +75,7 @@ def log_prob(
         approximation: ``None`` is exact. For K classes in large bags: ``"saddlepoint"`` is close
             to exact and cheap for bags of any size; ``"sinkhorn"`` is an upper bound;
             ``"auto"`` is exact where that is cheap, else ``"saddlepoint"`` (see
-            :func:`choose_approximation`). Their gradient is that of the identity above, posterior
+            :func:`choose_approximation`). Their gradient follows the identity above, posterior
             minus prior; for ``"saddlepoint"`` it is close to the derivative of the returned value,
             not equal to it.
         backend: ``"auto"`` uses a compiled backend if there is one: ``"numba"`` for CPU tensors,

@@ -153,7 +153,7 @@ def _result(run: Trained) -> Section:
     part, name = run.assessed.part, run.name
     values = run.values
     values["epoch_seconds"] = Series(name, 0, run.model.history).epoch_seconds()
-    distance = "mean distance of predicted from"
+    distance = "mean distance between predicted and"
     digits = decimals([values["epoch_seconds"] or 0.0])
     columns = [
         Column("accuracy", "Accuracy", f"of {part} instances", ".1%"),
@@ -170,15 +170,20 @@ def _result(run: Trained) -> Section:
             f"log-likelihood of the same {part} bags if every instance had one probability",
             ".2f",
         ),
-        Column("proportion_error", "Proportion error", f"{distance} true, {part} bags", ".3f"),
-        Column("calibration_error", "Calibration error", f"{distance} observed frequency", ".3f"),
+        Column(
+            "proportion_error",
+            "Proportion error",
+            f"{distance} known proportions, {part} bags",
+            ".3f",
+        ),
+        Column("calibration_error", "Calibration error", f"{distance} observed frequencies", ".3f"),
     ]
     known = [column for column in columns if values.get(column.key) is not None]
     table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
-        kept = f" The weights are those of epoch {epoch}, the best on held-out bags."
+        kept = f" The weights are from epoch {epoch}, the best on held-out bags."
     verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{kept}")
     return Section("The result", [verdict, table])
 

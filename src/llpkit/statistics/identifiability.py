@@ -180,7 +180,7 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
             "same proportions",
             "all bags have about the same proportion of each class, so the counts cannot separate "
             "the classes: the opposite labels explain them just as well, and the seed decides",
-            "add bags with other proportions, or labels of a few rows (Bags.with_labels, "
+            "add bags with different proportions, or labels of a few rows (Bags.with_labels, "
             "--known-label)",
         )
     ]

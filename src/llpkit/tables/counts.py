@@ -189,8 +189,8 @@ def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:
     return [
         f"the labels in column {label!r} contradict the counts of {int(wrong.sum()):,} of "
         f"{several(len(bags), 'bag')}, first that of bag {bags.ids[b]!r}: its labels add up to "
-        f"{added}, its count is {bags.evidence.describe(b)}; if the classes are in another order, "
-        f"give them with {option('class_names')}"
+        f"{added}, its count is {bags.evidence.describe(b)}; if the classes are in a different "
+        f"order, give them with {option('class_names')}"
     ]
 
 

@@ -233,7 +233,7 @@ def _how_compared(runs: Runs) -> str:
         "Bengio, which allows for that."
     )
     if any(r.data is not None and r.data.redrawn for records in runs.values() for r in records):
-        spread = "Each seed draws the bags anew, from the same instances."
+        spread = "Each seed redraws the bags from the same instances."
     return (
         f"{spread} p is from the paired test of Pitman and Morgan; with few folds, the deviations "
         "of two equally variable methods may well differ by a factor of two. No p-value is "

@@ -1,4 +1,4 @@
-"""Bags for people who have none: by folder, time, likeness or score, or at random."""
+"""Bags for people who have none: by folder, time, similarity or score, or at random."""
 
 from collections.abc import Collection, Sequence
 

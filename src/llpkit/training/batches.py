@@ -68,7 +68,7 @@ class Step(NamedTuple):
 class Blocks(NamedTuple):
     """Which parts of the inputs are read together, and how many are in memory at a time.
 
-    Block ``i`` is in lane ``i % lanes``. A window consists of one block of each lane, drawn anew in
+    Block ``i`` is in lane ``i % lanes``. A window consists of one block of each lane, redrawn in
     every epoch. Each process owns whole lanes, so that it has a part of every window.
     """
 

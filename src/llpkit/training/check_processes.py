@@ -54,7 +54,7 @@ def check_same_arguments(job: "Job", processes: Processes) -> None:
 
 
 def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:
-    """Refuse lazy layers, and batch norm that nobody chose how to compute."""
+    """Refuse lazy layers, and batch norm unless the user chose how to compute it."""
     # The first step would give lazy layers their shapes, but DDP and FSDP need them before.
     if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
         raise LLPError(

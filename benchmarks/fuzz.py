@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     areas = options.areas.split(",")
     unknown = [area for area in areas if area not in AREAS]
     if unknown:
-        parser.error(f"unknown area {unknown[0]!r}; known are {', '.join(AREAS)}")
+        parser.error(f"unknown area {unknown[0]!r}; available: {', '.join(AREAS)}")
     tallies = []
     for area in areas:
         if not available(area):

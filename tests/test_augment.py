@@ -384,7 +384,7 @@ def test_presets():
     ("name", "message"),
     [
         ("papper", "no augmentation 'papper'; did you mean 'paper'"),
-        ("mixup", "no augmentation 'mixup'; known are paper, authors, geometric, weak"),
+        ("mixup", "no augmentation 'mixup'; available: paper, authors, geometric, weak"),
     ],
 )
 def test_unknown_preset(name, message):

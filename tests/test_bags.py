@@ -794,7 +794,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: Bags([0, 2], [0], rows=[0, 5], num_rows=5),
             r"rows\[1\] = 5 but the table has 5 rows, numbered from 0",
         ),
-        (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 for the second time"),
+        (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 is a repetition"),
         (lambda: Bags([0, 2], [0], num_rows=1), r"rows\[1\] = 1 but the table has 1 rows"),
         (lambda: Bags([0, 2], [0], num_rows=2.5), r"num_rows = 2\.5; give a whole number"),
         (lambda: Bags([0, 2], [0], num_rows=-1), "num_rows = -1; give a whole number from"),

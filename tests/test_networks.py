@@ -352,8 +352,8 @@ def test_images_and_features_get_their_own_kind():
     ("name", "message"),
     [
         ("conv_large", "no network 'conv_large'; did you mean 'conv-large'"),
-        ("vgg", f"no network 'vgg'; known are {', '.join(NETWORKS)}"),
-        (None, "no network None; known are "),
+        ("vgg", f"no network 'vgg'; available: {', '.join(NETWORKS)}"),
+        (None, "no network None; available: "),
     ],
 )
 def test_unknown_network(name, message):

@@ -37,7 +37,7 @@ def test_register_decorates():
 def test_an_unknown_name_gets_a_suggestion(colours):
     with pytest.raises(LLPError, match=r"^there is no colour 'Gren'; did you mean 'green'\?$"):
         colours["Gren"]
-    with pytest.raises(LLPError, match="there is no colour 'xyz'; known are red, green"):
+    with pytest.raises(LLPError, match="there is no colour 'xyz'; available: red, green"):
         colours["xyz"]
     with pytest.raises(LLPError, match="there is no colour 3"):
         colours[3]
@@ -52,4 +52,4 @@ def test_a_name_is_taken_once(colours):
 
 
 def test_did_you_mean_without_names():
-    assert did_you_mean("a", []) == "none is known"
+    assert did_you_mean("a", []) == "none is available"

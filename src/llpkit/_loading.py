@@ -16,8 +16,8 @@ def load(
 ) -> "Fitted":
     """Open a model that :meth:`Fitted.save` or the command ``llpkit fit`` wrote.
 
-    The files cannot run code, and damaged ones are refused. A model trained on a table includes its
-    encoder, so it predicts for data frames with the columns of that table:
+    The files cannot run code, and damaged ones are rejected. A model trained on a table includes
+    its encoder, so it predicts for data frames with the columns of that table:
     ``llpkit.load("runs/survey").predict_proba(frame)``.
 
     Args:

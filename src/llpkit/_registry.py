@@ -85,4 +85,4 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     near = nearest(name, names)
     if near is not None:
         return f"did you mean {near!r}?"
-    return f"known are {', '.join(names)}" if names else "none is known"
+    return f"available: {', '.join(names)}" if names else "none is available"

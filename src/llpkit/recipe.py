@@ -87,7 +87,7 @@ class Recipe(Settings):
 
     method: str = setting(
         AUTO,
-        "Method; llpkit methods lists them (auto: picked to suit the data).",
+        "Method, as listed by llpkit methods; auto picks one that suits the data (auto).",
         _method,
         "NAME",
         text=True,
@@ -102,17 +102,17 @@ class Recipe(Settings):
     )
     network: str | None = setting(
         None,
-        "Network; llpkit networks lists them (small-cnn for images, mlp for features).",
+        "Network, as listed by llpkit networks (small-cnn for images, mlp for features).",
         lambda place, value: registered(place, value, _networks()),
         "NAME",
         text=True,
     )
     epochs: int = setting(30, "Passes over the training data (30).", _whole(1, 10**9), "N")
     batch_size: int = setting(
-        128, "Instances per step; whole-bag methods fill up to this many (128).", _whole(), "N"
+        128, "Instances per step; whole-bag methods take as many bags as fit (128).", _whole(), "N"
     )
     max_bags: int | None = setting(
-        None, "Most bags per step of whole-bag methods (as many as fit).", _whole(), "N"
+        None, "Maximum bags per step, for whole-bag methods (as many as fit).", _whole(), "N"
     )
     optimizer: str | Callable[..., Any] = setting(
         "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
@@ -165,7 +165,7 @@ class Recipe(Settings):
         "NAME",
         text=True,
     )
-    seed: int = setting(0, "Seed of all randomness in the run (0).", _whole(0, 2**63 - 1), "N")
+    seed: int = setting(0, "Random seed of the run (0).", _whole(0, 2**63 - 1), "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +182,11 @@ class Execution(Settings):
     devices: int | str = setting(
         1, "Training processes per machine: a number, or auto for all GPUs (1).", _devices, "N"
     )
-    nodes: int = setting(1, "Machines that train together (1).", _whole(1, 10**6), "N")
+    nodes: int = setting(1, "Number of machines that train together (1).", _whole(1, 10**6), "N")
     strategy: str = setting(
         "ddp",
-        "With several processes, whether each holds the whole network (ddp) or a part of it "
-        "(fsdp), for networks too large for one GPU (ddp).",
+        "With several processes: ddp keeps the whole network in each; fsdp a part of it, for "
+        "networks too large for one GPU (ddp).",
         lambda place, value: one_of(place, value, STRATEGIES),
         "NAME",
         text=True,
@@ -202,7 +202,10 @@ class Execution(Settings):
         "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
     )
     workers: int = setting(
-        2, "Processes that read image files, or local Dask workers (2).", _whole(0, 1024), "N"
+        2,
+        "Number of processes that read image files, or of local Dask workers (2).",
+        _whole(0, 1024),
+        "N",
     )
     cuda_graph: bool = setting(
         True, "Replay training steps as a CUDA graph (true).", flag, "true|false"

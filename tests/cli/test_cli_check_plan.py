@@ -25,7 +25,7 @@ def test_check_finds_nothing_in_good_data(llpkit):
     done = llpkit("check", "good.csv", *BAGS)
     assert done.code == 0, done.err
     assert "No problem found" in done.out
-    assert "60 of 360 instances, sizes 6" in done.out
+    assert "60 with 360 instances, size 6" in done.out
 
 
 def test_check_names_the_problem_and_the_remedy(llpkit):

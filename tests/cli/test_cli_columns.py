@@ -98,7 +98,7 @@ def test_counts_follow_from_labels(llpkit, survey, model):
     whole = json.loads(llpkit("evaluate", "run", survey, "--json").out)["parts"]["all"]
     done = llpkit("evaluate", "run", without(survey, "n_yes"), "--json")
     assert json.loads(done.out)["parts"]["all"] == whole
-    assert "the counts of bags are those of the labels in column 'answer'" in done.err
+    assert "the counts of bags are computed from the labels in column 'answer'" in done.err
     alone = llpkit("evaluate", "run", without(survey, "n_yes", "district"), "--json")
     assert json.loads(alone.out)["parts"]["all"] == {"instances": whole["instances"]}
 

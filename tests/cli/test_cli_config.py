@@ -15,7 +15,7 @@ DIGITS = {"data": {"dataset": "digits"}}
     ("settings", "message"),
     [
         ({**DIGITS, "epoch": 3}, "epoch is unknown; did you mean 'epochs'?"),
-        ({**DIGITS, "zzz": 3}, "zzz is unknown; known are method, "),
+        ({**DIGITS, "zzz": 3}, "zzz is unknown; available: method, "),
         ({**DIGITS, "bag_size": 3}, "bag_size is unknown; did you mean 'data.bag_size'?"),
         ({**DIGITS, "data.bag_size": 3}, "data.bag_size is unknown; write bag_size under data"),
         (
@@ -35,7 +35,7 @@ DIGITS = {"data": {"dataset": "digits"}}
         ({**DIGITS, "lr": "nan"}, "lr = nan; give a number above 0"),
         ({**DIGITS, "held_out": 1.5}, "held_out = 1.5; give a number between 0 and 1"),
         ({**DIGITS, "schedule": "linear"}, "schedule = 'linear'; give tail, cosine or constant"),
-        ({**DIGITS, "precision": "8"}, "precision = '8'; known are auto, "),
+        ({**DIGITS, "precision": "8"}, "precision = '8'; available: auto, "),
         ({**DIGITS, "resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
         ({**DIGITS, "patience": 3}, "patience needs held-out bags; give held_out=0.1, for example"),
         ({}, "there is no data to learn from; name a table or a data set"),

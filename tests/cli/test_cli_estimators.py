@@ -50,7 +50,7 @@ def test_boosting_without_labels(llpkit, people, tmp_path):
     done = llpkit("fit", people, *COLUMNS, *features, *options, *inner)
     assert done.code == 0, done.err
     run = tmp_path / "runs" / "people-hist-gradient-boosting-0"
-    assert f"page: {run.relative_to(tmp_path)}/report.html" in done.out
+    assert f"report: {run.relative_to(tmp_path)}/report.html" in done.out
 
     page = (run / "report.html").read_text(encoding="utf-8")
     headings = re.findall(r"<h[12]>(.*?)</h[12]>", page)
@@ -223,7 +223,7 @@ def test_a_damaged_estimator_is_told(llpkit, people, tmp_path):
     (tmp_path / "run" / "estimator.skops").write_bytes(b"nothing")
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2
-    assert "run is damaged: estimator.skops is not as it was written" in done.err
+    assert "run is damaged: estimator.skops has changed since it was written" in done.err
     add_checksums(tmp_path / "run", ["estimator.skops"])
     done = llpkit("predict", "run", people, "--out", "p.csv")
     assert done.code == 2

@@ -209,5 +209,5 @@ def test_a_damaged_run_is_refused(llpkit, fitted, tmp_path):
         file.write(b"more")
     done = llpkit("export", "run", "--out", "model.onnx")
     assert done.code == 2
-    assert "run is damaged: weights.safetensors is not as it was written" in done.err
+    assert "run is damaged: weights.safetensors has changed since it was written" in done.err
     assert not (tmp_path / "model.onnx").exists()

@@ -103,7 +103,7 @@ def test_a_flipped_bit_of_an_estimator_is_told(llpkit, survey):
         Path("run/estimator.skops").write_bytes(content)
         done = llpkit("evaluate", "run")
         assert done.code == 2
-        assert "run is damaged: estimator.skops is not as it was written" in done.err
+        assert "run is damaged: estimator.skops has changed since it was written" in done.err
     assert llpkit("evaluate", "run").code == 0
 
 

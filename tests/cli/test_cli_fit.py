@@ -58,7 +58,7 @@ def test_a_run_directory_holds_everything(llpkit):
     assert "mle on digits" in page
     assert not Path(".run.llpkit").exists()
     assert "accuracy" in done.out
-    assert "page: run/report.html" in done.out
+    assert "report: run/report.html" in done.out
 
 
 def test_a_table_needs_no_more_than_its_columns(llpkit, survey):
@@ -327,7 +327,7 @@ def test_a_bad_image_is_named_or_skipped(llpkit, tmp_path, resident):
         (["--method", "mle", "--method-option", "step=now"], "step = 'now'; give a number"),
         (
             ["--method", "mle", "--method-option", "speed=3"],
-            "has no option 'speed'; known are step, ",
+            "has no option 'speed'; available: step, ",
         ),
         (["--network", "small-cnn"], "takes images"),
         (["--epochs", "ten"], "--epochs = 'ten'; give a whole number from 1"),

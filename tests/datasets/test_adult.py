@@ -52,7 +52,7 @@ def test_natural_bags(folder):
     assert data.bags.counts.tolist() == [0, 1]
     with pytest.raises(LLPError, match="bag_size = 3 but key = 'sex' makes the bags"):
         load("adult", data_dir=folder, key="sex", bag_size=3)
-    with pytest.raises(LLPError, match="key has 'jobs'; known are age"):
+    with pytest.raises(LLPError, match="key has 'jobs'; available: age"):
         load("adult", data_dir=folder, key="jobs")
 
 

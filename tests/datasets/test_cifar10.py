@@ -107,7 +107,7 @@ def test_a_wrong_checksum_is_never_unpickled(tmp_path, batches):
     assert "data_batch_3" in message
     assert hashlib.md5(batches["data_batch_3"]).hexdigest() in message
     assert cifar10._MD5["data_batch_3"] in message
-    assert "it is not opened. Get it again: the CIFAR-10 home page" in message
+    assert "so it was not opened. Get it again: the CIFAR-10 home page" in message
 
 
 def test_the_published_checksums_are_in_place(tmp_path):

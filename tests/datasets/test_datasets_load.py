@@ -72,9 +72,9 @@ def test_options_and_their_defaults():
     [
         ("digit", {}, "no data set 'digit'; did you mean 'digits'?"),
         ("Group_Photos", {}, "did you mean 'group-photos'?"),
-        ("?", {}, "known are adult, cifar10, digits"),
+        ("?", {}, "available: adult, cifar10, digits"),
         ("cifar10", {"clases": "bird,cat"}, "no option 'clases'; did you mean 'classes'?"),
-        ("digits", {"zzz": 1}, "no option 'zzz'; known are positive, classes"),
+        ("digits", {"zzz": 1}, "no option 'zzz'; available: positive, classes"),
         ("feature-table", {"table": "a.csv"}, "needs the option 'bag'; it must have table, bag"),
         ("image-table", {"table": "a.csv", "bag": "b"}, "needs the option 'image'"),
         ("group-photos", {"bag_size": 3}, "bag_size = 3 but group-photos comes with bags"),

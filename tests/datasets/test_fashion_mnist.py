@@ -63,10 +63,14 @@ def test_a_share_at_half_size(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("train-images-idx3-ubyte", b"", "train-images-idx3-ubyte.gz is not a whole idx file"),
+        ("train-images-idx3-ubyte", b"", "train-images-idx3-ubyte.gz is not a complete idx file"),
         ("train-images-idx3-ubyte", b"\0\0\x0d\3" + bytes(12), "no idx header of bytes"),
-        ("t10k-labels-idx1-ubyte", FILES["t10k-labels-idx1-ubyte"][:-1], "not a whole idx file"),
-        ("t10k-labels-idx1-ubyte", FILES["t10k-labels-idx1-ubyte"] + b"x", "not a whole idx file"),
+        ("t10k-labels-idx1-ubyte", FILES["t10k-labels-idx1-ubyte"][:-1], "not a complete idx file"),
+        (
+            "t10k-labels-idx1-ubyte",
+            FILES["t10k-labels-idx1-ubyte"] + b"x",
+            "not a complete idx file",
+        ),
         ("train-labels-idx1-ubyte", idx(np.arange(9)), r"hold \(30, 28, 28\) images and \(9,\)"),
         ("train-labels-idx1-ubyte", idx(np.arange(30)), "labels up to 29"),
         ("train-images-idx3-ubyte", idx(np.zeros((30, 5, 5))), "expected 28 x 28 images"),
@@ -82,7 +86,7 @@ def test_a_damaged_gzip(tmp_path):
     put(tmp_path, FILES)
     path = tmp_path / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(LLPError, match="not a whole idx file"):
+    with pytest.raises(LLPError, match="not a complete idx file"):
         load("fashion-mnist", data_dir=tmp_path)
 
 

@@ -261,7 +261,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
     ("rows", "options", "message"),
     [
         (["a,1,0"], {"bag": "bgs"}, "has no column 'bgs'; did you mean 'bag'?"),
-        (["a,1,0"], {"count": "zzzz"}, "has no column 'zzzz'; known are bag, n, x"),
+        (["a,1,0"], {"count": "zzzz"}, "has no column 'zzzz'; available: bag, n, x"),
         (["a,1,0"], {"features": ["X1"]}, "has no column 'X1'; did you mean 'x'?"),
         (["a,1,0"], {"label": 5}, "has no column 5"),
         (
@@ -559,7 +559,7 @@ def test_columns_that_cannot_help_are_left_out_and_named(write):
     assert data.encoder.feature_names == ["x"]
     assert data.notes == (
         "column '' is left out: it has no name",
-        "column 'name' is left out: 70 different texts in 70 rows are too many for a category",
+        "column 'name' is left out: 70 different values in 70 rows are too many for a category",
         "column 'empty' is left out: it has no values",
     )
     asked = features(write("t.csv", rows), features=["name"])

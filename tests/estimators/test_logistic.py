@@ -111,7 +111,7 @@ def test_not_converging_is_said():
         ({"C": "much"}, "C = 'much'; give a number above 0"),
         ({"tol": -1}, "tol = -1"),
         ({"max_iter": 0.5}, "max_iter = 0.5; give a whole number from 1"),
-        ({"approximation": "guess"}, "approximation = 'guess'; .* known are auto, saddlepoint"),
+        ({"approximation": "guess"}, "approximation = 'guess'; .* available: auto, saddlepoint"),
     ],
 )
 def test_bad_parameters_are_refused_in_fit(parameters, message):

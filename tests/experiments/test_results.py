@@ -126,7 +126,7 @@ def test_a_folder_keeps_its_protocol():
     begin(FOLDER, small())
     write_run(FOLDER, record("mle", 0, [0.5]))
     assert begin(FOLDER, replace(small(), title="Another title")).protocol.title == "Small"
-    with pytest.raises(LLPError, match=r"another protocol \(folds is 2 there and 3 here\)"):
+    with pytest.raises(LLPError, match=r"a different protocol \(folds is 2 there and 3 here\)"):
         begin(FOLDER, small(folds=3))
     Path("mine").mkdir()
     Path("mine", ".protocol.yaml.0123abcd.llpkit-part").touch()  # of a call that was killed
@@ -145,7 +145,7 @@ def test_folders_of_two_machines_merge():
     assert found == {0: 0.6, 1: 0.5}
     assert merge(Path("both"), [Path("two")]) == merged
     begin(Path("other"), small(folds=3))
-    with pytest.raises(LLPError, match="another protocol"):
+    with pytest.raises(LLPError, match="a different protocol"):
         merge(Path("both"), [Path("other")])
     assert Results.read(Path("both")) == merged
 

@@ -115,10 +115,10 @@ def test_json_of_mixed_and_nested_values(tmp_path):
         (b'[{"a": 1}, 2]', "t.jsonl: entry 2 is not an object"),
         (b'{"a": ' + b"[" * 10**5 + b"]" * 10**5 + b"}", "is not JSON: maximum recursion"),
         (b'{"a": "\xff"}', "is not UTF-8"),
-        (b'{"a": 1}\n{"a": "\\ud800"}', r"line 2: '\\ud800' is half a character; correct"),
-        (b'{"a\\ud800": 1}', r"line 1: 'a\\ud800' is half a character"),
-        (b'{"a": [{"b": ["\\udc00x"]}]}', r"line 1: '\\udc00x' is half a character"),
-        (b'[{"a": 1}, {"a": "\\ud83d"}]', r"entry 2: '\\ud83d' is half a character"),
+        (b'{"a": 1}\n{"a": "\\ud800"}', r"line 2: '\\ud800' has an unpaired surrogate; correct"),
+        (b'{"a\\ud800": 1}', r"line 1: 'a\\ud800' has an unpaired surrogate"),
+        (b'{"a": [{"b": ["\\udc00x"]}]}', r"line 1: '\\udc00x' has an unpaired surrogate"),
+        (b'[{"a": 1}, {"a": "\\ud83d"}]', r"entry 2: '\\ud83d' has an unpaired surrogate"),
     ],
 )
 def test_bad_json(content, message, tmp_path):
@@ -199,7 +199,7 @@ def test_errors_in_cells(tmp_path):
     for name in ("t.xlsx", "t.csv"):
         table = lambda rows, name=name: written(tmp_path / name, rows)  # noqa: E731
         place = r"row 4 \(header not counted(, row 5 of the sheet)?\), column 'x' = '#DIV/0!'"
-        with pytest.raises(LLPError, match=place + " is an error of a spreadsheet; correct"):
+        with pytest.raises(LLPError, match=place + " is a spreadsheet error; correct"):
             load("feature-table", table=table(rows), bag="bag", count="n")
         # A column that is not used may have errors.
         load("feature-table", table=table([[*r, 7] for r in rows]), bag="bag", count="n", drop="x")

@@ -78,7 +78,7 @@ def test_a_column_of_the_bag_is_named_and_others_are_left_out():
     groups = frame["district"].to_numpy()
     bags = Bags.from_groups(groups, dict(zip(groups, frame["n_yes"], strict=True)))
     with (
-        pytest.warns(UserWarning, match="'name' is left out: 160 different texts"),
+        pytest.warns(UserWarning, match="'name' is left out: 160 different values"),
         pytest.warns(UserWarning, match="'district' is the same in all rows of every bag"),
         pytest.warns(UserWarning, match="'n_yes' is the same in all rows of every bag"),
         pytest.warns(IdentifiabilityWarning, match="leave out columns that identify the bag"),
@@ -174,11 +174,11 @@ def test_errors_name_the_row(change, message):
         (
             "x",
             ["a", "\ud800"],
-            r"row 2 \(counted from 1\), column 'x': '\\ud800' is half a character",
+            r"row 2 \(counted from 1\), column 'x': '\\ud800' has an unpaired surrogate",
         ),
-        ("x", [["a"], ["\ud800"]], r"column 'x': '\\ud800' is half a character; correct it"),
-        ("\ud800", ["a", "b"], r"the column name '\\ud800' is half a character"),
-        ("x", None, r"row 2 .*, column 'x': '\\ud800' is half a character"),
+        ("x", [["a"], ["\ud800"]], r"column 'x': '\\ud800' has an unpaired surrogate; correct it"),
+        ("\ud800", ["a", "b"], r"the column name '\\ud800' has an unpaired surrogate"),
+        ("x", None, r"row 2 .*, column 'x': '\\ud800' has an unpaired surrogate"),
     ],
 )
 def test_half_characters_are_named(name, values, message):

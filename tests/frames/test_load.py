@@ -107,7 +107,7 @@ def test_a_damaged_encoder_is_refused(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     (copy / "encoder.json").write_text("{}")
-    with pytest.raises(LLPError, match=r"encoder\.json is not as it was written"):
+    with pytest.raises(LLPError, match=r"encoder\.json has changed since it was written"):
         llpkit.load(copy)
     shutil.rmtree(copy)
     with pytest.raises(LLPError, match="is not a run directory"):

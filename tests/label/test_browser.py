@@ -140,7 +140,7 @@ def test_the_focus_stays_where_it_was(shelves, browser):
     page.type(page.keys.ARROW_RIGHT + page.keys.SPACE)
     until(lambda: names[1] in page.marks(), "the second label")
     page.type("b")
-    page.says("Beliefs are shown")
+    page.says("Predictions are shown")
     assert page.focused() == names[1]
     page.type("u")
     until(lambda: names[1] not in page.marks(), "undo")

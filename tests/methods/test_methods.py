@@ -140,11 +140,11 @@ def test_both_e_steps_learn_digits_alike():
 def test_unknown_methods_and_options_are_refused_with_the_nearest():
     with pytest.raises(LLPError, match="there is no method 'amlee'; did you mean 'amle'"):
         methods.make("amlee")
-    with pytest.raises(LLPError, match=f"known are {', '.join(METHODS)}"):
+    with pytest.raises(LLPError, match=f"available: {', '.join(METHODS)}"):
         methods.make("???")
     with pytest.raises(LLPError, match="\"mle\" has no option 'stepp'; did you mean 'step'"):
         methods.make("mle", {"stepp": 1})
-    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; known are step, approx"):
+    with pytest.raises(LLPError, match="\"mle\" has no option 'foo'; available: step, approx"):
         methods.make("mle", {"foo": 1})
     with pytest.raises(LLPError, match="\"supervised\" has no option 'foo'; it takes none"):
         methods.make("supervised", {"foo": 1})

@@ -532,7 +532,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         ({"seed": -1}, "seed = -1; give a whole number from 0"),
         ({"seed": None}, "seed = None; give a whole number from 0"),
         ({"patience": 0, "held_out": 0.2}, "patience = 0; give a whole number from 1"),
-        ({"precision": "x"}, "precision = 'x'; known are auto, 32-true"),
+        ({"precision": "x"}, "precision = 'x'; available: auto, 32-true"),
         ({"weight_decay": -1}, "weight_decay = -1; give a number from 0"),
         ({"weight_decay": "a"}, "weight_decay = 'a'; give a number from 0"),
         ({"callbacks": [TestMetrics]}, r"callbacks\[0\] is the class TestMetrics; pass objects"),
@@ -560,8 +560,8 @@ def test_held_out_bags_are_of_the_same_table_and_share_no_row_with_the_others():
     assert "held_out_log_likelihood" in model.history[0]
     three = llpkit.Bags([0, 2], [[1, 1, 0]], rows=rest.rows[:2], num_rows=200)
     for held_out, message in [
-        (llpkit.random_bags(truth[:60], 3, generator=0), "held_out is of a table with 60 rows but"),
-        (llpkit.Bags([0, 1], [1], rows=[200]), "held_out is of a table with 201 rows but inputs"),
+        (llpkit.random_bags(truth[:60], 3, generator=0), "held_out is for a table with 60 rows"),
+        (llpkit.Bags([0, 1], [1], rows=[200]), "held_out is for a table with 201 rows but inputs"),
         (llpkit.Bags([0, 0], [0], num_rows=200), "held_out holds no instances"),
         (three, "held_out has counts of 3 classes but bags has binary counts"),
         (

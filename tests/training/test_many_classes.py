@@ -95,7 +95,7 @@ def test_the_remedy_is_named_before_training_in_the_words_of_fit(key):
 @pytest.mark.parametrize("key", ["mle", "direct"])
 def test_what_the_option_takes(key):
     x, truth, bags = toy(120, 4, classes=3)
-    with pytest.raises(LLPError, match=r"approximation = 'guess'; .* known are auto, saddlepoint"):
+    with pytest.raises(LLPError, match=r"approximation = 'guess'; .* available: auto, saddlepoint"):
         llpkit.fit("linear", bags, x, key, method_options={"approximation": "guess"})
     binary = llpkit.random_bags((truth > 0).long(), 4, generator=0)
     with pytest.raises(LLPError, match="binary counts are always exact: leave it out"):

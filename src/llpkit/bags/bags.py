@@ -201,7 +201,7 @@ class Bags:
             counts: A mapping (or Series) from id to count, or to ``K`` class counts; or an array
                 ``(B,)`` or ``(B, K)`` or :class:`~llpkit.Evidence`, in the order of the sorted
                 distinct ids, as from ``np.bincount(groups, labels)``.
-            ids: The id of each entry of such an array or evidence, if it has another order.
+            ids: The id of each entry of such an array or evidence, if its order is different.
 
         >>> bags = Bags.from_groups(["b", "a", "b", "b"], {"b": 2, "a": 0})
         >>> bags.ids, bags.rows, bags.counts
@@ -257,7 +257,7 @@ class Bags:
             tolerance: How far ``n * p`` may be from a whole count, in instances.
             decimals: The proportions were rounded to this many decimals: the evidence is the
                 interval of all counts that round to them (a tie either way), not one count.
-            ids: The id of each entry of an array, if it has another order.
+            ids: The id of each entry of an array, if its order is different.
 
         >>> Bags.from_proportions(["a", "a", "a", "b"], {"a": 0.3333, "b": 1}).counts
         tensor([1, 1])

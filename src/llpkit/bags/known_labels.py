@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 _NAMED = 3
-"""Most known labels that an error lists."""
+"""Maximum number of known labels that an error lists."""
 
 
 def with_known_labels(bags: "Bags", labels: Any, entry: Callable[[int, int], str]) -> "Bags":

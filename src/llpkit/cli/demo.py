@@ -19,7 +19,7 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Few folds and epochs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use few folds and epochs.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train eight methods on handwritten digits and show what they learned.

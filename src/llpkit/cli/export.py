@@ -42,8 +42,8 @@ def export(
 
     The file includes the encoder of the table, so its inputs are the raw columns.
     Its outputs are the probability of every class, and the label. A [bold]torch[/bold]
-    file (.pt2) is for networks only; since a torch program takes no text, it takes
-    categories as integer codes, which the file lists.
+    file (.pt2) is for networks only, and takes categories as integer codes, which the
+    file lists, because a torch program cannot take text.
 
     Before the file is written, it is run on rows of the run's own data and on random
     rows: no probability may differ from the model's by more than 1e-5.

@@ -69,7 +69,7 @@ def fit(
       llpkit fit --resume --out runs/digits
       llpkit fit cells.csv --bag slide --count n_sick --image file --devices auto
 
-    [bold]config.yaml[/bold] contains options by name, those about the data under [bold]data[/bold]
+    In [bold]config.yaml[/bold], options about the data are under [bold]data[/bold]
 
       data: {table: people.csv, bag: district, count: n_yes}
       method: mle
@@ -134,7 +134,7 @@ def _lead(
     print_verdict(run.model.details.get("verdict"))
     if config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         echo(f"kept epoch {run.model.chosen_epoch}, the best on held-out bags")
-    echo(f"run: {folder}\npage: {folder / runs.REPORT}")
+    echo(f"run: {folder}\nreport: {folder / runs.REPORT}")
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def label(
     size: Annotated[
         int | None,
         typer.Option(
-            help="Largest number of items per bag. Default: 12; fewer below 144 items.",
+            help="Maximum number of items per bag. Default: 12, or less for fewer than 144 items.",
             metavar="N",
             show_default=False,
         ),

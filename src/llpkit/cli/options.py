@@ -1,4 +1,4 @@
-"""The settings of a configuration as options of the commands, and the way back."""
+"""The settings of a configuration as options of the commands, and back."""
 
 import functools
 import inspect

@@ -41,7 +41,7 @@ def plan(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="Column that groups the rows; compares its groups as bags; repeatable.",
+            help="Column whose groups of rows to compare as bags; repeatable.",
             metavar="COLUMN",
         ),
     ] = None,
@@ -78,7 +78,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     trust_model: TrustModel = False,
 ) -> None:
-    """Plan before you count: what a count is worth, and how many bags of which size you need.
+    """Plan before you count: what a count is worth, how many bags you need, and how large.
 
     Bags of each size are drawn at random from the rows of the table, and the information in their
     counts is computed exactly under a model: a guess in which all columns matter equally, or the

@@ -30,7 +30,7 @@ def predict(
 ) -> None:
     """Predict a probability, a label and a posterior for every row of a table.
 
-    [bold]probability[/bold] follows from the features alone; [bold]label[/bold] is 1 if it is at
+    [bold]probability[/bold] uses the features alone; [bold]label[/bold] is 1 if it is at
     least the threshold; [bold]posterior[/bold] is the probability given the count of the row's bag
     as well, if the table has counts. With more than two classes, there is a probability and a
     posterior per class, and the label is the name of the most probable class.

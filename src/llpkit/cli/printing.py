@@ -51,7 +51,7 @@ class _Plain:
 
 
 class PlainCommand(TyperCommand):
-    """A command; its help shows no types beside flags and arguments."""
+    """A command; its help shows no types next to flags and arguments."""
 
     def get_params(self, ctx: Any) -> Any:
         """The parameters, ``--help`` included."""

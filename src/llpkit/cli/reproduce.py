@@ -34,8 +34,8 @@ def reproduce(
     protocol: Annotated[
         str,
         typer.Argument(
-            help="digits, bird-cat, group-photos, another shown by list, or a .yaml file; or "
-            "list, check or merge.",
+            help="A protocol (digits, bird-cat, group-photos, …, as shown by list) or a .yaml "
+            "file; or list, check or merge.",
             metavar="PROTOCOL",
         ),
     ],
@@ -54,14 +54,14 @@ def reproduce(
     folds: Annotated[
         str | None,
         _option(
-            "A count, 3 for 0-2; a range, 5-9; a list, 0,3,7 (the protocol's).",
+            "Folds: a count, 3 means 0-2; a range, 5-9; or a list, 0,3,7 (the protocol's).",
             WHICH,
             "FOLDS",
             "--folds",  # typer up to 0.27 makes no option if its name equals its metavar
         ),
     ] = None,
     quick: Annotated[
-        bool, _option("Few folds and epochs, to try it out.", WHICH, name="--quick")
+        bool, _option("Use few folds and epochs, to try it out.", WHICH, name="--quick")
     ] = False,
     show: Annotated[
         bool, _option("Print the protocol, as a starting point for your own.", WHICH, name="--show")
@@ -71,9 +71,11 @@ def reproduce(
         bool,
         _option("Compile the network; pays off in long GPU runs.", WHERE, name="--compile"),
     ] = False,
-    jobs: Annotated[int, _option("Parallel runs; epoch-time runs alone (1).", WHERE, "N")] = 1,
+    jobs: Annotated[
+        int, _option("Number of parallel runs; epoch-time always uses 1 (1).", WHERE, "N")
+    ] = 1,
     backend: Annotated[
-        str, _option("What runs them in parallel: loky, ray or dask (loky).", WHERE, "NAME")
+        str, _option("Backend for parallel runs: loky, ray or dask (loky).", WHERE, "NAME")
     ] = "loky",
     time_limit: Annotated[
         float | None, _option("Stop after this long; the same command continues.", WHERE, "SECONDS")
@@ -90,7 +92,7 @@ def reproduce(
     ] = False,
     like: Annotated[
         Path | None,
-        _option("With --dry-run: results to estimate the time from (--out).", WHERE, "DIR"),
+        _option("With --dry-run: results folder to estimate the time from (--out).", WHERE, "DIR"),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:

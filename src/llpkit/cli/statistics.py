@@ -15,7 +15,7 @@ Sandwich = Annotated[
     bool,
     typer.Option(
         "--sandwich",
-        help="Standard errors that stay valid if the model is wrong within bags; needs many bags.",
+        help="Use standard errors that hold even if the model is wrong within bags; for many bags.",
     ),
 ]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.", metavar="LEVEL")]
@@ -93,7 +93,7 @@ def shares(
     bootstrap: Annotated[
         int | None,
         typer.Option(
-            help="Number of refits, which give intervals for a run of any estimator.",
+            help="Compute intervals by this many bootstrap refits; for a run of any estimator.",
             metavar="N",
             show_default=False,
         ),

@@ -83,7 +83,7 @@ class Data(Settings):
     """The data to learn from: a data set by name, or a table."""
 
     dataset: str | None = setting(
-        None, "Data set; llpkit datasets lists them.", _dataset, "NAME", text=True
+        None, "Data set, as listed by llpkit datasets.", _dataset, "NAME", text=True
     )
     options: Values = setting(
         {},
@@ -112,10 +112,10 @@ class Data(Settings):
         None, "Column with the positives per bag; with several classes, once per class."
     )
     count_low: str | list[str] | None = several(
-        None, "Column with the lowest possible count; next to --count, for bags without a count."
+        None, "Column with the lowest possible count; with --count, for bags whose count is empty."
     )
     count_high: str | list[str] | None = several(
-        None, "Column with the highest possible count; next to --count, for bags without a count."
+        None, "Column with the highest possible count; with --count, for bags whose count is empty."
     )
     proportion: str | list[str] | None = several(
         None, "Column with the share of positives, instead of --count."

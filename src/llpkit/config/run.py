@@ -24,7 +24,7 @@ class Choice(Settings):
     estimator: str | None = setting(
         None,
         "An estimator instead of a network, for tables of features: hist-gradient-boosting, "
-        "logistic, …; llpkit estimators lists them.",
+        "logistic, …, as listed by llpkit estimators.",
         _estimator,
         "NAME",
         text=True,
@@ -43,7 +43,9 @@ class Choice(Settings):
         lambda place, value: whole(place, value, 2, 10_000),
         "N",
     )
-    test_fraction: float | None = setting(None, "Share of bags kept for testing.", share, "SHARE")
+    test_fraction: float | None = setting(
+        None, "Share of bags to set aside for testing.", share, "SHARE"
+    )
 
 
 def _engine(place: str, value: Any) -> str:

@@ -70,7 +70,7 @@ def adult(
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
         bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 by default.
-        seed: For random bags.
+        seed: Seed for random bags.
         split: ``"train"`` (``adult.data``), ``"test"`` (``adult.test``) or ``"all"``, in that
             order.
         key: Instead of random bags, one bag for each combination of values in these columns, such

@@ -30,7 +30,7 @@ SOURCE = (
     '"CIFAR-10 python version"'
 )
 PLACE = (
-    "cifar-10-python.tar.gz as it is or unpacked (cifar-10-batches-py), or image files as "
+    "cifar-10-python.tar.gz, packed or unpacked (cifar-10-batches-py), or image files as "
     "cifar10-jpeg.tar.xz or unpacked (cifar10-jpeg/train/<class>/*.jpg and test/<class>/*.jpg)"
 )
 
@@ -85,7 +85,7 @@ def cifar10(
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
         bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
-        seed: For the bags.
+        seed: Seed for the bags.
         classes: Two or more classes; of two, the last is positive.
         split: ``"train"`` (5,000 images per class), ``"test"`` (1,000) or ``"all"``.
     """
@@ -129,8 +129,8 @@ def _from_batches(source: Path) -> Arrays:
         found = hashlib.md5(batches[name], usedforsecurity=False).hexdigest()
         if found != published:
             raise LLPError(
-                f"{name} in {source} has the MD5 sum {found} but the published one is {published}; "
-                f"it is not opened. Get it again: {SOURCE}"
+                f"{name} in {source} has the MD5 sum {found} but the published one is {published}, "
+                f"so it was not opened. Get it again: {SOURCE}"
             )
     tables = [_unpickled(batches[name]) for name in _MD5]
     labels = [np.array(table[b"labels"], np.uint8) for table in tables]

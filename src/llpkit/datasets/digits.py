@@ -27,7 +27,7 @@ def digits(
 
     Args:
         bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
-        seed: For the bags.
+        seed: Seed for the bags.
         positive: The digits that count as positive; the odd ones by default.
         classes: 2, or 10 for one class per digit.
     """

@@ -68,7 +68,7 @@ def fashion_mnist(
     Args:
         data_dir: Where to look; ``LLPKIT_DATA`` or the user's cache folder by default.
         bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
-        seed: For the bags.
+        seed: Seed for the bags.
         classes: Two or more classes; of two, the last is positive.
         split: ``"train"`` (6,000 images per class), ``"test"`` (1,000) or ``"all"``.
         size: ``"full"``, or ``"half"`` for 14 x 14 pixels, each the mean of four.
@@ -134,5 +134,5 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         return pixels.reshape(shape).copy()
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
         raise LLPError(
-            f"{path} is not a whole idx file: {error}; get it again: {SOURCE}"
+            f"{path} is not a complete idx file: {error}; get it again: {SOURCE}"
         ) from error

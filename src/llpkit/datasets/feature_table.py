@@ -11,7 +11,7 @@ from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
 from llpkit.tables.selection import left_out, same_in_bags, usable
 
 
-@register("feature-table", summary="your table: a bag, counts, numbers and categories")
+@register("feature-table", summary="your own table: a bag column, counts, numbers and categories")
 def feature_table(
     *,
     table: Any,

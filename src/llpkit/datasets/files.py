@@ -30,7 +30,7 @@ from llpkit.files import atomic, check_limit, check_regular, check_unpacked
 Arrays = dict[str, NDArray[Any]]
 
 _MEMBER_LIMIT = 2**28
-"""Most bytes of one file, far more than any file of a known data set has."""
+"""Maximum bytes of one file, far more than any file of a known data set has."""
 
 _BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
 

@@ -41,7 +41,7 @@ SOURCE = (
 )
 PLACE = (
     "the folders Fam2a, Fam4a, Fam5a and Fam8a, each with its PersonData.txt, in a folder "
-    "group-photos; or faces cut out already as group-photos-faces.tar.xz (or .tar.gz, or "
+    "group-photos; or cropped faces as group-photos-faces.tar.xz (or .tar.gz, or "
     "unpacked), named images/<bag>-<instance>-<f or m>.jpg"
 )
 
@@ -74,7 +74,7 @@ class Face(NamedTuple):
 
 @register(
     "group-photos",
-    summary="the paper's faces: 1,913 group photos as bags, how many of the faces are women",
+    summary="the paper's faces: 1,913 group photos as bags, with the number of women",
     source=SOURCE,
     place=PLACE,
     files=_PLACES,

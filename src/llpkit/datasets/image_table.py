@@ -25,7 +25,7 @@ from llpkit.tables.files import parquet_files
 
 @register(
     "image-table",
-    summary="your images: a table with a bag, an image path and counts",
+    summary="your own images: a table with a bag column, image paths and counts",
 )
 def image_table(
     *,

@@ -121,7 +121,7 @@ class ParquetImages(ImageFiles):
         return name, read_image(encoded, name, self.channels, size, remedy=remedy)
 
     def _block(self, block: int) -> Any:
-        """The images of a row group, from memory if it was read lately."""
+        """The images of a row group, from memory if it was read recently."""
         with self._lock:
             if self._process != os.getpid():  # a fork must not share the position in the file
                 self._opened: tuple[int, Any] = (-1, None)

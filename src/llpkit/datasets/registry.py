@@ -56,7 +56,7 @@ DATASETS: Registry[Entry] = Registry("data set")
 def register(
     name: str, *, summary: str, source: str = "", place: str = "", files: tuple[str, ...] = ()
 ) -> Callable[[_Loader], _Loader]:
-    """A decorator that adds a data set; the arguments are those of :class:`Entry`.
+    """A decorator that adds a data set; it takes the arguments of :class:`Entry`.
 
     The loader takes keyword arguments. ``bag_size``, ``seed`` and ``data_dir`` are passed to it if
     it has them::
@@ -91,7 +91,7 @@ def load(
             the user's cache folder.
         bag_size: Instances per random bag: a number, or the ends of a range; 1 to 12 by default.
             Not for data sets that come with bags.
-        seed: For the random bags.
+        seed: Seed for the random bags.
         options: The data set's own options, see :attr:`Entry.options`.
 
     >>> load("digits", bag_size=8, positive=[8]).bags[0].size

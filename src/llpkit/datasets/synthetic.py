@@ -28,7 +28,7 @@ def synthetic(
 
     Args:
         bag_size: Instances per bag: a number, or the ends of a range; 1 to 12 by default.
-        seed: For the instances and the bags.
+        seed: Seed for the instances and the bags.
         rows: Number of instances.
         features: Dimensions.
         classes: Number of classes, all equally likely.

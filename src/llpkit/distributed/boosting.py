@@ -165,7 +165,7 @@ def fit_parts(
             )
             booster = trained[0].booster
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
-            with threads(1):  # beside the workers, more would wait for each other
+            with threads(1):  # the workers run too: more threads would wait for each other
                 scale = calibrate(score, sample.bags)
             task = task._replace(model=Model(iteration + 1, booster, scale, bound))
     finally:

@@ -58,7 +58,7 @@ def check(
         partitions: Where the rows are.
         layout: Which columns hold what; without features only bags and counts are checked.
         sample_rows: Size of the sample; whole bags, about equally many rows of every partition.
-        seed: For the choice of these bags.
+        seed: Seed for the choice of these bags.
         every: Read every column, not only those of the layout; all partitions must have the same.
         finite: Refuse missing and infinite features.
     """

@@ -20,9 +20,9 @@ _QUIET = {
     "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 2,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 1 << 20,
 }
-"""Less of Dask's diagnostics, which take 2 % of a core in every process, idle or not. A paused
+"""Fewer of Dask's diagnostics, which take 2% of a core in every process, even if idle. A paused
 worker waits for memory that Dask could spill, but most of it is XGBoost's; only the limit counts.
-The last two let the system have back at once what large arrays took."""
+The last two return the memory of large arrays to the system at once."""
 
 
 def current() -> Any:
@@ -59,7 +59,7 @@ def connected(
     Args:
         scheduler: Such as ``"tcp://10.0.0.1:8786"``; ``None`` starts a cluster on this machine.
         workers: Processes of a local cluster, one thread each.
-        memory_limit: Of each of these, such as ``"4GB"``; by default an equal share of the memory.
+        memory_limit: Memory of each process, such as ``"4GB"``; by default an equal share.
     """
     package("distributed", "dask")
     from distributed import Client, LocalCluster

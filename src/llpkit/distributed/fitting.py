@@ -66,7 +66,7 @@ def fit(
             keeps them on disk as one byte per number.
         sample_rows: Rows, in whole bags, of a sample in this process's memory; the fit starts with
             them.
-        seed: For the choice of these bags.
+        seed: Seed for the choice of these bags.
         log: Called with a dictionary after every step.
 
     Returns:
@@ -172,14 +172,14 @@ def fit_checked(
 
 
 class _Kept(NamedTuple):
-    """A partition in the memory of a worker, and the processor seconds to read it."""
+    """A partition in the memory of a worker, and the CPU seconds to read it."""
 
     part: Part
     reading: float
 
 
 class _Done(NamedTuple):
-    """The result of a function on a partition, and processor seconds."""
+    """The result of a function on a partition, and CPU seconds."""
 
     value: Any
     reading: float

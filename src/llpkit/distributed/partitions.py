@@ -149,7 +149,7 @@ def _as_table(X: Any, bag: Any, count: Any) -> Any:
 def repartition_by_bag(frame: Any, bag: str, npartitions: int | None = None) -> Any:
     """A Dask dataframe in which every bag is in one partition, by a shuffle on the bag column.
 
-    A partition without rows is refused by a fit: ask for fewer if there are few bags. Shuffling
+    A fit rejects partitions without rows: ask for fewer if there are few bags. Shuffling
     moves every row once. If the result is needed more than once, as in a fit, write it
     with ``to_parquet`` or ``persist`` it first.
 

@@ -68,7 +68,7 @@ class Workers(Ranks):
 
     Args:
         client: The client.
-        log: Called with the reason if they do.
+        log: Called with the reason whenever they begin again.
     """
 
     def __init__(self, client: Any, log: Callable[[dict[str, Any]], None]) -> None:

@@ -62,7 +62,7 @@ class Posteriors(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """What a rank returns from an M-step: the model (rank 0 alone) and processor seconds."""
+    """What a rank returns from an M-step: the model (rank 0 alone) and CPU seconds."""
 
     booster: bytes
     seconds: float

@@ -26,7 +26,7 @@ from llpkit.statistics.rows import rows_of
 _LEVELS = 64
 """A column with at most this many distinct values is treated as categories."""
 _STEPS = 8
-"""Steps of a column of numbers, beside its line."""
+"""Steps of a column of numbers, in addition to its line."""
 _WIDE = 512
 """With this many columns or more, each has only a line."""
 _C = 0.3

@@ -79,7 +79,7 @@ class MarginClassifier(BaseLLP):
 
 
 class Root(NamedTuple):
-    """Rows ``Z`` with ``Z @ Z.T`` equal to a kernel matrix, and the way back to the kernel."""
+    """Rows ``Z`` with ``Z @ Z.T`` equal to a kernel matrix, and how to get back to the kernel."""
 
     Z: Array
     """``(N, R)``."""

@@ -222,7 +222,7 @@ def _check_stages(boosting: Any) -> None:
         raise Unsound("gradient boosting with the wrong number of trees")
     for tree in stages.ravel():
         if not isinstance(tree, BaseDecisionTree) or _width(tree) != width:
-            raise Unsound("gradient boosting with trees of other features")
+            raise Unsound("gradient boosting with trees of different features")
 
 
 def _check_histograms(boosting: Any, predictors: Any) -> None:

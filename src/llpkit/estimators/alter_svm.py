@@ -47,14 +47,14 @@ class AlterSVMClassifier(MarginClassifier):
         C_p: Weight of the proportions. If infinite, the labels have exactly the known counts; make
             it finite, for example 1 to 100, if the counts may be wrong.
         kernel: ``"linear"`` or ``"rbf"``.
-        gamma: Of :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or ``"auto"``, as in
-            :class:`sklearn.svm.SVC`.
+        gamma: :math:`\gamma` in :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or
+            ``"auto"``, as in :class:`sklearn.svm.SVC`.
         n_init: Number of starts.
         random_state: Seed, generator or ``None``, for the starts.
 
     Attributes:
         coef_: Weights ``(1, D)`` of the logit, with the linear kernel.
-        dual_coef_: ``(1, S)``, with the radial kernel: of ``support_vectors_`` ``(S, D)``.
+        dual_coef_: Coefficients ``(1, S)`` of ``support_vectors_`` ``(S, D)``; radial kernel.
         intercept_: ``(1,)``.
         scale_: The factor from the margin to the logit.
         objective_path_: The objective after every step of the best start, ``(T,)``.

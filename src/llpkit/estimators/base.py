@@ -43,7 +43,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     and ``score`` request ``groups``, so pipelines and searches pass it on.
 
     Attributes:
-        classes_: The labels, ``(K,)``. Binary counts are those of ``classes_[1]``.
+        classes_: The labels, ``(K,)``. Binary counts are counts of ``classes_[1]``.
         n_features_in_: Number of features.
     """
 

@@ -8,7 +8,7 @@ from llpkit.likelihood.checks import Approximation
 
 
 class DLLPClassifier(LLPNetworkClassifier):
-    r"""DLLP: a model whose mean prediction over a bag is the bag's proportion.
+    r"""DLLP: a model whose mean prediction over a bag matches the bag's proportion.
 
     It is linear, or a network with hidden layers.
 
@@ -27,8 +27,20 @@ class DLLPClassifier(LLPNetworkClassifier):
 
     Two or more classes, exact counts; ``X`` may be sparse.
 
-    The arguments and attributes are those of :class:`LLPNetworkClassifier`, by default without
-    hidden layers. ``approximation`` is for ``score`` and ``posterior``.
+    Args:
+        C: Weight of the bags against the ridge.
+        hidden_layer_sizes: Units of each hidden layer (tanh), as in
+            :class:`sklearn.neural_network.MLPClassifier`; none for a linear model.
+        max_iter: Maximum number of L-BFGS iterations.
+        tol: L-BFGS stops when no component of the gradient, over C times the bags, exceeds this.
+        approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
+            exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
+        random_state: Seed, generator or ``None``, for the initial weights of hidden layers.
+
+    Attributes:
+        coefs_: The weights of each layer, ``(inputs, outputs)``.
+        intercepts_: The intercepts of each layer, ``(outputs,)``.
+        n_iter_: Iterations taken.
 
     >>> import numpy as np
     >>> X = np.array([[0.0], [1.0], [1.0], [2.0], [2.0], [3.0]])

@@ -26,7 +26,7 @@ _IDENTITY = Scale(1.0, np.zeros(()))
 _ANNEALING_FACTOR = 1.5
 """By how much the inverse temperature rises after every annealed E-step."""
 _TINY = 1e-12
-"""Least distance of probabilities from zero and one, if they are not rescaled."""
+"""Minimum distance of probabilities from zero and one, if they are not rescaled."""
 _USUAL = 8
 """Iterations that a run is expected to take, until its gains allow a better guess."""
 
@@ -61,9 +61,9 @@ class LLPClassifier(BaseLLP):
         n_init: Runs of EM; all but the first start at random, and the run with the highest
             likelihood is kept.
         max_iter: Maximum number of iterations per run.
-        tol: Stop when two iterations raise the mean log-likelihood per bag by less; ``None`` is
-            1e-4 for linear models of probabilities, whose iterations are cheap and not random, and
-            5e-3 for all others.
+        tol: Stop when two iterations raise the mean log-likelihood per bag by less than this.
+            ``None`` is 1e-4 for linear models of probabilities, whose iterations are cheap and not
+            random, and 5e-3 for all others.
         annealing: Inverse temperature of the first E-step; it rises by half every iteration, up to
             one. Below one, the first posteriors are softer.
         out_of_fold: Whether the E-step uses out-of-fold predictions. ``"auto"`` is true for all but
@@ -72,7 +72,7 @@ class LLPClassifier(BaseLLP):
         approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
             is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
             :func:`llpkit.likelihood.log_prob`.
-        random_state: For folds, restarts and random states of the classifier that are None.
+        random_state: Seed for folds, restarts and random states of the classifier that are None.
 
     Attributes:
         estimator_: The classifier, fitted.

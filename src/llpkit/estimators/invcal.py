@@ -33,12 +33,12 @@ class InvCalClassifier(MarginClassifier):
         C: Weight of the bags against the ridge.
         epsilon: Half the width of the tube, in units of the proportion.
         kernel: ``"linear"`` or ``"rbf"``.
-        gamma: Of :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or ``"auto"``, as in
-            :class:`sklearn.svm.SVC`.
+        gamma: :math:`\gamma` in :math:`\exp(-\gamma \|x - x'\|^2)`: a number, ``"scale"`` or
+            ``"auto"``, as in :class:`sklearn.svm.SVC`.
 
     Attributes:
         coef_: Weights ``(1, D)`` of the logit, with the linear kernel.
-        dual_coef_: ``(1, S)``, with the radial kernel: of ``support_vectors_`` ``(S, D)``.
+        dual_coef_: Coefficients ``(1, S)`` of ``support_vectors_`` ``(S, D)``; radial kernel.
         intercept_: ``(1,)``.
         scale_: The factor from the margin to the logit.
 

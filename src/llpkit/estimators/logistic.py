@@ -50,13 +50,13 @@ class LLPLogisticRegression(BaseLLP):
         C: Inverse strength of the penalty on the weights; the intercept has none. ``math.inf`` is
             plain maximum likelihood.
         fit_intercept: Whether there is an intercept.
-        tol: Stop when no entry of the gradient, per instance, is larger.
+        tol: Stop when no entry of the gradient, per instance, is larger than this.
         max_iter: Maximum number of L-BFGS iterations.
         warm_start: Start at the last solution.
         approximation: For many classes in large bags. ``"auto"`` is the exact likelihood where that
             is cheap, else ``"saddlepoint"``; ``None`` is always exact. See
             :func:`llpkit.likelihood.log_prob`.
-        random_state: For the step away from a saddle point.
+        random_state: Seed for the step away from a saddle point.
 
     Attributes:
         coef_: ``(1, D)``, or ``(K, D)`` for more than two classes.

@@ -54,7 +54,7 @@ class MeanMapClassifier(BaseLLP):
         laplacian: :math:`\gamma` above 0, or ``None`` for one mean per class.
         n_neighbors: Number of nearest bags to which a bag is tied, with ``laplacian``.
         max_iter: Maximum number of L-BFGS iterations.
-        tol: L-BFGS stops when no component of the gradient, over C times the rows, is larger.
+        tol: L-BFGS stops when no component of the gradient, over C times the rows, exceeds this.
         approximation: For ``score`` and ``posterior`` of many classes in large bags. ``"auto"`` is
             exact where that is cheap, else ``"saddlepoint"``; ``None`` is always exact.
 
@@ -126,7 +126,7 @@ class MeanMapClassifier(BaseLLP):
         if np.linalg.matrix_rank(y / n[:, None]) < y.shape[1]:
             raise LLPError(
                 f"the proportions of the {len(y)} bags do not differ enough to separate the means "
-                f"of {y.shape[1]} classes; add bags with other proportions, or use "
+                f"of {y.shape[1]} classes; add bags with different proportions, or use "
                 "LLPLogisticRegression"
             )
 

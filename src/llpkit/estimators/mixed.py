@@ -35,7 +35,14 @@ class LLPMixedLogisticRegression(LLPLogisticRegression):
     the effect: it is the probability in a new bag. ``posterior``, given exact counts, does not
     depend on the effect.
 
-    The arguments are those of :class:`LLPLogisticRegression`.
+    Args:
+        C: Inverse strength of the penalty on the weights; the intercept has none.
+        fit_intercept: Whether there is an intercept.
+        tol: Stop when no entry of the gradient, per instance, is larger than this.
+        max_iter: Maximum number of L-BFGS iterations.
+        warm_start: Start at the last solution.
+        approximation: As for :class:`LLPLogisticRegression`.
+        random_state: Seed for the step away from a saddle point.
 
     Attributes:
         effect_sd_: Standard deviation :math:`\tau` of the effect, in logits.

@@ -42,7 +42,7 @@ class LLPNetworkClassifier(BaseLLP):
 
     by L-BFGS in float64 on all bags; :math:`W` are all weights but no intercepts. In large bags it
     finds interactions of columns that EM around boosting may miss, because it needs no initial
-    guess. Standardise the columns first. For more than some thousand rows, train a network with
+    guess. Standardise the columns first. For more than a few thousand rows, train a network with
     :func:`llpkit.fit`.
 
     Args:
@@ -53,7 +53,7 @@ class LLPNetworkClassifier(BaseLLP):
             :func:`~llpkit.losses.debiased_square_loss`, and ``"proportion"``, as in
             :class:`DLLPClassifier`.
         max_iter: Maximum number of L-BFGS iterations.
-        tol: L-BFGS stops when no component of the gradient, over C times the bags, is larger.
+        tol: L-BFGS stops when no component of the gradient, over C times the bags, exceeds this.
         approximation: For many classes in large bags; see :func:`llpkit.likelihood.log_prob`.
         random_state: Seed, generator or ``None``, for the initial weights.
 

@@ -29,7 +29,7 @@ _TRUSTED = (
 )
 
 _MOST_NODES, _ROUNDS = 10**7, 50
-"""Most nodes of a file with all references followed, and most rounds to determine the sizes."""
+"""Maximum number of nodes with all references followed, and of rounds to determine the sizes."""
 
 BOOSTERS = (
     "lightgbm.basic.Booster",

@@ -100,7 +100,7 @@ def make(name: str, options: Mapping[str, Any], seed: int, threads: int | None =
         name: A key of :data:`ESTIMATORS`.
         options: Parameters by the names of ``get_params``; those of a classifier within EM also
             without ``estimator__``.
-        seed: For its random state.
+        seed: Seed for its random state.
         threads: For its ``n_jobs`` and that of a classifier within EM, unless in ``options``.
 
     >>> make("hist-gradient-boosting", {"max_leaf_nodes": 8, "tol": 0.01}, seed=0).tol

@@ -28,7 +28,7 @@ class Gain(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the mean, by Student's t: wide for few bags."""
+        """The 95% confidence interval of the mean, by Student's t: wide for few bags."""
         if not math.isfinite(self.error):
             return -math.inf, math.inf
         from scipy.special import stdtrit
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held-out") -> Verdict:
     """Whether a model explains its bags better than a constant rate.
 
-    The 95 % interval of the gain on unseen bags must be above zero. Without unseen bags, all that
+    The 95% interval of the gain on unseen bags must be above zero. Without unseen bags, all that
     can be shown is failure: no gain even on the training bags.
 
     Args:
@@ -94,7 +94,7 @@ def verdict(training: Gain | None, unseen: Gain | None = None, part: str = "held
             f"{x:.2f}" if abs(x) >= 0.1 else f"{x:.2g}" for x in (unseen.mean, low, high)
         )
         amount = f"{mean} in log-likelihood per bag"
-        amount += f" (95 % interval {ends[0]} to {ends[1]})" if math.isfinite(low) else ""
+        amount += f" (95% interval {ends[0]} to {ends[1]})" if math.isfinite(low) else ""
         if low > 0:
             return Verdict(True, f"the model beats a constant rate on {bags}, by {amount}")
         if unseen.mean <= 0:

@@ -42,7 +42,7 @@ class Evidence(CountWeights):
         """The counts themselves, ``(B,)`` positives or ``(B, K)`` of each class.
 
         Floats are accepted if they are whole numbers, with one exception: floats that are all 0.0
-        or 1.0 are refused, because 1.0 may be a share, unless the bags with 1.0 are known to have
+        or 1.0 are rejected, because 1.0 may be a share, unless the bags with 1.0 are known to have
         one instance. Give integers. This holds wherever counts of positives are passed.
 
         >>> Evidence.exact([3, 1, 4]).is_exact
@@ -245,7 +245,7 @@ class Evidence(CountWeights):
 
     @classmethod
     def binomial(cls, observed: Any, sizes: Any, *, probability: float) -> Self:
-        r"""Counts of which each positive was seen with a known probability.
+        r"""Counts in which each positive was seen with a known probability.
 
         .. math:: w_b(k) = \binom{k}{o_b} q^{o_b} (1 - q)^{k - o_b}
 

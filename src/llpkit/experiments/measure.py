@@ -75,7 +75,7 @@ class Watch(Callback):
         }
 
     def examples(self) -> list[dict[str, Any]]:
-        """Predictions of a few test bags, preferably with mixed labels and of a handy size.
+        """Predictions of a few test bags, preferably with mixed labels and of a convenient size.
 
         Empty for several classes: pages show the probability of one class.
         """
@@ -84,7 +84,7 @@ class Watch(Callback):
             return []
         mixed = (y > 0) & (y < bags.sizes)
         easy = mixed & (bags.sizes >= _EASY.start) & (bags.sizes < _EASY.stop)
-        # 2 is mixed and of handy size, 1 is mixed, 0 is the rest; a stable sort keeps their order.
+        # 2: mixed and of convenient size, 1: mixed, 0: the rest; a stable sort keeps their order.
         order = torch.argsort(easy.long() + mixed.long(), descending=True, stable=True)
         return [self._example(at) for at in order[:EXAMPLES].tolist()]
 

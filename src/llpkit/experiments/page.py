@@ -107,11 +107,11 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     methods = {r.method for r in records}
     if BOUND in methods:
         yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
-    text = "Accuracy is that of the last epoch on the test fold."
+    text = "Accuracy is measured on the test fold, after the last epoch."
     if any(r.selected for r in records):
         text += (
-            " “Selected” is that of the epoch with the best likelihood of held-out bags. No epoch "
-            "is chosen by test labels."
+            " “Selected” is the accuracy after the epoch with the best likelihood of held-out "
+            "bags. No epoch is chosen by test labels."
         )
     yield text
     if len(methods) > 1:
@@ -121,9 +121,9 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
         )
     if any(results.records["grid"] for results in every):
         yield (
-            "Hyper-parameters are each method's own. A grid chooses them by the likelihood of "
-            "held-out bags, once for all folds: it sees the counts of bags that other folds test "
-            "on, but not the labels."
+            "Each method has its own hyper-parameters. A grid search chooses them by the "
+            "likelihood of held-out bags, once for all folds: it sees the counts of bags that "
+            "other folds test on, but not the labels."
         )
     if {PAPERS, REFERENCE} <= methods:
         yield (

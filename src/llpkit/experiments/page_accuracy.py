@@ -190,7 +190,7 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
         columns = [
             Column("folds", "Folds", spec="d"),
             Column("difference", "Difference", with_interval("last epoch, points", runs), "+.1f"),
-            Column("along", "On the way", with_interval("mean of all epochs", runs), "+.1f"),
+            Column("along", "During training", with_interval("mean of all epochs", runs), "+.1f"),
             Column("ahead", "Ahead", "epochs, by the mean over folds"),
             Column("sd_reference", f"SD of {reference}", "over folds", ".2f"),
             Column("sd_rival", "SD of the other", "over folds", ".2f"),
@@ -233,11 +233,11 @@ def _how_compared(runs: Runs) -> str:
         "Bengio, which allows for that."
     )
     if any(r.data is not None and r.data.redrawn for records in runs.values() for r in records):
-        spread = "Each seed draws the bags anew, from the same instances."
+        spread = "Each seed redraws the bags from the same instances."
     return (
         f"{spread} p is from the paired test of Pitman and Morgan; with few folds, the deviations "
-        "of two equally variable methods may well differ by a factor of two. Nothing is corrected "
-        "for the number of comparisons."
+        "of two equally variable methods may well differ by a factor of two. No p-value is "
+        "corrected for multiple comparisons."
     )
 
 
@@ -250,6 +250,6 @@ def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     return Section(
         "Calibration",
         [Figures(present(figures), narrow=True)],
-        "Of the instances given a probability near 0.8, about 80% should be positive: on the "
-        f"dashed line. {pooled}Below, how many got each probability.",
+        "Of the instances given a probability near 0.8, about 80% should be positive, as on "
+        f"the dashed line. {pooled}The bars show how many instances got each probability.",
     )

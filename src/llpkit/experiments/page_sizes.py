@@ -129,7 +129,7 @@ def _seconds(runs: Runs, sizes: Sequence[int]) -> Table:
         cells.append((name, [seconds_to_accuracy(own[n]) if n in own else None for n in sizes]))
     about = (
         f"Seconds of training until the mean curve is {100 * BELOW:.0f} point below its own last "
-        "accuracy, as the runs took them: comparable on one machine only."
+        "accuracy, measured during the runs and so comparable on one machine only."
     )
     return Table(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
 

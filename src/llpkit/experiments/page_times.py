@@ -56,8 +56,8 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
                     [Table(columns, cells, name="epoch-time", apart=[BOUND])],
                 ),
             ],
-            f"Each method alone on the machine ({rows[0].machine}), the methods taking turns; the "
-            f"first {WARM_UP} epochs of each turn are left out.",
+            f"Methods take turns, each alone on the machine ({rows[0].machine}). The first "
+            f"{WARM_UP} epochs of each turn are left out.",
         )
     ]
 

@@ -188,7 +188,7 @@ class Protocol(Settings):
         """The full recipe of a method or variant in an experiment.
 
         Args:
-            name: Of the method or variant.
+            name: Name of the method or variant.
             experiment: Sets the epochs and the share of held-out bags.
             bag_size: In ``bag-size``, the size of the bags.
             chosen: The grid's choice, for settings that the protocol does not set.

@@ -170,7 +170,7 @@ def _check_same(folder: Path, there: Protocol, here: Protocol) -> None:
     differ = [key for key in ours | theirs if ours.get(key) != theirs.get(key) and key != "title"]
     if differ:
         raise LLPError(
-            f"{folder} has another protocol ({differ[0]} is {theirs.get(differ[0])} there and "
+            f"{folder} has a different protocol ({differ[0]} is {theirs.get(differ[0])} there and "
             f"{ours.get(differ[0])} here); choose another folder"
         )
 

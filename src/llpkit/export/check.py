@@ -96,7 +96,7 @@ def _check_labels(label: Array, expected: Array) -> None:
     wrong = clear & (label != expected.argmax(1))
     if wrong.any():
         raise LLPError(
-            f"the file gives other labels than the model in {several(int(wrong.sum()), 'row')}; "
+            f"the file's labels differ from the model's in {several(int(wrong.sum()), 'row')}; "
             "no file was written"
         )
 

@@ -30,7 +30,7 @@ def columns_by_input(encoder: FeatureEncoder) -> dict[str, Column]:
 def feeds_of(encoder: FeatureEncoder, table: Table) -> Feeds:
     """The inputs of a table, one per column.
 
-    Missing numbers and lists are NaN, float64; missing texts are empty.
+    Missing numbers and lists are NaN, float64; missing strings are empty.
     """
     feeds = {}
     for name, column in columns_by_input(encoder).items():
@@ -108,7 +108,7 @@ def _spellings(words: Sequence[str]) -> list[str]:
 
 
 class ColumnEncoder(nn.Module):
-    """The encoder of a table as a module; texts are given as the numbers of their levels."""
+    """The encoder of a table as a module; categories are given as the numbers of their levels."""
 
     def __init__(self, encoder: FeatureEncoder) -> None:
         super().__init__()

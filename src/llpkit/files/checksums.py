@@ -59,7 +59,7 @@ class Checksums:
         except OSError as error:
             raise LLPError(f"{path} cannot be read: {error.strerror}") from error
         if not same:
-            raise _damaged(self.folder, name, "is not as it was written")
+            raise _damaged(self.folder, name, "has changed since it was written")
         return path
 
     def whole(self) -> bool:
@@ -81,7 +81,7 @@ class Checksums:
 
 
 def _inside(folder: Path, name: str) -> bool:
-    """Whether a name stays inside the folder, links followed: somebody may have forged the list."""
+    """Whether a name stays inside the folder, links followed: the list may be forged."""
     home = os.path.realpath(folder)
     return os.path.realpath(os.path.join(home, name)).startswith(os.path.join(home, ""))
 
@@ -123,7 +123,7 @@ def add_checksums(folder: Path, names: Iterable[str]) -> None:
 
 
 def _digest(files: dict[str, str]) -> str:
-    """Checksum of the list itself: a damaged name would look like a file of somebody else."""
+    """Checksum of the list itself: a damaged name would look like someone else's file."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 

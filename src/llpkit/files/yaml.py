@@ -7,7 +7,7 @@ from llpkit.errors import LLPError
 from llpkit.files.limits import check_limit, check_regular
 
 _DEPTH = 20
-"""Most levels of nesting in a configuration; settings need three."""
+"""Maximum nesting depth of a configuration; settings need three."""
 
 
 def read_yaml(path: Path, what: str) -> Any:

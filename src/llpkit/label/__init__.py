@@ -1,4 +1,4 @@
-"""Counting in the browser, and models that learn while one counts."""
+"""Counting in the browser, with models that learn as people count."""
 
 from llpkit.label.bagging import WAYS
 from llpkit.label.items import ArrayItems, ImageItems, Items, RowItems

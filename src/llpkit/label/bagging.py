@@ -1,4 +1,4 @@
-"""Bags for people who have none: by folder, time, likeness or score, or at random."""
+"""Bags for people who have none: by folder, time, similarity or score, or at random."""
 
 from collections.abc import Collection, Sequence
 
@@ -112,7 +112,7 @@ def make(
         way: ``"folder"``, ``"time"``, ``"alike"`` or ``"random"``.
         free: The items to divide.
         size: The largest size of a bag.
-        seed: For random bags.
+        seed: Seed for random bags.
         groups: The folder of every item, free or not.
         times: When every item was made.
         features: The features of every item.

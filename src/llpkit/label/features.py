@@ -27,7 +27,7 @@ class Features:
 
     Args:
         inputs: Inputs of all items: uint8 images ``(R, C, H, W)``, or rows ``(R, D)``.
-        seed: For the choice of a thousand items.
+        seed: Seed for the choice of a thousand items.
 
     >>> rows = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     >>> Features(rows)(rows[:3]).shape

@@ -21,7 +21,7 @@ from llpkit.tables import FeatureEncoder, Table
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LEARNED_SIDE = 32
-"""Images are reduced to squares of this side for the model that learns while one counts."""
+"""Images are reduced to squares of this side for the model that learns as people count."""
 _SHOWN_SIDE = 480
 _CRISP = 64  # smaller images are shown enlarged, with square pixels, and are sent losslessly
 _CACHED = 1024

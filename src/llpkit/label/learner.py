@@ -43,7 +43,7 @@ class Learner:
         pool: Where models are trained; ``None`` trains none.
         features: Those of all items, ``(N, D)``; ``None`` without a pool.
         num_bags: How many bags there will be; if there are few, fewer counts start a training.
-        seed: For training.
+        seed: Seed for training.
         snapshot: Returns what is known now.
         lock: Held while the attributes change; a training ends in another thread.
     """

@@ -1,4 +1,4 @@
-"""The models that learn while somebody counts, and what they believe.
+"""The models that learn as people count, and what they predict.
 
 A model is a logistic regression on :class:`~llpkit.label.features.Features`, fitted by the exact
 likelihood of the counts. This takes a fraction of a second and, with a few dozen bags, predicts
@@ -66,7 +66,7 @@ def train(features: Tensor, bags: Bags, seed: int = 0, test: Tensor | None = Non
     Args:
         features: Features of all items, ``(N, D)``.
         bags: What is known about some of them.
-        seed: For the division into folds.
+        seed: Seed for the division into folds.
         test: Features of items that nobody counts, whose accuracy a demonstration shows.
     """
     torch.set_num_threads(1)  # the page must stay responsive
@@ -109,13 +109,13 @@ def verdict(gain: Gain, counts: int, labels: int = 0) -> str:
         labels: How many items were labelled.
 
     >>> verdict(Gain(-1.0, -1.5, 0.5, 9), counts=9)  # doctest: +ELLIPSIS
-    'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95 % interval -0.65 to ...'
+    'Too few counts to be sure: after 9 counts, the gain ... +0.50 ... (95% interval -0.65 to ...'
     """
     low, high = gain.interval
     after = several(counts, "count")
     after += f" and {several(labels, 'label')}" if labels else ""
     baseline = "a constant rate on held-out counts"
-    by = f"{gain.mean:+.2f} in log-likelihood per bag (95 % interval {low:.2f} to {high:.2f})"
+    by = f"{gain.mean:+.2f} in log-likelihood per bag (95% interval {low:.2f} to {high:.2f})"
     if low > 0:
         return f"After {after}: better than {baseline}, {by}."
     if high < 0:

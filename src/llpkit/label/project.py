@@ -46,7 +46,7 @@ class Project:
             ``"random"`` ignores the models.
         positive: What is counted, such as ``"cats"``.
         pool: Where models are trained; ``None`` trains none.
-        seed: For random bags, the random order, and training.
+        seed: Seed for random bags, the random order, and training.
         folder: Where counts are exported to; ``None`` for a demonstration.
     """
 

@@ -26,7 +26,7 @@ class Queue:
         size: The largest size of a bag made by score.
         by_score: Whether bags are made one at a time, of items with similar scores.
         order: ``"information"`` or ``"random"``.
-        seed: Of random orders.
+        seed: Seed of the random orders.
     """
 
     def __init__(

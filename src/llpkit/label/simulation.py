@@ -103,7 +103,7 @@ def labelling(
         steps: The steps of counting to compare with.
         pool: Where models are trained.
         same: ``"keystrokes"`` or ``"minutes"``, the measure of work.
-        seed: For the order and for training.
+        seed: Seed for the order and for training.
     """
     order = np.random.default_rng(seed).permutation(len(inputs)).tolist()
     to_features = Features(inputs, seed)

@@ -68,14 +68,14 @@ def log_prob(
         logits: ``(N,)``, the instances of a bag contiguous; or ``(N, K)`` softmax logits of K
             classes. An infinite logit is a known label. With K classes only the differences within
             a row matter, and a mask such as ``-1e9`` works like ``-inf``; a bag of three or more
-            classes is refused if its log-likelihood is below ``-1e10``.
+            classes is an error if its log-likelihood is below ``-1e10``.
         counts: Positives of every bag ``(B,)``, or ``(B, K)``; or an :class:`Evidence`.
             For counts given as floats see :meth:`Evidence.exact`.
         offsets: ``(B + 1,)``; bag ``b`` has the instances ``offsets[b]:offsets[b + 1]``.
         approximation: ``None`` is exact. For K classes in large bags: ``"saddlepoint"`` is close
             to exact and cheap for bags of any size; ``"sinkhorn"`` is an upper bound;
             ``"auto"`` is exact where that is cheap, else ``"saddlepoint"`` (see
-            :func:`choose_approximation`). Their gradient is that of the identity above, posterior
+            :func:`choose_approximation`). Their gradient follows the identity above, posterior
             minus prior; for ``"saddlepoint"`` it is close to the derivative of the returned value,
             not equal to it.
         backend: ``"auto"`` uses a compiled backend if there is one: ``"numba"`` for CPU tensors,

@@ -26,7 +26,7 @@ _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def check_backend(backend: Any) -> None:
     """Refuse an unknown backend and list the known ones."""
     if not isinstance(backend, str) or backend not in BACKENDS:
-        raise LLPError(f"backend = {backend!r}; known are {', '.join(BACKENDS)}")
+        raise LLPError(f"backend = {backend!r}; available: {', '.join(BACKENDS)}")
 
 
 def check_approximation(approximation: Any) -> None:
@@ -35,7 +35,7 @@ def check_approximation(approximation: Any) -> None:
     if not (known or approximation is None):
         raise LLPError(
             f"approximation = {approximation!r}; leave it out (None) for the exact likelihood; "
-            f"known are {', '.join(APPROXIMATIONS)}"
+            f"available: {', '.join(APPROXIMATIONS)}"
         )
 
 

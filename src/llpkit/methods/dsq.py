@@ -10,7 +10,7 @@ from llpkit.methods.base import BagMethod, Batch, weighted_mean
 class DSQ(BagMethod):
     r"""Minimise an unbiased estimate of the Brier score of instances.
 
-    The estimate needs bags that are random samples of one population: with bags by place or by time
+    The estimate needs bags that are random samples of one population: with bags by place or time
     it is biased. Give it several bags per step; a bag that fills a step by itself is left with the
     square of its proportion error.
 

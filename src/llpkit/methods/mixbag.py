@@ -36,7 +36,7 @@ class MixBag(BagMethod):
 
     Args:
         share: Probability that a bag is mixed.
-        confidence: Of the interval of a mixture's proportion.
+        confidence: Confidence level of the interval of a mixture's proportion.
     """
 
     key = "mixbag"

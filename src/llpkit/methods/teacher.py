@@ -41,11 +41,11 @@ class Teacher(Method):
     r"""EM with a student and its moving average, the teacher, which predicts.
 
     Args:
-        temperature: :math:`T` of the targets of the strong view; one does not sharpen.
+        temperature: :math:`T` of the targets of the strong view; 1 means no sharpening.
         weight: The final weight :math:`\lambda` of the strong view.
         ramp: Share of the epochs in which :math:`\lambda` rises from zero.
-        decay: The share of itself that the teacher keeps in every step; less at first, so that
-            it also follows a short run.
+        decay: Decay of the moving average per step; smaller at first, so that the teacher keeps
+            up in short runs.
         start: Share of the epochs in which a linear model of the teacher's features may give the
             logits: before the first epoch, and after each for as long as it explains the counts
             better than the teacher. Zero starts from flat logits.

@@ -12,7 +12,7 @@ from llpkit.progress.tasks import Task, Watcher, seconds_left, watch
 _FIRST_LINE = 2.0
 """A log gets its first line after this many seconds, then after twice as many, and so on."""
 _REDRAW = 0.1
-"""Least seconds between two changes of a bar in a notebook."""
+"""Minimum seconds between two updates of a bar in a notebook."""
 
 
 class Bar(Protocol):

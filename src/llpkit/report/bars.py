@@ -58,7 +58,7 @@ def importance_bars(entries: Sequence[tuple[str, float, float]], style: Style) -
 def _bars(
     axes: Axes, values: Sequence[Spread], texts: Sequence[str], colours: Sequence[str]
 ) -> float:
-    """Bars with their deviations, and a text beside each; returns where the longest ends."""
+    """Bars with their deviations, and a text next to each; returns where the longest ends."""
     places, means = _places(values), [value.mean for value in values]
     sds = [value.sd or 0.0 for value in values]
     axes.barh(places, means, height=0.62, color=colours)

@@ -24,7 +24,7 @@ def transform_histogram(values: Sequence[float], style: Style, name: str) -> Fig
     flat = 1 / _BINS
     reach = 1.96 * math.sqrt(flat * (1 - flat) / number)
     title = "Counts, low to high for their bag"
-    width, height = 264.0, 250.0  # as a reliability curve, which stands beside it
+    width, height = 264.0, 250.0  # as a reliability curve, which is next to it
     with mpl.rc_context(RC | {"axes.grid.axis": "y"}):
         drawing = Drawing(figsize=(width / 72, height / 72))
         box = (LEFT / width, BOTTOM / height, 1 - (LEFT + 12) / width, 1 - (TOP + BOTTOM) / height)
@@ -39,4 +39,4 @@ def transform_histogram(values: Sequence[float], style: Style, name: str) -> Fig
         axes.set_ylim(0, 1.15 * max(*shares, flat + reach))
         axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     spelled = ", ".join(f"{share:.1%}" for share in shares)
-    return Figure(name, f"{title}, in ten bins: {spelled}; 10 % each is expected.", drawing)
+    return Figure(name, f"{title}, in ten bins: {spelled}; 10% each is expected.", drawing)

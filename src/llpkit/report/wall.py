@@ -90,7 +90,7 @@ class Wall:
 
     @property
     def example(self) -> ShownBag | None:
-        """The first bag with mixed labels and a handy size, not the most flattering one."""
+        """The first bag with mixed labels and a convenient size, not the most flattering one."""
         mixed = [bag for bag in self.shown if bag.mixed]
         easy = [bag for bag in mixed if 4 <= bag.size <= 8]
         return next(iter(easy or mixed or self.shown), None)

@@ -61,7 +61,7 @@ def check(config: Config) -> Checked:
 def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
     bags = data.bags
     low, high = int(bags.sizes.min()), int(bags.sizes.max())
-    size = str(low) if low == high else f"{low} to {high}"
+    sizes = f"size {low}" if low == high else f"sizes {low} to {high}"
     rate = constant_rate(bags)
     shares = torch.stack([1 - rate, rate]) if rate.dim() == 0 else rate
     pairs = list(zip(data.class_names, shares.tolist(), strict=True))
@@ -73,10 +73,10 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
         counts = f"{bags.describe_counts()}, with {information}"
     facts = {
         "data": data.describe().splitlines()[0],
-        "bags": f"{len(bags):,} of {several(bags.num_instances, 'instance')}, sizes {size}",
+        "bags": f"{len(bags):,} with {several(bags.num_instances, 'instance')}, {sizes}",
         "counts": counts,
         "shares": ", ".join(f"{name} {share:.1%}" for name, share in pairs),
-        "spread": f"the counts vary {found.alike:.2f} times as much as by chance",
+        "spread": f"the counts vary {found.alike:.2f} times as much as expected by chance",
     }
     if len(found.efficiency):
         mean = float(found.efficiency.mean())

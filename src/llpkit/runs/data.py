@@ -91,7 +91,7 @@ def known_datasets(data_dir: str | None = None) -> list[Known]:
     known = []
     for name, entry in datasets.DATASETS.items():
         found = entry.found(folder)
-        remedy = "" if found else f"{entry.source}; save it there as {entry.place}"
+        remedy = "" if found else f"{entry.source}; save it in the data folder as {entry.place}"
         if name in TABLES:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""

@@ -78,7 +78,7 @@ def _known(run: Run, data: Data) -> _Known:
         notes = []
         if truth is not None and data.bag in table.names:
             bags = _bags_of_labels(run, table, data.bag, truth)
-            notes = [f"the counts of bags are those of the labels in column {data.label!r}"]
+            notes = [f"the counts of bags are computed from the labels in column {data.label!r}"]
     if run.encoder is None:
         return _Known(table_images(run, data, table), bags, truth, notes)
     return _Known(run.encoder.apply(table), bags, truth, run.encoder.notes(table) + notes)

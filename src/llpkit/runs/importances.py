@@ -13,10 +13,10 @@ from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 
 _ROWS = 20_000
-"""Most rows that importances are measured on; more would only take longer."""
+"""Maximum number of rows that importances are measured on; more would only take longer."""
 _REPEATS = 5
 _PREDICTED = 2_000_000
-"""Most predictions over all columns; a wide table has fewer rows per column."""
+"""Maximum number of predictions over all columns; a wide table has fewer rows per column."""
 _FEWEST = 500
 """Rows per column of a table that is still wider."""
 

@@ -1,4 +1,4 @@
-"""Opening finished runs. The files cannot run code, and damaged ones are refused."""
+"""Opening finished runs. The files cannot run code, and damaged ones are rejected."""
 
 import shlex
 from dataclasses import dataclass

@@ -124,7 +124,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
         *_coefficients(run),
         *([importance_section(ranking, style, assessed.part)] if ranking else []),
         worst_section(name, model, data, assessed, ranking),
-        *([] if wall is None else [Section("A wall of bags", [wall])]),
+        *([] if wall is None else [Section("Example bags", [wall])]),
         *_closing(run),
     ]
     source = config.data.dataset or Path(config.data.table or "").name
@@ -153,7 +153,7 @@ def _result(run: Trained) -> Section:
     part, name = run.assessed.part, run.name
     values = run.values
     values["epoch_seconds"] = Series(name, 0, run.model.history).epoch_seconds()
-    distance = "mean distance of predicted from"
+    distance = "mean distance between predicted and"
     digits = decimals([values["epoch_seconds"] or 0.0])
     columns = [
         Column("accuracy", "Accuracy", f"of {part} instances", ".1%"),
@@ -170,15 +170,20 @@ def _result(run: Trained) -> Section:
             f"log-likelihood of the same {part} bags if every instance had one probability",
             ".2f",
         ),
-        Column("proportion_error", "Proportion error", f"{distance} true, {part} bags", ".3f"),
-        Column("calibration_error", "Calibration error", f"{distance} observed frequency", ".3f"),
+        Column(
+            "proportion_error",
+            "Proportion error",
+            f"{distance} known proportions, {part} bags",
+            ".3f",
+        ),
+        Column("calibration_error", "Calibration error", f"{distance} observed frequencies", ".3f"),
     ]
     known = [column for column in columns if values.get(column.key) is not None]
     table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
-        kept = f" The weights are those of epoch {epoch}, the best on held-out bags."
+        kept = f" The weights are from epoch {epoch}, the best on held-out bags."
     verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{kept}")
     return Section("The result", [verdict, table])
 
@@ -205,8 +210,8 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
         Section(
             "Calibration",
             [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
-            "Of the instances given a probability near 0.8, about 80 % should be positive: the "
-            "dashed line. The bars show how many instances got each probability.",
+            "Of the instances given a probability near 0.8, about 80% should be positive, as "
+            "on the dashed line. The bars show how many instances got each probability.",
         )
     ]
 
@@ -240,7 +245,7 @@ def _coefficients(run: Trained) -> list[Section]:
     assert isinstance(inputs, Tensor)
     found = summarise(model, inputs, run.parts["training"], run.data.encoder)
     columns = [
-        Column("coefficient", "Coefficient", "logits per unit, with 95 % interval", ".3g"),
+        Column("coefficient", "Coefficient", "logits per unit, with 95% interval", ".3g"),
         Column("standard_error", "Standard error", "", ".2g"),
         Column("p_value", "p", "of the hypothesis of no effect", ".3f"),
         Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),

@@ -83,8 +83,8 @@ def importance_section(ranking: Sequence[Importance], style: Style, part: str) -
     return Section(
         "Importance of the columns",
         [Figures([importance_bars(ranking, style)])],
-        f"How much lower the log-likelihood of a {part} bag is when the column is shuffled over "
-        "all rows; whiskers are one standard deviation over shuffles. Columns that carry the same "
+        f"How much the log-likelihood per {part} bag falls when the column is shuffled over all "
+        "rows; whiskers are one standard deviation over shuffles. Columns that carry the same "
         "information share their importance.",
     )
 

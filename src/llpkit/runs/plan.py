@@ -117,7 +117,7 @@ def plan_table(
         rate: The assumed share of positives.
         accuracy: The assumed accuracy of the best classifier.
         run: A finished run, whose model and columns are used instead of the assumptions.
-        seed: For the bags.
+        seed: Seed for the bags.
     """
     table = Table.read(path)
     notes: list[str] = []

@@ -35,7 +35,7 @@ _FEWEST = 3
 _HUGE = 1e100
 """Columns with larger values are left out: their squares overflow."""
 _WIDE = 200
-"""Most columns whose combinations are examined; with more, each column by itself."""
+"""Maximum number of columns whose combinations are examined; with more, each column by itself."""
 
 
 class Directions(NamedTuple):

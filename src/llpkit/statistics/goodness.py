@@ -64,7 +64,7 @@ def goodness_of_fit(
     Args:
         logits: ``(N,)`` or ``(N, K)``, in the order of the bags.
         bags: The bags.
-        seed: For the randomised transform.
+        seed: Seed for the randomised transform.
         effect_sd: ``effect_sd_`` of a model with a random effect per bag; counts must be exact.
 
     >>> bags = Bags(offsets=range(0, 2001, 4), counts=[2] * 500)  # far too regular

@@ -19,9 +19,9 @@ from llpkit.statistics.modes import contradicting_modes
 from llpkit.statistics.rows import take_rows
 
 _WRITTEN_OUT = 200_000
-"""Most instances of rows with a multiplicity; the check must not take longer than the fit."""
+"""Maximum number of instances to expand multiplicities to: the check must not outlast the fit."""
 _NAMED = 3
-"""Most columns, and most directions, that a message names."""
+"""Maximum number of columns, and of directions, that a message names."""
 _ALIKE = 0.2
 """Counts that vary by less than this share of chance variation were not drawn at random."""
 
@@ -79,7 +79,7 @@ def identifiability(
             Columns that are not numeric are ignored; missing values are replaced by the mean.
         bags: The bags over these rows.
         feature_names: Names of the columns; ``x0``, ``x1``, … by default.
-        seed: For the sample and the random starts.
+        seed: Seed for the sample and the random starts.
 
     >>> x = np.random.default_rng(0).normal(size=(400, 1))
     >>> half = Bags(offsets=range(0, 401, 4), counts=[2] * 100)
@@ -176,7 +176,7 @@ def _of_proportions(x: Array | None, bags: Bags, alike: float, seed: int) -> lis
             "same proportions",
             "all bags have about the same proportion of each class, so the counts cannot separate "
             "the classes: the opposite labels explain them just as well, and the seed decides",
-            "add bags with other proportions, or labels of a few rows (Bags.with_labels, "
+            "add bags with different proportions, or labels of a few rows (Bags.with_labels, "
             "--known-label)",
         )
     ]

@@ -19,9 +19,9 @@ from llpkit.likelihood import log_prob_and_posterior
 from llpkit.ragged import bag_index, instances_of, ranges, segment_sum, to_offsets
 
 _ROWS = 2**19
-"""Most rows that the engine solves at once."""
+"""Maximum number of rows that the engine solves at once."""
 _BYTES = 2**32
-"""Most memory for the matrices of all bags."""
+"""Maximum memory for the matrices of all bags."""
 _TAILS = 9.0
 """Counts further from the mean than this many standard deviations are ignored."""
 

@@ -18,7 +18,7 @@ from llpkit.statistics.rows import Rows, rows_of
 MAX_PARAMETERS = 2000
 """A network with more would have too large a Hessian."""
 MAX_JACOBIAN = 2e8
-"""Most entries of a network's Jacobian: 1.6 GB."""
+"""Maximum number of entries of a network's Jacobian: 1.6 GB."""
 
 
 class Adapter(Protocol):

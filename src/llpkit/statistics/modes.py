@@ -15,7 +15,7 @@ from llpkit.ragged import instances_of
 _ROWS = 4_000
 """Rows of the sample that the models are fitted to; a few hundred bags are enough."""
 _STATES = 2**18
-"""Most states of the exact recursions of the sample, for many classes."""
+"""Maximum number of states of the exact recursions of the sample, for many classes."""
 _WIDTH = 20
 """Most features, by principal components."""
 _STARTS = 2
@@ -43,7 +43,7 @@ def contradicting_modes(x: Array, bags: Bags, seed: int) -> bool:
     Args:
         x: Features ``(N, D)`` in the order of the bags.
         bags: The bags.
-        seed: For the sample of bags and the starts.
+        seed: Seed for the sample of bags and the starts.
     """
     random = np.random.default_rng(seed)
     chosen = _sample(bags, random)

@@ -159,7 +159,7 @@ def plan(
         X: Features ``(N, D)`` of instances like those to be counted.
         sizes: Bag sizes to compare.
         model: A :class:`Model`, or a fitted estimator; by default, :func:`assume` makes one.
-        seed: For the bags, which are drawn from the rows of ``X``.
+        seed: Seed for the bags, which are drawn from the rows of ``X``.
         **guess: ``rate``, ``accuracy`` and ``feature_names`` of :func:`assume`, without a model.
 
     >>> X = np.random.default_rng(0).normal(size=(2000, 2))

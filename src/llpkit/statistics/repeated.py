@@ -30,7 +30,7 @@ _SWEEPS, _STEPS, _HALVINGS = 6, 25, 12
 _DECAY = 26.0
 """Frequencies with ``|F|`` below ``exp(-_DECAY)`` are left out."""
 _MAX_GRID = 2e9
-"""Most pairs of a row and a frequency: about a minute."""
+"""Maximum number of pairs of a row and a frequency: about a minute."""
 _TINY = 1e-300
 
 

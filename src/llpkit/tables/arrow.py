@@ -22,7 +22,8 @@ def read_arrow(path: Path, content: bytes) -> Any:
         raise LLPError(f"{path} is not a valid Arrow file: its end is missing; write it again")
     buffer = pa.py_buffer(content)
     try:
-        # A file is read by its foot, as its head need not be a stream: that of polars is not.
+        # A file is read by its footer, because what precedes it need not be a stream (with polars
+        # it is not).
         is_file = content.startswith(FILE)
         messages = _of_file(buffer) if is_file else pa.ipc.MessageReader.open_stream(buffer)
         unpacked = 0
@@ -60,13 +61,13 @@ def without_views(table: Any) -> Any:
 
 
 def _of_file(buffer: Any) -> Iterator[Any]:
-    """The messages that the foot of a file lists: dictionaries and batches of rows."""
+    """The messages that the footer of a file lists: dictionaries and batches of rows."""
     import pyarrow as pa
 
-    end = len(buffer) - len(FILE) - 4  # the foot's length comes after it
+    end = len(buffer) - len(FILE) - 4  # the footer's length comes after it
     length = struct.unpack_from("<i", buffer[end:].to_pybytes())[0]
     if not 0 < length <= end - len(FILE):
-        raise ValueError("its foot is damaged")
+        raise ValueError("its footer is damaged")
     foot = _Head(buffer[end - length : end].to_pybytes())
     for index in (2, 3):  # the fields "dictionaries" and "recordBatches"
         for place in foot.structs(foot.root, index, 24):
@@ -100,7 +101,7 @@ def _unpacked(message: Any) -> int:
 
 
 class _Head:
-    """The head of a message or the foot of a file: a FlatBuffer, of which little is needed."""
+    """The header of a message or the footer of a file: a FlatBuffer, of which little is needed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -108,7 +109,7 @@ class _Head:
 
     def number(self, kind: str, place: int) -> int:
         if place < 0:
-            raise ValueError("the head of a message is damaged")
+            raise ValueError("the header of a message is damaged")
         return int(struct.unpack_from(kind, self.data, place)[0])
 
     def field(self, table: int, index: int) -> int | None:
@@ -123,7 +124,7 @@ class _Head:
         """The place of a table that a field refers to."""
         place = self.field(table, index)
         if place is None:
-            raise ValueError("the head of a message is damaged")
+            raise ValueError("the header of a message is damaged")
         return place + self.number("<I", place)
 
     def buffers(self, table: int, index: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from llpkit.errors import LLPError
 from llpkit.tables.table import Table
 
 MAX_LEVELS = 64
-"""Most levels of a category with their own feature; rarer ones share one."""
+"""Maximum number of levels of a category with their own feature; rarer ones share one."""
 _MEAN = "the mean is used instead"
 _UNUSED = "the column is ignored in such a row"
 _RARE = "it counts as one of the column's rare values"

@@ -187,8 +187,8 @@ def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:
     return [
         f"the labels in column {label!r} contradict the counts of {int(wrong.sum()):,} of "
         f"{several(len(bags), 'bag')}, first that of bag {bags.ids[b]!r}: its labels add up to "
-        f"{added}, its count is {bags.evidence.describe(b)}; if the classes are in another order, "
-        f"give them with {option('class_names')}"
+        f"{added}, its count is {bags.evidence.describe(b)}; if the classes are in a different "
+        f"order, give them with {option('class_names')}"
     ]
 
 
@@ -320,7 +320,7 @@ class _Counted:
     def values(self, naming: _Cells, remedy: str, missing: str | None = None) -> Array:
         """Numbers ``(B,)`` or ``(B, K)``, NaN where missing, the same in all rows of a bag.
 
-        ``missing`` is a regular expression for texts that stand for a missing number.
+        ``missing`` is a regular expression for strings that stand for a missing number.
         """
         stacked = [self._value(name, remedy, missing) for name in naming.columns]
         return stacked[0] if len(stacked) == 1 else np.stack(stacked, 1)

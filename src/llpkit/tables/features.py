@@ -48,7 +48,7 @@ class FeatureEncoder:
         """Fit to these columns of a table.
 
         A column is numeric if all its values are numbers. If there are more numbers than other
-        texts, the texts are taken for typing errors and refused, unless the column is in
+        texts, these are treated as typos and rejected, unless the column is in
         ``categorical`` or a categorical of its data frame; a column in ``numeric`` must be numeric.
         """
         numeric, categorical = set(numeric), set(categorical)

@@ -55,8 +55,8 @@ def _of_pandas(frame: Any) -> Any:
     for i, name in enumerate(names):
         if half_character(name) is not None:
             raise LLPError(
-                f"the data frame cannot be read: the column name {name!r} is half a character; "
-                "correct it, or remove it"
+                f"the data frame cannot be read: the column name {name!r} has an unpaired "
+                "surrogate; correct it, or remove it"
             )
         column = _plain(frame.iloc[:, i])
         try:
@@ -65,8 +65,8 @@ def _of_pandas(frame: Any) -> Any:
             for row, value in enumerate(column.tolist(), 1):
                 if (half := half_character(value)) is not None:
                     raise LLPError(
-                        f"the data frame: row {row} (counted from 1), column {name!r}: {half!r} is "
-                        "half a character; correct it, or remove it"
+                        f"the data frame: row {row} (counted from 1), column {name!r}: {half!r} "
+                        "has an unpaired surrogate; correct it, or remove it"
                     ) from error
             raise LLPError(
                 f"the data frame cannot be read: column {name!r}: {error}; give it one type, such "

@@ -62,7 +62,7 @@ def _checked(place: str, row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise LLPError(f'{place} is not an object; give one per row, such as {{"age": 30}}')
     if (half := half_character(row)) is not None:
-        raise LLPError(f"{place}: {half!r} is half a character; correct it, or remove it")
+        raise LLPError(f"{place}: {half!r} has an unpaired surrogate; correct it, or remove it")
     return row
 
 

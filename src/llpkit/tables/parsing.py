@@ -71,7 +71,7 @@ def parse(column: Any, words: Callable[[], Any], decimal_commas: bool, likely: b
         if comma is not None:
             text = pc.replace_substring(text, ",", ".")
         numeric = pc.match_substring_regex(text, _NUMBER)
-        # Other texts become null here and are reported by the caller.
+        # Other strings become null here and are reported by the caller.
         numbers = pc.if_else(numeric, text, None).cast(pa.float64())
     values = numbers.to_numpy(zero_copy_only=False)
     given = text.is_valid().to_numpy(zero_copy_only=False)
@@ -103,7 +103,7 @@ def _decimal_comma(text: Any, known: bool) -> str | None:
 
 
 def formatted(text: Any) -> Array:
-    """Which of these texts are numbers with commas, spaces or signs, bool ``(R,)``."""
+    """Which of these strings are numbers with commas, spaces or signs, bool ``(R,)``."""
     import pyarrow.compute as pc
 
     found = pc.match_substring_regex(text, _FORMATTED).fill_null(False)

@@ -22,7 +22,7 @@ _FEW_BAGS = 5
 def is_numeric(table: Table, name: str) -> bool:
     """Whether the values of a column are numbers.
 
-    If most of them are, the others are taken for typing errors and refused: otherwise a single one
+    If most of them are, the others are treated as typos and rejected: otherwise a single one
     would silently turn a column of numbers into hundreds of categories. A categorical of a data
     frame is a category, whatever its values.
     """
@@ -126,5 +126,5 @@ def _useless(table: Table, name: str) -> str | None:
     distinct = pc.count_distinct(table.words(name)).as_py()
     if distinct > max(MAX_LEVELS, len(table) // 2):
         rows = several(len(table), "row")
-        return f"{distinct:,} different texts in {rows} are too many for a category"
+        return f"{distinct:,} different values in {rows} are too many for a category"
     return None

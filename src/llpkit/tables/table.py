@@ -197,8 +197,8 @@ class Table:
         failed = pc.index(pc.match_substring_regex(column, _FAILED).fill_null(False), True).as_py()
         if failed >= 0:
             raise LLPError(
-                f"{self.cell(failed, name)} = {column[failed].as_py()!r} is an error of a "
-                "spreadsheet; correct its formula, or leave the cell empty"
+                f"{self.cell(failed, name)} = {column[failed].as_py()!r} is a spreadsheet "
+                "error; correct its formula, or leave the cell empty"
             )
         return column
 
@@ -220,7 +220,7 @@ class Table:
         """The column as float64 ``(R,)``, NaN where missing; any other text is an error.
 
         Commas are decimal if that is known or follows from the values. ``missing`` is a regular
-        expression for texts that stand for a missing value here.
+        expression for strings that stand for a missing value here.
         """
         values, bad, _ = self.parse(name, decimal_commas)
         if bad is not None and missing is not None:
@@ -245,7 +245,7 @@ class Table:
         return self._parsed[key]
 
     def _parse_without(self, name: str, missing: str) -> tuple[Array, Any]:
-        """The column as float64 and the first bad value, texts that match being missing."""
+        """The column as float64 and the first bad value; strings that match are missing."""
         import pyarrow.compute as pc
 
         text = self.words(name)

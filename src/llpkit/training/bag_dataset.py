@@ -61,8 +61,8 @@ class BagBatch(NamedTuple):
 class BagDataset(Dataset[BagItem]):
     """Whole bags, for a ``DataLoader``, which collates them by :func:`collate_bags`.
 
-    Inputs are given as they are: standardise them yourself if the network needs it. A data frame is
-    encoded, which standardises its numbers, and the encoder kept as ``encoder``.
+    Inputs are passed on unchanged: standardise them yourself if the network needs it. A data frame
+    is encoded, which standardises its numbers; the encoder is kept as ``encoder``.
 
     Args:
         bags: The bags, of which each becomes an item.

@@ -68,7 +68,7 @@ class Step(NamedTuple):
 class Blocks(NamedTuple):
     """Which parts of the inputs are read together, and how many are in memory at a time.
 
-    Block ``i`` is in lane ``i % lanes``. A window consists of one block of each lane, drawn anew in
+    Block ``i`` is in lane ``i % lanes``. A window consists of one block of each lane, redrawn in
     every epoch. Each process owns whole lanes, so that it has a part of every window.
     """
 
@@ -186,7 +186,7 @@ def plan_bags(
             it in pieces.
         device: Where to put the steps.
         generator: Draws the order; torch's global one if ``None``.
-        max_bags: Most bags per step; ``None`` for as many as fit.
+        max_bags: Maximum number of bags per step; ``None`` for as many as fit.
         window: The window of every bag, see :func:`shuffled`.
     """
     size = min(size, bags.num_instances)

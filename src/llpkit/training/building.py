@@ -18,9 +18,9 @@ from llpkit.training.batches import Blocks
 from llpkit.training.inputs import Feed, Preprocess
 
 _SAMPLE = 4096
-"""Most rows to fit the preprocessing to."""
+"""Maximum number of rows to fit the preprocessing to."""
 _SAMPLE_BYTES = 2**24
-"""Most bytes to fit it to if the inputs are read in blocks, because they may not fit in memory."""
+"""Maximum bytes to fit it to if the inputs are read in blocks, as they may not fit in memory."""
 
 
 def paddable(method: Method, task: Task) -> bool:

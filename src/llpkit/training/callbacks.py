@@ -15,7 +15,7 @@ from llpkit.progress import live_bar
 Row = dict[str, Any]
 
 _LOG_LINES = 5
-"""Lines of progress in a log, about, for the whole run."""
+"""Approximate number of progress lines in a log, for the whole run."""
 
 
 def plain_row(row: Row) -> Row:

@@ -22,7 +22,7 @@ def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
         raise LLPError(f"{name} is a {type(bags).__name__}; pass llpkit.Bags")
     if bags.num_rows != num_rows:
         raise LLPError(
-            f"{name} is of a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
+            f"{name} is for a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
             "inputs of all rows, in the table's order (num_rows= of Bags is the table's length)"
         )
 

@@ -54,12 +54,12 @@ def check_same_arguments(job: "Job", processes: Processes) -> None:
 
 
 def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:
-    """Refuse lazy layers, and batch norm that nobody chose how to compute."""
+    """Refuse lazy layers, and batch norm unless the user chose how to compute it."""
     # The first step would give lazy layers their shapes, but DDP and FSDP need them before.
     if any(map(is_lazy, [*network.parameters(), *network.buffers()])):
         raise LLPError(
-            "the network has lazy layers, which several processes cannot train; run it once on a "
-            "batch of inputs before, so that they get their shapes"
+            "the network has lazy layers, which several processes cannot train; run it on one "
+            "batch of inputs first, to give them their shapes"
         )
     if not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         return
@@ -67,10 +67,10 @@ def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:
     if sync_batchnorm is None:
         remedy = f"{option('sync_batchnorm', False)} to accept that"
         if on_card:
-            remedy = f"{option('sync_batchnorm', True)} for those of the whole batch, or {remedy}"
+            remedy = f"{option('sync_batchnorm', True)} to use the whole batch, or {remedy}"
         raise LLPError(
             "the network has batch norm, and with several processes each would normalise by its "
-            f"own part of a batch, unlike one process; give {remedy}"
+            f"own part of the batch only; give {remedy}"
         )
     if sync_batchnorm and not on_card:
         raise LLPError(

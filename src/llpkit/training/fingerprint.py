@@ -16,9 +16,9 @@ from llpkit.methods import Method
 from llpkit.training.inputs import Inputs
 
 MOST_BYTES = 2**28
-"""Most bytes to hash, a few tenths of a second; larger inputs give evenly spaced rows."""
+"""Maximum bytes to hash, a few tenths of a second; larger inputs give evenly spaced rows."""
 MOST_FILES = 4096
-"""Most files to check the length of; the names of all files are compared."""
+"""Maximum number of files to check the length of; the names of all files are compared."""
 
 
 def of_tensors(*tensors: Tensor | None) -> str:

@@ -128,7 +128,7 @@ def fit(
             the epoch with the best held-out log-likelihood are returned.
         callbacks: See :class:`llpkit.training.Callback`.
         run_dir: A checkpoint is written here after every epoch. An existing checkpoint is never
-            overwritten unless the run resumes from it, and a directory in use is refused.
+            overwritten unless the run resumes from it, and a directory in use is an error.
         resume: Continue from the checkpoint in ``run_dir``; data and settings must be the same. On
             a CPU the weights equal those of an uninterrupted run bit for bit; on a CUDA device, or
             on another number of processes, they agree up to rounding, because the order of
@@ -143,8 +143,8 @@ def fit(
     Returns:
         A :class:`llpkit.training.Fitted`. ``baseline_log_likelihood`` in its history is the
         log-likelihood if every instance had the same probability. A
-        :class:`~llpkit.errors.BaselineWarning` is given if the final model does not beat it on
-        held-out bags by more than two standard errors. Without ``held_out`` the warning is given
+        :class:`~llpkit.errors.BaselineWarning` is issued if the final model does not beat it on
+        held-out bags by more than two standard errors. Without ``held_out`` it is issued
         only if the model is no better on the training bags, which is a much weaker check.
 
     >>> import torch, llpkit

@@ -18,8 +18,8 @@ from llpkit.training.inputs import probabilities
 from llpkit.training.processes import Processes
 
 BUDGET = 2**22
-"""Most states of the exact recursion to spend on measuring the training bags per epoch: with K
-classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
+"""Maximum number of states of the exact recursion for measuring the training bags per epoch: with
+K classes, about a tenth of a second on one core. See :func:`llpkit.likelihood.budget.cost`."""
 
 
 class Measures:

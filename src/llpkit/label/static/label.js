@@ -79,7 +79,7 @@ function tile(item, number, total, beliefs) {
     if (after !== null) button.append(bar(after, "after"));
     const belief = after === null ? percent(item.before) : `${Math.round(100 * item.before)} → ${percent(after)}`;
     button.append(element("span", { className: "percent", textContent: belief }));
-    button.what += `, believed ${belief.replace("→", "then")}`;
+    button.what += `, predicted ${belief.replace("→", "then")}`;
   }
   button.append(element("span", { className: "mark" }));
   paint(button);
@@ -257,7 +257,7 @@ async function beliefs() {
     page.bag.items = (await call("bag", { bag: page.bag.bag })).items;
     fill($("wall"), page.bag.items, page.first);
   }
-  say(page.first ? "Beliefs are shown before you count; they may sway you." : "Beliefs are hidden until you have counted.");
+  say(page.first ? "Predictions are shown before you count; they may sway you." : "Predictions are hidden until you have counted.");
 }
 
 // Charts: small line charts without a library

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from llpkit._validation import number
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
-from llpkit.methods.linear_start import Features, linear_logits
+from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.methods.mle import e_step
 from llpkit.methods.tractability import check_tractable
 from llpkit.ragged import segment_sum
@@ -85,7 +85,7 @@ class Teacher(Method):
         self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
-        self.features = Features(self.model)
+        self.features = LastFeatures(self.model)
         self.starting = False
         # Features of all instances while they are needed, and a last row for those of padding.
         self.bank: Tensor | None = None

@@ -10,16 +10,23 @@ HOME = Path(llpkit.__file__).parent
 
 
 def private_imports(source: str, package: list[str]) -> Iterator[str]:
-    """Private modules and names of other packages that a module in ``package`` imports."""
+    """Private modules and names, of other packages and of scikit-learn, that a module imports."""
     for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("llpkit."):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
             continue
-        path = node.module.split(".")
-        for i, part in enumerate(path[2:], 2):  # llpkit._registry and its like are for all
-            if part.startswith("_") and path[:i] != package[:i]:
-                yield node.module
-        if path[: len(package)] != package:
-            yield from (f"{node.module}.{a.name}" for a in node.names if a.name.startswith("_"))
+        for name in names:
+            path = name.split(".")
+            # llpkit._registry and its like are for all packages.
+            first = {"llpkit": 2, "sklearn": 1}.get(path[0], len(path))
+            for i, part in enumerate(path[first:], first):
+                private = part.startswith("_") and not part.startswith("__")
+                if private and path[:i][: len(package)] != package[:i]:
+                    yield name
+                    break
 
 
 def test_nothing_private_is_imported_from_another_package():
@@ -33,9 +40,19 @@ def test_nothing_private_is_imported_from_another_package():
 
 
 def test_a_private_import_would_be_found():
-    source = "from llpkit.bags import _check\nfrom llpkit.report._page import Page\n"
+    source = """
+from llpkit.bags import _check
+from llpkit.report._page import Page
+import llpkit.report._page
+from sklearn.utils import _safe_indexing
+from sklearn.linear_model._base import LinearModel
+from llpkit._registry import Registry
+"""
     assert list(private_imports(source, ["llpkit", "cli"])) == [
         "llpkit.bags._check",
+        "llpkit.report._page.Page",
         "llpkit.report._page",
+        "sklearn.utils._safe_indexing",
+        "sklearn.linear_model._base.LinearModel",
     ]
     assert not list(private_imports("from llpkit.report._page import _x", ["llpkit", "report"]))

@@ -1,7 +1,9 @@
 """Arrays and random generators from users; errors name the entry, its value and the remedy."""
 
 import warnings
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from numbers import Integral, Real
 from typing import Any
 
@@ -26,9 +28,25 @@ def refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:
         raise LLPError(message(*map(int, first)) + more)
 
 
+_named: ContextVar[tuple[str, Callable[..., str]] | None] = ContextVar("_named", default=None)
+
+
 def named_entry(name: str) -> Callable[..., str]:
     """How errors name an entry of an array: a function of the value and the index."""
+    own = _named.get()
+    if own is not None and own[0] == name:
+        return own[1]
     return lambda value, *index: f"{name}{list(index) if index else ''} = {value}"
+
+
+@contextmanager
+def entries_named(name: str, entry: Callable[..., str]) -> Iterator[None]:
+    """Let errors name the entries of an array by ``entry(value, *index)``."""
+    token = _named.set((name, entry))
+    try:
+        yield
+    finally:
+        _named.reset(token)
 
 
 def read(values: Any, name: str, dtype: type | None = None) -> Array:

@@ -71,18 +71,12 @@ class Registry(Mapping[str, T]):
         return len(self._entries)
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that a misspelt one most likely means."""
-    # Reversed, so that of names which differ only in case the first one wins.
-    folded = {each.casefold(): each for each in reversed(list(known))}
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-    return folded[near[0]] if near else None
-
-
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """The remedy for an unknown name: the nearest known name, or all of them."""
+def did_you_mean(name: object, known: Iterable[str], written: Callable[[str], str] = str) -> str:
+    """The remedy for an unknown name: the nearest known name, ``written`` in full, or all names."""
     names = list(known)
-    near = nearest(name, names)
-    if near is not None:
-        return f"did you mean {near!r}?"
+    # Reversed, so that of names which differ only in case the first one wins.
+    folded = {each.casefold(): each for each in reversed(names)}
+    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    if near:
+        return f"did you mean {written(folded[near[0]])!r}?"
     return f"available: {', '.join(names)}" if names else "none is available"

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._registry import Registry
-from llpkit._validation import flag
+from llpkit._validation import flag, number
 from llpkit.errors import LLPError
 
 _LIMITS = {"blur": 0.25, "colour": 1.0, "shift": 0.5, "rotate": 180.0, "scale": 0.9, "cutout": 1.0}
@@ -59,8 +59,8 @@ class Augment:
             value, limit = getattr(self, field.name), _LIMITS.get(field.name)
             if limit is None:
                 flag(field.name, value)
-            elif not (isinstance(value, int | float) and 0 <= value <= limit):
-                raise LLPError(f"{field.name} = {value!r}; give a number from 0 to {limit:g}")
+            else:
+                number(field.name, value, 0, limit)
 
     @classmethod
     def paper(cls) -> "Augment":

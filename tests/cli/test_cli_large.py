@@ -68,6 +68,18 @@ def test_scattered_bags_have_no_posterior(llpkit, run, ids):
     assert pq.read_schema("p.parquet").names[-1] == "label"
 
 
+@pytest.mark.usefixtures("run")
+def test_posteriors_with_known_labels_need_the_table_in_memory(llpkit):
+    frame = pd.concat(frames(2), ignore_index=True)
+    frame["known"] = np.where(frame["n"] == 0, "0", "")
+    frame.to_parquet("known.parquet", index=False)
+    done = llpkit("fit", "known.parquet", *COLUMNS, "--known-label", "known", "--out", "labelled")
+    assert done.code == 0, done.err
+    done = llpkit("predict", "labelled", "known.parquet", "--out", "p.parquet")
+    assert "no posterior column: column 'known' has known labels" in done.err
+    assert pq.read_schema("p.parquet").names[-1] == "label"
+
+
 def test_refused(llpkit, run):
     pd.concat(frames(2)).to_parquet("new.parquet", index=False)
     done = llpkit("predict", run, "new.parquet", "--out", "p.csv")

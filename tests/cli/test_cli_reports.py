@@ -71,6 +71,8 @@ def test_noise_of_a_run_is_kept(llpkit):
         ("rounded:5", {"a": 10}, "are rows of the bag missing?"),
         ("suppressed:3", {"a": "<5"}, "'<5' is not a number"),
         ("suppressed:3", {"a": 2}, "column 'n' = 2, but counts below 3 were hidden"),
+        ("geometric:1", {"a": 1.5}, "column 'n' = 1.5 is not whole, as counts with geometric"),
+        ("binomial:0.9", {"a": -1}, "column 'n' = -1 is negative"),
         ("laplace:2", {"a": ""}, "column 'n' is empty"),
     ],
 )

@@ -18,7 +18,7 @@ from llpkit.errors import LLPError
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.evaluation import Gain
 from llpkit.label import ArrayItems, ImageItems, Project, RowItems, Store, bagging, learning
-from llpkit.label.counts import Known, bags_of, combine, without_labels
+from llpkit.label.counts import KnownCount, bags_of, combine, without_labels
 from llpkit.label.features import Features
 from llpkit.label.opening import opened
 from llpkit.label.simulation import counting, digits, fresh, labelling
@@ -60,7 +60,7 @@ def test_bags_that_cannot_be_made_are_refused():
 
 def test_people_who_disagree_give_a_range():
     given = [Answer(1, "A", 2, 2, 1, 0), Answer(1, "B", 3, 4, 1, 0), Answer(2, "A", 0, 0, 1, 0)]
-    assert combine(given) == {1: Known(2, 4, 2, False), 2: Known(0, 0, 1, True)}
+    assert combine(given) == {1: KnownCount(2, 4, 2, False), 2: KnownCount(0, 0, 1, True)}
 
 
 def test_taking_a_labelled_item_out_of_its_bag_loses_nothing():
@@ -77,7 +77,7 @@ def test_taking_a_labelled_item_out_of_its_bag_loses_nothing():
         )
         if not max(low - value, 0) <= min(high - value, 3):
             continue
-        known = {1: Known(low, high, 1, True)}
+        known = {1: KnownCount(low, high, 1, True)}
         parts = without_labels({1: [0, 1, 2, 3]}, {1: "b"}, known, {item: value}, list("abcd"))
         bags = bags_of(parts, 4)
         found = llpkit.likelihood.log_prob(z[bags.rows], bags.evidence, bags.offsets).sum()

@@ -136,6 +136,8 @@ def test_three_classes_agree_with_enumeration(make):
         (lambda: Evidence.rounded([4, 10], 5), r"observed\[0\] = 4 is not a multiple of 5"),
         (lambda: Evidence.suppressed([3, 12], 10), r"observed\[0\] = 3, but counts below 10"),
         (lambda: Evidence.suppressed([0, 12], 10), "zeros_shown=True"),
+        (lambda: Evidence.suppressed([None, 2], 10), "were hidden; correct below"),
+        (lambda: Evidence.suppressed([0, 2], 10, zeros_shown=True), "were hidden; correct below"),
     ],
 )
 def test_bad_reports_are_refused(make, message):

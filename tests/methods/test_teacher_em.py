@@ -13,7 +13,7 @@ from llpkit import Evidence, datasets, methods
 from llpkit.errors import ApproximationWarning
 from llpkit.likelihood import log_prob
 from llpkit.methods import Batch, Learner, Task
-from llpkit.methods.linear_start import Features, linear_logits
+from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.ragged import segment_sum
 from llpkit.training import Callback, job
 from llpkit.training.cuda_graph import Steps
@@ -175,10 +175,10 @@ def test_the_linear_start_finds_classes_in_bags_too_large_for_flat_targets():
 def test_features_are_the_input_of_the_last_dense_layer():
     body, head = nn.Sequential(nn.Linear(3, 8), nn.ReLU()), nn.Linear(8, 2)
     x = torch.randn(5, 3)
-    assert torch.equal(Features(nn.Sequential(body, head))(x), body(x))
+    assert torch.equal(LastFeatures(nn.Sequential(body, head))(x), body(x))
     convolution = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     images = torch.randn(5, 1, 8, 8)
-    assert torch.equal(Features(convolution)(images), convolution(images))
+    assert torch.equal(LastFeatures(convolution)(images), convolution(images))
 
 
 def test_it_learns_large_bags_from_the_first_epoch():

@@ -5,13 +5,14 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 from xgboost import XGBClassifier
 
 from large import frames, write
-from llpkit import LLPError, distributed
+from llpkit import Bags, LLPError, distributed
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.partitions import RowGroups
 from llpkit.distributed.steps import groups_for, shares
@@ -96,6 +97,19 @@ def test_classes_and_other_counts(tmp_path):
         estimator, tmp_path, count=CountColumns(low="low", high="n"), **options
     )
     assert ranges.coef_[0, 0] > 0.5
+
+
+def test_noisy_counts_are_read_as_such(tmp_path):
+    write(tmp_path, 2)
+    whole = pd.concat(frames(2))
+    bags = Bags.from_frame(whole, "bag", count="n", count_noise="geometric:2")
+    of_row = torch.from_numpy(np.unique(whole["bag"], return_inverse=True)[1])
+    one = LLPLogisticRegression(tol=1e-8).fit(
+        whole[FEATURES].to_numpy(), bags.evidence[of_row], whole["bag"].to_numpy()
+    )
+    count = CountColumns("n", noise="geometric:2")
+    found = distributed.fit(LLPLogisticRegression(tol=1e-8), tmp_path, bag="bag", count=count)
+    np.testing.assert_allclose(found.coef_, one.coef_, atol=1e-4)
 
 
 def test_boosting(tmp_path):

@@ -110,6 +110,14 @@ def test_the_index_of_pandas_is_no_feature(tmp_path):
     assert (fit(tmp_path).coef_ == expected.coef_).all()
 
 
+def test_settings_that_contradict_each_other_are_reported_once(tmp_path):
+    write(tmp_path, parts=3)
+    with pytest.raises(LLPError, match=r"^decimals belongs to proportion; leave it out$"):
+        distributed.fit(
+            LLPLogisticRegression(), tmp_path, bag="bag", count=CountColumns("n", decimals=2)
+        )
+
+
 def test_several_problems_are_counted(tmp_path):
     for path in write(tmp_path, parts=6)[1:]:
         change(path, n=lambda n: n * 0 + 99)

@@ -192,6 +192,19 @@ def test_example_bags_have_pictures_if_the_data_are_the_same(tmp_path):
     assert not page_examples.example_bags(other, None).has_images
 
 
+def test_example_bags_are_those_of_the_first_fold_for_every_method(tmp_path):
+    plan, folder = protocol(), tmp_path / "unequal"
+    folder_of_examples(folder, plan, "1" * 64)
+    bag = {"bag": "8", "count": 1, "size": 1, "rows": [9], "truth": [1], "probability": [0.9]}
+    data = Data("1" * 64, ("even", "odd"), 9, 3, 90, 30)
+    write_run(
+        folder, record(plan, "mle", 1, data=data, examples=[bag])
+    )  # one method has more folds
+    wall = page_examples.example_bags(Results.read(folder), None)
+    assert set(wall.probability) == set(METHODS)
+    assert [each.id for each in wall.bags] == ["7"]
+
+
 def test_faces_are_never_read(tmp_path, monkeypatch):
     def read(*_):
         raise AssertionError("the faces were read")

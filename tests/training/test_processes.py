@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import llpkit
-from llpkit.errors import Diverged, LLPError
+from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.methods import METHODS
 from llpkit.training.batches import plan_bags, plan_instances
+from llpkit.training.launch import watching_others
 from llpkit.training.shards import Shard, deal
 from ranks import Divergent, FullDisk, HalfUsed, KillAnother, Leaves, Note, toy
 
@@ -163,6 +164,20 @@ def test_a_full_disk_is_told_and_costs_one_epoch(tmp_path):
 def test_a_process_without_memory_is_told_as_such():
     with pytest.raises(MemoryError):  # the command line has a message of its own for this
         train("linear", toy(), Leaves("memory"), devices=2)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("[/src/gloo/transport/tcp/pair.cc:553] Connection closed"), LostProcess),
+        (torch.distributed.DistBackendError("NCCL error"), LostProcess),
+        (RuntimeError("cannot restore what was stored"), RuntimeError),
+    ],
+)
+def test_only_errors_of_the_group_mean_a_lost_process(error, expected, monkeypatch):
+    monkeypatch.setattr("llpkit.training.launch._GRACE", 0)
+    with pytest.raises(expected), watching_others():
+        raise error
 
 
 def test_divergence_is_agreed():

@@ -160,8 +160,8 @@ def configuration(
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
     """Parse ``KEY=VALUE`` texts; values are YAML: numbers, words, and lists of them.
 
-    >>> key_values(["refresh=pass", "step=0.5", "classes=[2, 3]", "day=2020-13-45", "C=inf"])
-    {'refresh': 'pass', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45', 'C': inf}
+    >>> key_values(["first=network", "step=0.5", "classes=[2, 3]", "day=2020-13-45", "C=inf"])
+    {'first': 'network', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45', 'C': inf}
     """
     pairs = {}
     for text in texts:

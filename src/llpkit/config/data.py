@@ -18,10 +18,12 @@ def _numbers(value: Any) -> list[int] | None:
     if isinstance(value, str):
         value = re.split(r"\s*(?:-|\.\.|,|x|×)\s*", value.strip().lower())
     parts = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(p, int) or (isinstance(p, str) and p.isdecimal()) for p in parts):
+    digits = [isinstance(p, str) and p.isdecimal() and len(p) < 10 for p in parts]
+    try:
+        found = [whole("", int(p) if d else p) for p, d in zip(parts, digits, strict=True)]
+    except LLPError:
         return None
-    found = [int(p) for p in parts]
-    return found if len(found) in (1, 2) and min(found) >= 1 else None
+    return found if len(found) in (1, 2) else None
 
 
 def _bag_size(place: str, value: Any) -> int | tuple[int, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llpkit._registry import did_you_mean, nearest
+from llpkit._registry import did_you_mean
 from llpkit._settings import raise_all
 from llpkit.config.data import PATH_KEYS, TABLE_KEYS, Values
 from llpkit.config.run import SECTIONS, Config
@@ -95,9 +95,7 @@ _PATHS = {
 
 def _unknown(path: str) -> LLPError:
     paths = {name: path for path, (_, name) in _PATHS.items()}
-    name = path.removeprefix("data.")
-    near = nearest(name, paths)
-    hint = did_you_mean(name, paths) if near is None else f"did you mean {paths[near]!r}?"
+    hint = did_you_mean(path.removeprefix("data."), paths, paths.__getitem__)
     return LLPError(f"{path} is unknown; {hint}")
 
 

@@ -15,8 +15,8 @@ from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
 from llpkit.distributed.ranks import Ranks
 from llpkit.distributed.steps import (
-    Model,
-    Task,
+    Boosted,
+    BoostingStep,
     e_step,
     forget,
     groups_for,
@@ -113,7 +113,7 @@ def fit_parts(
     log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
 
     bound = float(np.log(total + 1))  # Laplace's rule, as for tables in memory
-    model = Model(
+    model = Boosted(
         0,
         bytes(first.estimator_.get_booster().save_raw("ubj")),
         Scale(first.slope_, np.asarray(first.shift_)),
@@ -124,7 +124,7 @@ def fit_parts(
     groups_of_trees = groups_for([sum(rows[i] for i in share) for share in of_rank], ranks.memory)
     params = template.get_xgb_params() | {"objective": "binary:logistic", "tree_method": "hist"}
     params |= {"max_bin": 256, "nthread": template.n_jobs or 1}
-    task = Task(uuid.uuid4().hex, params, rounds, bins, groups_of_trees, model)
+    task = BoostingStep(uuid.uuid4().hex, params, rounds, bins, groups_of_trees, model)
     tol = _TOL if estimator.tol is None else estimator.tol
     history: list[float] = []
     best, converged = model, False
@@ -167,7 +167,7 @@ def fit_parts(
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
             with threads(1):  # the workers run too: more threads would wait for each other
                 scale = calibrate(score, sample.bags)
-            task = task._replace(model=Model(iteration + 1, booster, scale, bound))
+            task = task._replace(model=Boosted(iteration + 1, booster, scale, bound))
     finally:
         ranks.each(forget, task.label)
     if not converged:
@@ -184,7 +184,7 @@ def fit_parts(
 def _fitted(
     first: LLPClassifier,
     template: Any,
-    model: Model,
+    model: Boosted,
     history: Sequence[float],
     converged: bool,
     rows: int,

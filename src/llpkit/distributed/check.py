@@ -88,12 +88,13 @@ def check(
 
 
 def _refuse(wrong: Sequence[str], number: int) -> None:
+    wrong = list(dict.fromkeys(wrong))  # settings that contradict each other do so everywhere
     if not wrong:
         return
     more = len(wrong) - _SHOWN
     rest = [f"and {several(more, 'more problem')} like these"] if more > 0 else []
     lead = f"{several(len(wrong), 'problem')} in {several(number, 'partition')}:"
-    lines = list(wrong) if len(wrong) == 1 else [lead, *wrong[:_SHOWN], *rest]
+    lines = wrong if len(wrong) == 1 else [lead, *wrong[:_SHOWN], *rest]
     raise LLPError("\n  ".join(lines))
 
 
@@ -131,8 +132,8 @@ def _inspect(
                 _check_finite(X, layout, name)
     except LLPError as error:
         # A torn bag often shows first as a count that is larger than what is left of the bag.
-        text = str(error) if name in str(error) else f"{name}: {error}"
-        return _Report(len(table), 0, schema, text, None), _in_buckets(table, layout.bag, buckets)
+        report = _Report(len(table), 0, schema, str(error), None)
+        return report, _in_buckets(table, layout.bag, buckets)
     sizes = np.diff(found.offsets)
     order = np.random.default_rng(seed).permutation(len(sizes))
     bags = np.sort(order[: 1 + int(np.searchsorted(np.cumsum(sizes[order]), share))])

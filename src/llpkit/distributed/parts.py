@@ -1,6 +1,6 @@
 """One partition in the form that the engine takes: features in the order of the bags."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,9 +104,12 @@ def _plain_grouping(table: Any, layout: Layout) -> Grouping | None:
     import pyarrow as pa
 
     counts = layout.counts
-    if counts.names != [counts.count] or counts.table is not None or not len(table):
+    simple = counts.table is None and replace(counts, class_names=None) == CountColumns(
+        counts.count
+    )
+    if not simple or not isinstance(counts.count, str) or not len(table):
         return None
-    ids, y = (table.column(name).combine_chunks() for name in (layout.bag, counts.names[0]))
+    ids, y = (table.column(name).combine_chunks() for name in (layout.bag, counts.count))
     plain = pa.types.is_integer(ids.type) or pa.types.is_string(ids.type)
     plain = plain or pa.types.is_large_string(ids.type)
     if ids.null_count or y.null_count or not plain or not pa.types.is_integer(y.type):

@@ -33,7 +33,7 @@ _SHARE = 0.12
 """Share of a worker's memory for that. Most of the rest is taken by libraries."""
 
 
-class Model(NamedTuple):
+class Boosted(NamedTuple):
     """A model of EM: the booster, and the scale of its scores."""
 
     number: int  # of M-steps before it
@@ -42,7 +42,7 @@ class Model(NamedTuple):
     bound: float  # scores are clipped to ± this
 
 
-class Task(NamedTuple):
+class BoostingStep(NamedTuple):
     """A step, the same for all ranks."""
 
     label: str  # of the fit
@@ -50,7 +50,7 @@ class Task(NamedTuple):
     rounds: int
     bins: Bins
     groups: int
-    model: Model  # whose posteriors are the targets
+    model: Boosted  # whose posteriors are the targets
 
 
 class Posteriors(NamedTuple):
@@ -61,7 +61,7 @@ class Posteriors(NamedTuple):
     reading: float  # the same, to read and bin the partitions; not in seconds
 
 
-class Trained(NamedTuple):
+class NewBooster(NamedTuple):
     """What a rank returns from an M-step: the model (rank 0 alone) and CPU seconds."""
 
     booster: bytes
@@ -124,7 +124,9 @@ Share = Sequence[tuple[int, Any]]
 Load = Callable[[Any], Any]
 
 
-def e_step(rank: int, task: Task, share: Share, load: Load, scratch: str | None) -> Posteriors:
+def e_step(
+    rank: int, task: BoostingStep, share: Share, load: Load, scratch: str | None
+) -> Posteriors:
     """Make the posteriors of this rank's rows under ``task.model`` the targets of the next M-step.
 
     Args:
@@ -139,7 +141,9 @@ def e_step(rank: int, task: Task, share: Share, load: Load, scratch: str | None)
     return Posteriors(held.log_likelihoods, time.process_time() - begin - reading, reading)
 
 
-def m_step(rank: int, task: Task, share: Share, load: Load, scratch: str | None) -> Trained:
+def m_step(
+    rank: int, task: BoostingStep, share: Share, load: Load, scratch: str | None
+) -> NewBooster:
     """One rank's part of a fit to the posteriors; the arguments are those of :func:`e_step`."""
     import xgboost as xgb
 
@@ -158,7 +162,7 @@ def m_step(rank: int, task: Task, share: Share, load: Load, scratch: str | None)
     for group in held.groups:
         group.matrix.set_info(label=booster.predict(group.matrix, output_margin=True))
     held.scores = task.model.number + 1
-    return Trained(bytes(booster.save_raw("ubj")) if rank == 0 else b"", seconds)
+    return NewBooster(bytes(booster.save_raw("ubj")) if rank == 0 else b"", seconds)
 
 
 def forget(label: str) -> None:
@@ -170,7 +174,7 @@ def forget(label: str) -> None:
 
 
 def _ready(
-    rank: int, task: Task, share: Share, load: Load, scratch: str | None
+    rank: int, task: BoostingStep, share: Share, load: Load, scratch: str | None
 ) -> tuple[_Held, float]:
     """The matrices of this rank with the right targets, and the seconds if it had to build them."""
     global _held
@@ -197,7 +201,7 @@ def _ready(
     return _held, reading
 
 
-def _built(rank: int, task: Task, share: Share, load: Load, scratch: str | None) -> _Held:
+def _built(rank: int, task: BoostingStep, share: Share, load: Load, scratch: str | None) -> _Held:
     """Read the partitions of this rank."""
     import pyarrow as pa
     import xgboost as xgb
@@ -255,7 +259,7 @@ def _rows(chosen: Share, load: Load, prefix: str) -> Any:
     return Rows()
 
 
-def _posteriors(group: _Group, model: Model, booster: Any) -> dict[int, float]:
+def _posteriors(group: _Group, model: Boosted, booster: Any) -> dict[int, float]:
     """Set the targets of a group; the log-likelihoods of its partitions.
 
     Without a booster, its scores are where the targets will be.

@@ -156,7 +156,7 @@ class _Counts(NamedTuple):
         return float((gap / np.diff(self.offsets)).sum())
 
 
-class Run(NamedTuple):
+class Solution(NamedTuple):
     """The result of one start: the objective and C of every step."""
 
     plane: Plane
@@ -176,7 +176,7 @@ def random_labels(counts: _Counts, number: int, source: Any) -> Iterator[Array]:
         yield s
 
 
-def alternate(Z: Array, counts: _Counts, C: float, C_p: float, s: Array) -> Run:
+def alternate(Z: Array, counts: _Counts, C: float, C_p: float, s: Array) -> Solution:
     """Fit the function to the labels and the labels to it until neither changes, as C rises."""
     plane: Plane | None = None
     path: list[float] = []
@@ -198,7 +198,7 @@ def alternate(Z: Array, counts: _Counts, C: float, C_p: float, s: Array) -> Run:
                 break
             before = path[-1]
     assert plane is not None
-    return Run(plane, np.array(path), np.array(Cs))
+    return Solution(plane, np.array(path), np.array(Cs))
 
 
 def objective(plane: Plane, f: Array, s: Array, C: float, C_p: float, counts: _Counts) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._arrays import on_device_of, read, real_tensor, refuse
+from llpkit._arrays import named_entry, on_device_of, read, real_tensor, refuse
 from llpkit._validation import number, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import noise
@@ -209,8 +209,8 @@ class Evidence(CountWeights):
         refuse(
             (seen != seen.round()).cpu().numpy(),
             lambda *i: (
-                f"observed{[*i]} = {seen[i].item():g} is not whole, as counts with geometric "
-                "noise are; use Evidence.laplace"
+                f"{_entry(f'{seen[i].item():g}', *i)} is not whole, as counts with geometric noise "
+                "are; use Evidence.laplace"
             ),
         )
         return cls.laplace(seen, sizes, epsilon=epsilon, scale=scale, sensitivity=sensitivity)
@@ -272,7 +272,7 @@ class Evidence(CountWeights):
         seen = whole_tensor(observed, "observed")
         refuse(
             (seen % step != 0).cpu().numpy(),
-            lambda *i: f"observed{[*i]} = {seen[i]} is not a multiple of {step}; check multiple",
+            lambda *i: f"{_entry(int(seen[i]), *i)} is not a multiple of {step}; check multiple",
         )
         return cls.interval((seen - step // 2).clamp(min=0), seen + step // 2)
 
@@ -295,16 +295,21 @@ class Evidence(CountWeights):
         gone = seen.isnan()
         known = whole_tensor(torch.where(gone, 0.0, seen), "observed")
         shown = (known < limit) & ~gone & ((known > 0) | (not zeros_shown))
-        hint = "set zeros_shown=True if zeros were published; " if bool((known == 0).any()) else ""
+        zeros = not zeros_shown and bool(((known == 0) & ~gone).any())
+        hint = "set zeros_shown=True if zeros were published; " if zeros else ""
         refuse(
             shown.cpu().numpy(),
             lambda *i: (
-                f"observed{[*i]} = {known[i]}, but counts below {limit} were hidden; {hint}"
+                f"{_entry(int(known[i]), *i)}, but counts below {limit} were hidden; {hint}"
                 "correct below, or give NaN where the count is hidden"
             ),
         )
         least = torch.full_like(known, int(bool(zeros_shown)))
         return cls.interval(torch.where(gone, least, known), torch.where(gone, limit - 1, known))
+
+
+def _entry(value: object, *index: int) -> str:
+    return named_entry("observed")(value, *index)
 
 
 def _finite(observed: Any) -> Tensor:
@@ -313,8 +318,8 @@ def _finite(observed: Any) -> Tensor:
     refuse(
         (~seen.isfinite()).cpu().numpy(),
         lambda *i: (
-            f"observed{[*i]} = {seen[i].item()}; give finite numbers, and for a bag without a "
-            "report Evidence.unknown"
+            f"{_entry(seen[i].item(), *i)}; give finite numbers, and for a bag without a report "
+            "Evidence.unknown"
         ),
     )
     return seen

@@ -15,16 +15,16 @@ _FACES = ("group-photos",)
 
 def example_bags(results: Results, data_dir: str | None) -> Wall | None:
     """The example bags of the records, with pictures if the data are found and show no faces."""
-    chosen = {r.method: r for r in results.records["convergence"] if r.examples}
-    if not chosen:
+    records = [r for r in results.records["convergence"] if r.examples]
+    if not records:
         return None
-    first = next(iter(chosen.values()))
+    # All methods have the same bags in one fold, and other bags in another.
+    first = min(records, key=lambda r: r.fold)
+    chosen = {r.method: r for r in records if r.fold == first.fold}
     assert first.data is not None
-    # Only predictions for the same bags are comparable; an old record may have other bags.
-    rows = [example["rows"] for example in first.examples]
-    alike = {m: r for m, r in chosen.items() if [e["rows"] for e in r.examples] == rows}
     names = first.data.class_names
-    pictures = _pictures(results, first, [row for its in rows for row in its], data_dir)
+    rows = [row for example in first.examples for row in example["rows"]]
+    pictures = _pictures(results, first, rows, data_dir)
     bags = []
     for example in first.examples:
         instances = [
@@ -37,7 +37,7 @@ def example_bags(results: Results, data_dir: str | None) -> Wall | None:
     return Wall(
         bags,
         names,
-        {method: [e["probability"] for e in r.examples] for method, r in alike.items()},
+        {method: [e["probability"] for e in r.examples] for method, r in chosen.items()},
         note="Bags of the first test fold, after the last epoch. No method was trained on them.",
     )
 

@@ -203,7 +203,7 @@ class Protocol(Settings):
     def quick(self) -> "Protocol":
         """The protocol with few folds and epochs, to see that everything works."""
         few = min(self.folds, 3)
-        epochs = min(int(self.recipe.get("epochs", 30)), 3)
+        epochs = min(Recipe.from_dict(self.recipe).epochs, 3)
         methods = {
             name: {k: v if k != "epochs" else epochs for k, v in own.items()}
             for name, own in self.methods.items()

@@ -17,6 +17,7 @@ from llpkit.experiments.protocol_keys import RATES
 from llpkit.experiments.records import Record, Run
 from llpkit.experiments.results import Results
 from llpkit.methods import METHODS
+from llpkit.recipe import Recipe
 
 _START = 3
 """Number of values that a search starts with, from the middle of a ladder."""
@@ -81,7 +82,8 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
     if protocol.grid is None:
         raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
     # Later axes have their defaults until they are searched.
-    best: dict[str, Any] = {"lr": METHODS[protocol.method_of(method)].lr, "weight_decay": 0.0}
+    rate = METHODS[protocol.method_of(method)].lr
+    best: dict[str, Any] = {"lr": rate, "weight_decay": Recipe.defaults()["weight_decay"]}
     runs: dict[str, Run] = {}
     tried: dict[str, Candidate] = {}
     edges = []

@@ -28,21 +28,21 @@ _BATCH = 500
 _NEW = "never seen before — ☃"
 
 
-class Rows(NamedTuple):
+class ComparedRows(NamedTuple):
     """Rows to compare on: inputs of the file and of the model."""
 
     feeds: Feeds
     inputs: Any
 
-    def batches(self) -> Iterator["Rows"]:
+    def batches(self) -> Iterator["ComparedRows"]:
         """The rows in batches of different sizes; the first is a single row."""
         ends = [0, 1, *range(1 + _BATCH, len(self.inputs), _BATCH), len(self.inputs)]
         for i, j in itertools.pairwise(ends):
             if i < j:
-                yield Rows({k: v[i:j] for k, v in self.feeds.items()}, self.inputs[i:j])
+                yield ComparedRows({k: v[i:j] for k, v in self.feeds.items()}, self.inputs[i:j])
 
 
-Predict = Callable[[Rows], tuple[Array, Array]]
+Predict = Callable[[ComparedRows], tuple[Array, Array]]
 """Probabilities ``(n, K)`` and labels ``(n,)`` of an exported model."""
 
 
@@ -101,19 +101,19 @@ def _check_labels(label: Array, expected: Array) -> None:
         )
 
 
-def _of_caller(source: Source, rows: Any, name: str, dtype: Any) -> Rows:
+def _of_caller(source: Source, rows: Any, name: str, dtype: Any) -> ComparedRows:
     if source.encoder is None:
         values = np.asarray(rows, dtype)
-        return Rows({name: values}, values)
+        return ComparedRows({name: values}, values)
     return _of_table(source, rows if isinstance(rows, Table) else Table.of(rows))
 
 
-def _of_table(source: Source, table: Table) -> Rows:
+def _of_table(source: Source, table: Table) -> ComparedRows:
     assert source.encoder is not None
-    return Rows(feeds_of(source.encoder, table), source.encoder.apply(table))
+    return ComparedRows(feeds_of(source.encoder, table), source.encoder.apply(table))
 
 
-def _of_run(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
+def _of_run(source: Source, name: str, dtype: Any) -> Iterator[ComparedRows]:
     """Rows of the run's data, if they can still be read."""
     if source.run is None:
         return
@@ -124,7 +124,7 @@ def _of_run(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
             most = _OWN_IMAGES if len(inputs.shape) == 4 else _OWN_ROWS
             first = take(inputs, torch.arange(min(most, len(inputs))))
             values = first.load(range(len(first))) if isinstance(first, ImageFiles) else first
-            yield Rows({name: values.numpy().astype(dtype)}, values)
+            yield ComparedRows({name: values.numpy().astype(dtype)}, values)
         elif data.table is not None and not is_long(source.run, data):
             table = Table.read(data.table)
             part = Table(table.path, table.data.slice(0, _OWN_ROWS), table.delimiter)
@@ -133,7 +133,7 @@ def _of_run(source: Source, name: str, dtype: Any) -> Iterator[Rows]:
         return
 
 
-def _random(source: Source, name: str, dtype: Any) -> Rows:
+def _random(source: Source, name: str, dtype: Any) -> ComparedRows:
     """Random rows, including missing values and new categories."""
     random = np.random.default_rng(0)
     if source.encoder is not None:
@@ -149,7 +149,7 @@ def _random(source: Source, name: str, dtype: Any) -> Rows:
             values = (mean + scale * random.normal(size=(number, *shape))).astype(dtype)
     else:
         values = random.normal(size=(_ROWS, source.estimator.n_features_in_)).astype(dtype)
-    return Rows({name: values}, values)
+    return ComparedRows({name: values}, values)
 
 
 def _random_table(encoder: FeatureEncoder, random: np.random.Generator) -> Table:

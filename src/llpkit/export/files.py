@@ -13,7 +13,7 @@ from llpkit._arrays import Array
 from llpkit._package import package
 from llpkit._validation import option
 from llpkit.errors import LLPError
-from llpkit.export.check import Compared, Predict, Rows, compare
+from llpkit.export.check import Compared, ComparedRows, Predict, compare
 from llpkit.export.encoder import add_encoder, columns_by_input, tensors_of
 from llpkit.export.estimators import add_estimator
 from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined
@@ -194,7 +194,7 @@ def _onnx_predict(path: Path) -> Predict:
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 
-    def predict(rows: Rows) -> tuple[Array, Array]:
+    def predict(rows: ComparedRows) -> tuple[Array, Array]:
         probability, label = session.run(list(OUTPUTS), rows.feeds)
         return probability, label
 
@@ -202,7 +202,7 @@ def _onnx_predict(path: Path) -> Predict:
 
 
 def _torch_predict(program: torch.nn.Module, name: str, encoder: FeatureEncoder | None) -> Predict:
-    def predict(rows: Rows) -> tuple[Array, Array]:
+    def predict(rows: ComparedRows) -> tuple[Array, Array]:
         inputs: Any = rows.feeds
         inputs = torch.as_tensor(inputs[name]) if encoder is None else tensors_of(encoder, inputs)
         with torch.no_grad():

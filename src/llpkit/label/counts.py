@@ -11,7 +11,7 @@ from llpkit.evidence import Evidence
 from llpkit.label.store import Answer
 
 
-class Known(NamedTuple):
+class KnownCount(NamedTuple):
     """What is known about one bag."""
 
     low: int
@@ -21,18 +21,18 @@ class Known(NamedTuple):
     """Whether all people gave the same answer."""
 
 
-def combine(answers: Sequence[Answer]) -> dict[int, Known]:
+def combine(answers: Sequence[Answer]) -> dict[int, KnownCount]:
     """One range per bag, from the lowest to the highest count that anybody gave.
 
     >>> one, two = (Answer(7, who, count, count, 1.0, 0.0) for who, count in (("A", 3), ("B", 4)))
     >>> combine([one, two])[7]
-    Known(low=3, high=4, people=2, agreed=False)
+    KnownCount(low=3, high=4, people=2, agreed=False)
     """
     by_bag: dict[int, list[Answer]] = {}
     for answer in answers:
         by_bag.setdefault(answer.bag, []).append(answer)
     return {
-        bag: Known(
+        bag: KnownCount(
             min(a.low for a in given),
             max(a.high for a in given),
             len(given),
@@ -42,7 +42,7 @@ def combine(answers: Sequence[Answer]) -> dict[int, Known]:
     }
 
 
-class Part(NamedTuple):
+class TrainingBag(NamedTuple):
     """A bag as it is learned from: some items, and the range of their count."""
 
     name: str
@@ -56,16 +56,16 @@ class Part(NamedTuple):
 def without_labels(
     bags: Mapping[int, Sequence[int]],
     names: Mapping[int, str],
-    known: Mapping[int, Known],
+    known: Mapping[int, KnownCount],
     labels: Mapping[int, int],
     item_names: Sequence[str],
-) -> list[Part]:
+) -> list[TrainingBag]:
     r"""Counted bags and labelled items as bags that do not overlap.
 
     A labelled item leaves its bag and becomes a bag of one, and the bag's count falls by the label.
     Nothing is lost: :math:`P(y, h_i) = P(h_i)\,P(y - h_i \text{ in the other items})`.
 
-    >>> known = {1: Known(2, 2, 1, True)}
+    >>> known = {1: KnownCount(2, 2, 1, True)}
     >>> parts = without_labels({1: [0, 1, 2]}, {1: "shelf"}, known, {1: 1}, ["a", "b", "c"])
     >>> [(part.name, part.items, part.low, part.high) for part in parts]
     [('shelf', [0, 2], 1, 1), ('item b', [1], 1, 1)]
@@ -78,17 +78,17 @@ def without_labels(
         low = min(max(known[bag].low - sum(own), 0), len(rest))
         high = min(max(known[bag].high - sum(own), 0), len(rest))
         if rest:
-            parts.append(Part(names[bag], rest, low, high, bag))
+            parts.append(TrainingBag(names[bag], rest, low, high, bag))
     taken = {part.name for part in parts}
     for item, value in sorted(labels.items()):
         name = f"item {item_names[item]}"
         while name in taken:
             name += "'"
-        parts.append(Part(name, [item], value, value, None))
+        parts.append(TrainingBag(name, [item], value, value, None))
     return parts
 
 
-def bags_of(parts: Sequence[Part], num_items: int) -> Bags:
+def bags_of(parts: Sequence[TrainingBag], num_items: int) -> Bags:
     """The parts as :class:`~llpkit.Bags` over all items."""
     low, high = ([getattr(part, end) for part in parts] for end in ("low", "high"))
     offsets = np.cumsum([0, *(len(part.items) for part in parts)])

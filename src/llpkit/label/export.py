@@ -5,14 +5,14 @@ from pathlib import Path
 
 from llpkit.errors import LLPError
 from llpkit.label import learning
-from llpkit.label.counts import Part
+from llpkit.label.counts import TrainingBag
 from llpkit.label.items import Items
 
 TABLE = "counts.csv"
 _ALL = "images.csv"  # counted or not
 
 
-def write_counts(path: Path, items: Items, parts: list[Part]) -> None:
+def write_counts(path: Path, items: Items, parts: list[TrainingBag]) -> None:
     """Write the table that ``llpkit fit`` reads: one row per item of every part."""
     if not parts:
         raise LLPError("nothing was counted yet; count a bag first")
@@ -26,14 +26,14 @@ def write_counts(path: Path, items: Items, parts: list[Part]) -> None:
     items.export(path, chosen, columns)
 
 
-def write_tables(folder: Path, items: Items, parts: list[Part]) -> None:
+def write_tables(folder: Path, items: Items, parts: list[TrainingBag]) -> None:
     """Write the tables that :func:`commands` name to a folder."""
     write_counts(folder / TABLE, items, parts)
     if items.path is None:
         items.export(folder / _ALL, range(len(items)), {})
 
 
-def commands(folder: Path, items: Items, parts: list[Part]) -> list[str]:
+def commands(folder: Path, items: Items, parts: list[TrainingBag]) -> list[str]:
     """What to type to train on the exported counts and to predict all items."""
     bag, low, high = _columns(items)
     run, number = folder / "run", 1

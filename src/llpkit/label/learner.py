@@ -13,7 +13,7 @@ from torch import Tensor
 
 from llpkit.bags import Bags
 from llpkit.label import learning
-from llpkit.label.counts import Known, Part, bags_of
+from llpkit.label.counts import KnownCount, TrainingBag, bags_of
 from llpkit.label.learning import Beliefs
 
 _EVERY = 4  # changed answers between two trainings
@@ -25,10 +25,10 @@ _UNSURE = 12
 class Snapshot(NamedTuple):
     """Everything known at one moment."""
 
-    known: dict[int, Known]
+    known: dict[int, KnownCount]
     """What the answers say about each counted bag."""
     labels: dict[int, int]
-    parts: list[Part]
+    parts: list[TrainingBag]
     """The counts and labels as bags to learn from."""
     facts: set[tuple[object, ...]]
     """The single answers, for comparison with an earlier moment."""
@@ -36,7 +36,7 @@ class Snapshot(NamedTuple):
     """Whether every item is in a counted bag."""
 
 
-class Learner:
+class BackgroundLearner:
     """Trains models in the background whenever enough has changed.
 
     Args:
@@ -120,7 +120,7 @@ class Learner:
 
 
 def unlikely_counts(
-    beliefs: Beliefs, parts: list[Part], bags: Bags, known: dict[int, Known]
+    beliefs: Beliefs, parts: list[TrainingBag], bags: Bags, known: dict[int, KnownCount]
 ) -> list[dict[str, Any]]:
     """Probable miscounts among counted bags, given also as parts; the most unlikely first."""
     chance = learning.surprise(beliefs, bags)

@@ -13,10 +13,10 @@ from llpkit._validation import one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.label import bagging, export, learning
-from llpkit.label.counts import Known, Part, bags_of, combine, without_labels
+from llpkit.label.counts import KnownCount, TrainingBag, bags_of, combine, without_labels
 from llpkit.label.features import Features
 from llpkit.label.items import Items
-from llpkit.label.learner import Learner, Snapshot, unlikely_counts, unsure_items
+from llpkit.label.learner import BackgroundLearner, Snapshot, unlikely_counts, unsure_items
 from llpkit.label.queue import ORDERS, Queue
 from llpkit.label.store import Store, checked_person
 
@@ -94,7 +94,7 @@ class Project:
         self.extra: dict[str, Any] = {}
         """Further entries of the state, for a demonstration."""
         self._lock = threading.RLock()
-        self.learner = Learner(
+        self.learner = BackgroundLearner(
             pool,
             features,
             num_bags=self.num_bags,
@@ -169,7 +169,7 @@ class Project:
             "label": labels.get(item),
         }
 
-    def _after(self, bag: int, known: Known, labels: dict[int, int]) -> dict[int, float]:
+    def _after(self, bag: int, known: KnownCount, labels: dict[int, int]) -> dict[int, float]:
         """The probability of every item of a counted bag, given the count and the labels."""
         assert self.learner.beliefs is not None
         members = set(self.store.bags()[bag])
@@ -253,7 +253,7 @@ class Project:
 
     # What is known
 
-    def _parts(self, known: dict[int, Known], labels: dict[int, int]) -> list[Part]:
+    def _parts(self, known: dict[int, KnownCount], labels: dict[int, int]) -> list[TrainingBag]:
         names = self.store.bag_names()
         return without_labels(self.store.bags(), names, known, labels, self.items.names)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from llpkit.label import bagging, learning
-from llpkit.label.learner import Learner
+from llpkit.label.learner import BackgroundLearner
 from llpkit.label.store import Store
 
 ORDERS = ("information", "random")
@@ -30,7 +30,14 @@ class Queue:
     """
 
     def __init__(
-        self, store: Store, learner: Learner, *, size: int, by_score: bool, order: str, seed: int
+        self,
+        store: Store,
+        learner: BackgroundLearner,
+        *,
+        size: int,
+        by_score: bool,
+        order: str,
+        seed: int,
     ) -> None:
         self._store, self._learner = store, learner
         self._size, self._by_score, self._order, self._seed = size, by_score, order, seed

@@ -8,7 +8,6 @@ number, so no request contains a path.
 import hmac
 import json
 import re
-import reprlib
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -23,6 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.label.project import Contradiction, Project
 from llpkit.label.store import checked_person
@@ -223,10 +223,7 @@ async def _not_found(_: Request, __: Exception) -> Response:
 
 
 def _number(given: dict[str, Any], name: str) -> int:
-    value = given.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
-        raise LLPError(f"{name} = {reprlib.repr(value)}; give a whole number")
-    return value
+    return whole(name, given.get(name), 0, 2**53 - 1)
 
 
 def _seconds(given: dict[str, Any]) -> float:

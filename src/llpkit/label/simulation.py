@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from llpkit.label import learning
-from llpkit.label.counts import Part, bags_of
+from llpkit.label.counts import TrainingBag, bags_of
 from llpkit.label.features import Features
 from llpkit.label.items import ArrayItems
 from llpkit.label.project import Project
@@ -23,7 +23,7 @@ LOOK, KEY = 0.45, 0.3
 PERSON = "simulated"
 
 
-class Step(NamedTuple):
+class Moment(NamedTuple):
     """The state of the simulation after one training."""
 
     answers: int
@@ -53,7 +53,7 @@ def counting(
     test_truth: Tensor,
     bags: int,
     on_answer: Callable[[int], None] | None = None,
-) -> Iterator[Step]:
+) -> Iterator[Moment]:
     """Count bags of a project one after the other, and yield after every training.
 
     Args:
@@ -79,7 +79,7 @@ def counting(
             on_answer(bag)
         if learner.beliefs is not None and len(learner.history) > trained:
             trained = len(learner.history)
-            yield Step(number, pressed, seconds / 60, accuracy_of(learner.beliefs, test_truth))
+            yield Moment(number, pressed, seconds / 60, accuracy_of(learner.beliefs, test_truth))
 
 
 def labelling(
@@ -87,12 +87,12 @@ def labelling(
     truth: Tensor,
     test: Tensor,
     test_truth: Tensor,
-    steps: list[Step],
+    steps: list[Moment],
     pool: Executor,
     *,
     same: str,
     seed: int = 0,
-) -> Iterator[Step]:
+) -> Iterator[Moment]:
     """Label single items in random order, as many as the same work allows in each step.
 
     Args:
@@ -113,11 +113,11 @@ def labelling(
         chosen = order[:number]
         if len(chosen) < learning.LEAST:
             continue
-        parts = [Part(f"{i}", [i], int(truth[i]), int(truth[i]), None) for i in chosen]
+        parts = [TrainingBag(f"{i}", [i], int(truth[i]), int(truth[i]), None) for i in chosen]
         bags = bags_of(parts, len(inputs))
         beliefs = pool.submit(learning.train, features, bags, seed, tested).result()
         minutes = len(chosen) * (LOOK + KEY) / 60
-        yield Step(len(chosen), len(chosen), minutes, accuracy_of(beliefs, test_truth))
+        yield Moment(len(chosen), len(chosen), minutes, accuracy_of(beliefs, test_truth))
 
 
 def accuracy_of(beliefs: learning.Beliefs, truth: Tensor) -> float:
@@ -150,7 +150,7 @@ def digits(seed: int = 0, number: int = 1200) -> Demo:
 
 def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> None:
     """Count digits on the page, then label digits for the same time, and show both curves."""
-    curves: dict[str, list[Step]] = {"counts": [], "labels": []}
+    curves: dict[str, list[Moment]] = {"counts": [], "labels": []}
     last: dict[str, object] = {}
 
     def verdict() -> str:

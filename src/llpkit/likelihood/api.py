@@ -1,12 +1,12 @@
 """The public functions: they check arguments, choose a solver and attach derivatives."""
 
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from llpkit._arrays import checked_generator
+from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import binary, classes
@@ -192,14 +192,13 @@ def sample(
     >>> sample(torch.zeros(6), [2], [0, 6], generator=0, num_samples=5).sum(1)
     tensor([2, 2, 2, 2, 2])
     """
-    if num_samples is not None and (not isinstance(num_samples, Integral) or num_samples < 1):
-        raise LLPError(f"num_samples = {num_samples!r}; give a whole number from 1, or None")
+    draws = 1 if num_samples is None else whole("num_samples", num_samples)
     source = _generator(generator, check_logits(logits).device)
     del validate
     arguments = checked(logits, counts, offsets, validate=True)
     z, solver = exact_solver(*arguments, "torch", max_states, validate=True)
     solver.refuse_impossible(z.detach())
-    labels = solver.sample(z.detach(), source, int(num_samples or 1))
+    labels = solver.sample(z.detach(), source, draws)
     return labels[0] if num_samples is None else labels
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from llpkit.errors import LLPError, TooManyStates
+from llpkit._validation import whole
+from llpkit.errors import TooManyStates
 from llpkit.evidence import Evidence
 from llpkit.ragged import (
     bag_index,
@@ -74,8 +75,7 @@ def check_budget(
     evidence: Evidence, sizes: Tensor, max_states: int, approximable: bool = True
 ) -> None:
     """Refuse a bag whose recursion is larger than the budget."""
-    if not isinstance(max_states, int):
-        raise LLPError(f"max_states = {max_states!r}; give a whole number")
+    whole("max_states", max_states)
     states = count_states(evidence, sizes)
     over = states > max_states
     if bool(over.any()):

@@ -24,10 +24,11 @@ _HELD_OUT = 5
 _STEPS, _RATE = 80, 0.05
 
 
-class Features(nn.Module):
+class LastFeatures(nn.Module):
     """The input of a network's last dense layer; its output if it has none.
 
-    >>> Features(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1)))(torch.ones(2, 3)).shape
+    >>> network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+    >>> LastFeatures(network)(torch.ones(2, 3)).shape
     torch.Size([2, 8])
     """
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from llpkit._validation import number
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
-from llpkit.methods.linear_start import Features, linear_logits
+from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.methods.mle import e_step
 from llpkit.methods.tractability import check_tractable
 from llpkit.ragged import segment_sum
@@ -85,14 +85,14 @@ class Teacher(Method):
         self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
-        self.features = Features(self.model)
+        self.features = LastFeatures(self.model)
         self.starting = False
         # Features of all instances while they are needed, and a last row for those of padding.
         self.bank: Tensor | None = None
         last = () if task.num_classes is None else (task.num_classes,)
         flat = torch.zeros((task.bags.num_instances, *last), device=task.device)
         self.targets, self.sharp = flat.clone(), flat.clone()
-        self._renew(flat)
+        self._renew(flat, self._e_step(flat)[1])
         # What is known about the counts of each bag, as expectations: ranges have no counts.
         self.expected = segment_sum(self.targets, task.bags.offsets)
         self.strength = torch.zeros((), device=task.device)
@@ -108,7 +108,8 @@ class Teacher(Method):
             assert self.outputs is not None
             self.bank = F.pad(self.outputs(self.features), (0, 0, 0, 1))
             if epoch == 1:
-                self._renew(self._linear())
+                linear = self._linear()
+                self._renew(linear, self._e_step(linear)[1])
         elif not self.starting:
             self.bank = None
 
@@ -161,26 +162,27 @@ class Teacher(Method):
                 old.copy_(now)
 
     def end_epoch(self, logits: Tensor) -> Tensor | None:
+        log_p, phi = self._e_step(logits)
         if self.starting:
             # The linear model goes on for as long as it explains the counts better.
             linear = self._linear()
-            better = self._e_step(linear)[0].mean() > self._e_step(logits)[0].mean()
+            log_p_linear, phi_linear = self._e_step(linear)
+            better = log_p_linear.mean() > log_p.mean()
             logits = torch.where(better, linear, logits)
-        log_p = self._renew(logits)
-        return None if self.starting or self.chosen_approximation else log_p
+            phi = torch.where(better, phi_linear, phi)
+        self._renew(logits, phi)
+        return None if self.chosen_approximation else log_p
 
     def _linear(self) -> Tensor:
         assert self.bank is not None
         return linear_logits(self.bank[:-1], self.expected, self.bags.offsets)
 
-    def _renew(self, logits: Tensor) -> Tensor:
-        """The E-step: both kinds of targets, in place; returns the log-likelihoods ``(B,)``."""
-        log_p, phi = self._e_step(logits)
+    def _renew(self, logits: Tensor, phi: Tensor) -> None:
+        """Set both kinds of targets, in place, from logits and their posteriors."""
         self.targets.copy_(phi)
         if self.temperature < 1:
             phi = self._e_step(logits / self.temperature)[1]
         self.sharp.copy_(phi)
-        return log_p
 
     def _e_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         return e_step(logits, self.bags, self.chosen_approximation)

@@ -185,6 +185,11 @@ def _no_posterior(files: list[str], names: list[str], layout: "Layout", data: Da
     """Why there are no posteriors, or None; reads the columns of bags and counts."""
     if data.counts_table is not None:
         return "the counts are in a table of their own; add them to the rows"
+    if data.known_label in names:
+        return (
+            f"column {data.known_label!r} has known labels, which posteriors of so large a table "
+            "cannot use; predict a part of it at a time"
+        )
     missing = [name for name in layout.columns if name not in names]
     if missing:
         return f"{files[0]} has no column {', '.join(map(repr, missing))}"

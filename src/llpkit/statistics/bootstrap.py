@@ -16,7 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.progress import progress as progress_bar
 from llpkit.progress import task
 from llpkit.ragged import bag_index, instances_of
-from llpkit.statistics.models import Linear, as_rows, last_step
+from llpkit.statistics.models import LinearAdapter, as_rows, last_step
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import take_rows
 
@@ -143,7 +143,7 @@ def _parameters(model: Any) -> Array:
             f"{type(last).__name__} has no coefficients; pass statistic=, a function of a fitted "
             "model, such as lambda m: m.predict_proba(X)[:, 1]"
         )
-    return np.asarray(Linear(last).estimate)
+    return np.asarray(LinearAdapter(last).estimate)
 
 
 def _refit(

@@ -55,10 +55,10 @@ def adapt(model: Any, X: Any, reference: Any = None) -> tuple[Adapter, Any]:
         for _, step in model.steps[:-1]:
             X = X if step in (None, "passthrough") else step.transform(X)
         names = _names(model[:-1])
-        return Linear(model.steps[-1][1], reference, names), X
+        return LinearAdapter(model.steps[-1][1], reference, names), X
     if isinstance(model, nn.Module) or isinstance(getattr(model, "network", None), nn.Module):
         return Network(model, X), X
-    return Linear(model, reference), X
+    return LinearAdapter(model, reference), X
 
 
 def last_step(model: Any) -> Any:
@@ -93,7 +93,7 @@ def features(X: Any) -> Array:
     return x
 
 
-class Linear:
+class LinearAdapter:
     """A linear model fitted by maximum likelihood, with or without a random effect.
 
     For K classes the parameters are contrasts with a reference class, because a constant added to

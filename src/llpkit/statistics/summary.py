@@ -16,7 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.statistics._text import as_records, frame, interval_heads, text_table
 from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
-from llpkit.statistics.models import Adapter, Linear, adapt, last_step
+from llpkit.statistics.models import Adapter, LinearAdapter, adapt, last_step
 from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 LOG_SD = "log sd of bags"
@@ -288,7 +288,7 @@ def summary(
 
 def _notes(adapter: Adapter, derivatives: Estimated, model: Any) -> list[str]:
     notes = []
-    if len(adapter.classes) > 2 and isinstance(adapter, Linear):
+    if len(adapter.classes) > 2 and isinstance(adapter, LinearAdapter):
         notes.append(
             f"Coefficients are differences from class {adapter.classes[adapter.reference]}."
         )

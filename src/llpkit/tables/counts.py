@@ -1,6 +1,5 @@
 """Counts of bags in the columns of a table."""
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llpkit._arrays import Array, refuse
+from llpkit._arrays import Array, entries_named, refuse
 from llpkit._text import a_few, several
 from llpkit._validation import option
 from llpkit.bags import Bags
@@ -246,14 +245,6 @@ class _Cells(CountNaming):
     def entry(self, value: object, *index: int) -> str:
         return f"{self.cell(*index)} = {_shown(value)}"
 
-    def in_cells(self, message: str) -> str:
-        """A message about ``observed[b]`` or ``observed[b, k]`` as one about a cell."""
-
-        def cell(found: re.Match[str]) -> str:
-            return self.cell(*map(int, re.findall(r"\d+", found[0])))
-
-        return re.sub(r"observed(\[[\d, ]+\])+", cell, message)
-
 
 @dataclass(frozen=True)
 class _Counted:
@@ -402,10 +393,8 @@ class _Counted:
             if y.ndim == 1 and self.table.has_decimals(naming.columns[0]):
                 check_not_shares(y, naming, self.sizes)
         else:
-            try:
+            with entries_named("observed", naming.entry):
                 evidence = noise.evidence(values, self.sizes)
-            except LLPError as error:
-                raise LLPError(naming.in_cells(str(error))) from error
         check_support(evidence, self.sizes, naming)
         return evidence
 

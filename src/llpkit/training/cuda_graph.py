@@ -38,8 +38,8 @@ class Steps:
         num_instances: ``N``.
         num_classes: ``None`` for binary labels.
         device: The training device.
-        record: Whether to record a graph; only on a CUDA device, outside its default stream, and
-            if all steps have one shape.
+        cuda_graph: Whether to record a graph; only on a CUDA device, outside its default stream,
+            and if all steps have one shape.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Steps:
         num_instances: int,
         num_classes: int | None,
         device: torch.device,
-        record: bool = False,
+        cuda_graph: bool = False,
     ) -> None:
         self.method, self.learner, self.num_classes = method, learner, num_classes
-        self.record = record
+        self.cuda_graph = cuda_graph
         last = () if num_classes is None else (num_classes,)
         # The extra last row takes the logits of padding.
         dtype = logit_dtype(learner.network)
@@ -60,7 +60,7 @@ class Steps:
         self.loss = torch.zeros((), device=device)
         self.warm = 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.slot: tuple[Step, Batch] | None = None
+        self.static: tuple[Step, Batch] | None = None
         self.recorded: Hashable = None
 
     def begin_epoch(self) -> None:
@@ -73,16 +73,16 @@ class Steps:
         self, step: Step, evidence: Evidence, inputs: Tensor, strong: Tensor | None
     ) -> None:
         """One optimiser step; its logits go to ``logits``, its share of the loss to ``loss``."""
-        if not self.record:
+        if not self.cuda_graph:
             self._run(step, step.batch(evidence, inputs, strong))
             return
-        # A graph reads fixed addresses, so every batch is copied into the same tensors.
-        if self.slot is None:
+        # A graph reads fixed addresses, so every batch is copied into the same, static tensors.
+        if self.static is None:
             copy = None if strong is None else strong.clone()
-            fixed = step.map(torch.clone)
-            self.slot = fixed, fixed.batch(evidence, inputs.clone(), copy)
-        (fixed, batch), new = self.slot, (*step, inputs, strong)
-        for old, value in zip((*fixed, batch.inputs, batch.strong), new, strict=True):
+            own = step.map(torch.clone)
+            self.static = own, own.batch(evidence, inputs.clone(), copy)
+        (own, batch), new = self.static, (*step, inputs, strong)
+        for old, value in zip((*own, batch.inputs, batch.strong), new, strict=True):
             if isinstance(old, Tensor) and isinstance(value, Tensor):
                 old.copy_(value, non_blocking=True)
         if self.graph is None and self.warm == WARM_UP:
@@ -94,7 +94,7 @@ class Steps:
         if self.warm == WARM_UP:
             self._run_and_check()
         else:
-            self._run(fixed, batch)
+            self._run(own, batch)
 
     def large(
         self, step: Step, task: Task, stream: Callable[[Sequence[Tensor]], Iterator[Views]]
@@ -119,14 +119,14 @@ class Steps:
 
     def _run_and_check(self) -> None:
         """Run the last warm-up step and check that it never waits for the device."""
-        assert self.slot is not None
+        assert self.static is not None
         before = torch.cuda.get_sync_debug_mode()
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
                 caught.clear()  # the debug mode warns that it is a prototype
-                self._run(*self.slot)
+                self._run(*self.static)
         finally:
             torch.cuda.set_sync_debug_mode(before)
         waits = [w for w in caught if "synchroniz" in str(w.message)]
@@ -138,7 +138,7 @@ class Steps:
             self._give_up(f"it waits for the device: {place}")
 
     def _record(self) -> None:
-        assert self.slot is not None
+        assert self.static is not None
         # Gradients must be allocated inside the graph's memory pool.
         self.learner.optimizer.zero_grad(set_to_none=True)
         device, graph = self.logits.device, torch.cuda.CUDAGraph()
@@ -153,7 +153,7 @@ class Steps:
         try:
             # Other threads, such as a loader's that pin memory, must be able to use the device.
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                self._run(*self.slot)
+                self._run(*self.static)
         except RuntimeError as error:
             # The generator is still in capture mode: give it a fresh state object, then the values
             # from before.
@@ -177,7 +177,7 @@ class Steps:
         return _mark_groups(groups), _mark(self.learner.network), attributes
 
     def _give_up(self, reason: str) -> None:
-        self.record = False
+        self.cuda_graph = False
         warnings.warn(
             f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph ({reason}); '
             "training continues without one, more slowly. Pass cuda_graph=False to skip trying",

@@ -34,8 +34,9 @@ Function = Callable[..., Any]
 _GRACE = 3.0
 """Seconds that a process waits after losing another, so that its watcher sees the cause first."""
 
-_LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "store")
-"""Words in torch's errors when a process of the group is gone; with gloo they have no type."""
+_GLOO = "gloo"
+"""In the path that begins the messages of gloo's errors. When a process of the group is gone, torch
+raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``."""
 
 
 def run(place: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
@@ -154,8 +155,7 @@ def watching_others() -> Iterator[None]:
     except LLPError:
         raise
     except RuntimeError as error:
-        lost = any(words in str(error).lower() for words in _LOST)
-        if not (lost or isinstance(error, torch.distributed.DistError)):
+        if not (isinstance(error, torch.distributed.DistError) or _GLOO in str(error)):
             raise
         time.sleep(_GRACE)
         raise LostProcess(

@@ -9,9 +9,7 @@ functions of others are compiled into it.
 # mypy: allow-untyped-calls
 import contextlib
 import hashlib
-import os
 import pickle
-import secrets
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,9 @@ from typing import Any
 import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+
+from llpkit.errors import LLPError
+from llpkit.files import write_bytes
 
 _DIGEST = hashlib.sha256().digest_size
 
@@ -43,7 +44,7 @@ class KernelCache(FunctionCache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save a kernel, if possible."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, LLPError):
             super().save_overload(sig, data)
 
 
@@ -75,13 +76,8 @@ class _Files:
     def save(self, key: Any, data: Any) -> None:
         """Write a file atomically."""
         body = dumps((self.made, data))
-        path = self._path(key)
-        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            draft.write_bytes(hashlib.sha256(body).digest() + body)
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+        # Not synced: a file that a loss of power cuts short fails its checksum.
+        write_bytes(self._path(key), hashlib.sha256(body).digest() + body, sync=False)
 
     def flush(self) -> None:
         """Delete all files of this kernel."""

@@ -177,12 +177,11 @@ def sample(
     *,
     num_samples: int | None = None,
     max_states: int = MAX_STATES,
-    validate: bool = True,
 ) -> Tensor:
     """Label combinations drawn exactly from the posterior given what is known about the counts.
 
     Randomness comes from ``generator``, a generator or a seed, or from torch's global state. An
-    impossible bag has no labels to draw, so all values are checked, even with ``validate=False``.
+    impossible bag has no labels to draw, so all values are always checked.
 
     Returns:
         int64 labels ``(N,)`` (0 or 1, or the class), or ``(num_samples, N)``. The counts of every
@@ -194,7 +193,6 @@ def sample(
     """
     draws = 1 if num_samples is None else whole("num_samples", num_samples)
     source = _generator(generator, check_logits(logits).device)
-    del validate
     arguments = checked(logits, counts, offsets, validate=True)
     z, solver = exact_solver(*arguments, "torch", max_states, validate=True)
     solver.refuse_impossible(z.detach())
@@ -208,17 +206,15 @@ def mode(
     offsets: Any,
     *,
     max_states: int = MAX_STATES,
-    validate: bool = True,
 ) -> Tensor:
     """The most probable label combination given what is known about the counts, int64 ``(N,)``.
 
-    An impossible bag has none, so all values are checked, even with ``validate=False``.
+    An impossible bag has none, so all values are always checked.
 
     >>> import torch
     >>> mode(torch.tensor([0.3, -1.0, 2.0]), counts=[2], offsets=[0, 3])
     tensor([1, 0, 1])
     """
-    del validate
     arguments = checked(logits, counts, offsets, validate=True)
     z, solver = exact_solver(*arguments, "torch", max_states, validate=True)
     solver.refuse_impossible(z.detach())

@@ -67,10 +67,14 @@ def methods() -> Rows:
     }
     times = {row.method: row.ratio for row in epoch_times(runs(BIRDS, "epoch-time"))}
     notes = {
-        "mle": ", chosen by `auto` here",
-        "mle-pass": ", the paper's algorithm",
-        "amle": ", with a floor of 1/12",
+        "supervised": ", every label known",
+        "mle": ", the default here",
+        "mle-pass": ", EM as in the paper",
+        "direct": ", gradient of the same likelihood",
+        "amle": ", normal approximation of the count",
         "amle-paper": ", AMLE as published",
+        "dllp": ", published baseline",
+        "llp-gan": ", published baseline",
     }
     head = ["method", "group photos, half size", "CIFAR-10, bird and cat"]
     head += ["bird and cat, bags of 16, 60 epochs", "time per epoch, CIFAR-10"]

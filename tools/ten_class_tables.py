@@ -9,12 +9,13 @@ from llpkit.experiments.sizes import size_accuracies
 
 def benchmark(folder: str) -> Rows:
     """Accuracy in per cent, mean ± standard deviation (number of seeds)."""
-    rows = size_accuracies(Results.read(ROOT / "results" / folder).by_method("bag-size"))
-    sizes = sorted({row.size for row in rows})
-    found = {(row.method, row.size): f"{row.accuracy:.1f} ({row.accuracy.number})" for row in rows}
-    names = list(dict.fromkeys(row.method for row in rows))
-    head = ["method", *(f"bags of {size}" for size in sizes)]
-    return [head, *([code(name), *(found.get((name, n), "") for n in sizes)] for name in names)]
+    found = size_accuracies(Results.read(ROOT / "results" / folder).by_method("bag-size"))
+    sizes = sorted({size for own in found.values() for size in own})
+    rows = [["method", *(f"bags of {size}" for size in sizes)]]
+    for name, own in found.items():
+        cells = [f"{own[n]:.1f} ({own[n].number})" if n in own else "" for n in sizes]
+        rows.append([code(name), *cells])
+    return rows
 
 
 @table

@@ -80,9 +80,9 @@ def test_no_control_character_reaches_the_terminal_by_a_warning(llpkit, monkeypa
 
     def known(_):  # as Python formats what warnings.warn gets
         shown.append(warnings.formatwarning("\x1b[31mred", UserWarning, "file.py", 1, ""))
-        return []
+        return Path()
 
-    monkeypatch.setattr("llpkit.runs.known_datasets", known)
+    monkeypatch.setattr("llpkit.datasets.data_folder", known)
     assert llpkit("datasets").code == 0
     assert "UserWarning: \\x1b[31mred" in shown[0]
     assert "\x1b" not in shown[0]

@@ -52,7 +52,7 @@ def test_a_method_may_have_ladders_of_its_own():
     [
         ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number from 2"),
         ({"fold": 3}, r"p\.yaml: fold is unknown; did you mean 'folds'"),
-        ({"bag_size": [3, 2]}, r"p\.yaml: bag_size = 2"),
+        ({"bag_size": [3, 2]}, r"p\.yaml: bag_size = \[3, 2\]; give a number, or a range"),
         ({"flat": "yes"}, r"p\.yaml: flat = 'yes'"),
         ({"recipe": {"epoch": 3}}, r"p\.yaml: recipe: epoch is unknown; did you mean 'epochs'"),
         ({"recipe": {"seed": 3}}, r"p\.yaml: recipe: seed does not belong here"),

@@ -59,7 +59,7 @@ def test_bags_that_cannot_be_made_are_refused():
 
 
 def test_people_who_disagree_give_a_range():
-    given = [Answer(1, "A", 2, 2, 1, 0), Answer(1, "B", 3, 4, 1, 0), Answer(2, "A", 0, 0, 1, 0)]
+    given = [Answer(1, "A", 2, 2, 1), Answer(1, "B", 3, 4, 1), Answer(2, "A", 0, 0, 1)]
     assert combine(given) == {1: KnownCount(2, 4, 2, False), 2: KnownCount(0, 0, 1, True)}
 
 

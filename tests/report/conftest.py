@@ -5,9 +5,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from llpkit import Bags, random_bags
+from llpkit import Bags, evaluation, random_bags
 from llpkit.report import (
-    Calibration,
     Column,
     Commands,
     Details,
@@ -18,7 +17,6 @@ from llpkit.report import (
     Page,
     Paragraph,
     Section,
-    Series,
     Spread,
     Table,
     Wall,
@@ -38,8 +36,7 @@ HOSTILE = "<script>alert('x')</script> & $\\frac"
 def history(final: float, epochs: int = 8) -> list[dict]:
     accuracies = [final - (final - 0.5) * math.exp(-epoch / 2) for epoch in range(1, epochs + 1)]
     return [
-        {"epoch": epoch, "seconds": 0.2, "test_accuracy": accuracy}
-        for epoch, accuracy in enumerate(accuracies, 1)
+        {"epoch": epoch, "test_accuracy": accuracy} for epoch, accuracy in enumerate(accuracies, 1)
     ]
 
 
@@ -67,8 +64,8 @@ def wall() -> Wall:
 def full(wall) -> Page:
     """A page with every kind of block, and methods with three runs each."""
     look = styles(FINAL)
-    series = [Series(m, run, history(f + run / 100)) for m, f in FINAL.items() for run in range(3)]
-    calibrations = [Calibration(method, [0.1, 0.9], [0.2, 0.8], [40, 60]) for method in FINAL]
+    runs = {m: [history(final + run / 100) for run in range(3)] for m, final in FINAL.items()}
+    curve = evaluation.calibration([0.1, 0.1, 0.9], [0, 1, 1])
     times = dict.fromkeys(FINAL, Spread(0.2, 0.01))
     columns = [
         Column("accuracy", "Accuracy", "of test instances", ".1f", "%", "higher"),
@@ -96,9 +93,11 @@ def full(wall) -> Page:
                                 present(
                                     [
                                         epoch_curves(
-                                            series, look, "accuracy", "Accuracy", "test_accuracy"
+                                            runs, look, "accuracy", "Accuracy", "test_accuracy"
                                         ),
-                                        time_curves(series, look, "accuracy-time"),
+                                        time_curves(
+                                            runs, dict.fromkeys(runs, 0.2), look, "accuracy-time"
+                                        ),
                                         epoch_times(times, {}, look, "epoch-time"),
                                     ]
                                 )
@@ -111,8 +110,8 @@ def full(wall) -> Page:
                         [
                             Figures(
                                 present(
-                                    reliability(c, look[c.method], f"calibration-{c.method}")
-                                    for c in calibrations
+                                    reliability(m, curve, look[m], f"calibration-{m}")
+                                    for m in FINAL
                                 ),
                                 narrow=True,
                             )

@@ -5,7 +5,6 @@ import re
 import xml.etree.ElementTree as ElementTree
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,11 +12,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from llpkit import evaluation
-from llpkit.errors import LLPError
 from llpkit.report import (
-    Calibration,
     Interval,
-    Series,
     Spread,
     epoch_curves,
     epoch_times,
@@ -30,23 +26,19 @@ from llpkit.report import (
     styles,
     time_curves,
 )
-from llpkit.report.curves import mean_line
+from llpkit.report.curves import mean_line, points
 from llpkit.report.end_labels import spread
 from llpkit.report.style import css_variables
 
 MLE = styles(["mle"])["mle"]
 
 
-def runs(method: str, *histories: list[float], key: str = "test_accuracy") -> list[Series]:
-    return [
-        Series(method, i, [{"epoch": e, "seconds": 1.0, key: v} for e, v in enumerate(values, 1)])
-        for i, values in enumerate(histories)
-    ]
+def runs(method: str, *curves: list[float], key: str = "test_accuracy") -> dict[str, list]:
+    return {method: [[{"epoch": e, key: v} for e, v in enumerate(its, 1)] for its in curves]}
 
 
-def accuracy(series: list[Series], key: str = "test_accuracy", percent: bool = True):
-    look = styles(run.method for run in series)
-    return epoch_curves(series, look, "accuracy", "Accuracy", key, percent=percent)
+def accuracy(every: dict[str, list], key: str = "test_accuracy", percent: bool = True):
+    return epoch_curves(every, styles(every), "accuracy", "Accuracy", key, percent=percent)
 
 
 # Styles
@@ -83,29 +75,27 @@ def test_methods_keep_their_look_and_unknown_ones_take_turns():
 
 
 def test_values_that_are_not_finite_are_left_out():
-    [run] = runs("mle", [0.7, 0.9, math.nan])
-    assert run.points("test_accuracy") == {1: 0.7, 2: 0.9}
-    assert run.points("nothing") == {}
-
-
-def test_epoch_time_leaves_out_the_first_epoch():
-    rows = [{"epoch": i, "seconds": s} for i, s in enumerate([9.0, 1.0, 2.0, 3.0])]
-    assert Series("mle", 0, rows).epoch_seconds() == 2.0
-    assert Series("mle", 0, rows[:1]).epoch_seconds() == 9.0
-    assert Series("mle", 0, []).epoch_seconds() is None
+    [history] = runs("mle", [0.7, 0.9, math.nan])["mle"]
+    assert points(history, "test_accuracy") == {1: 0.7, 2: 0.9}
+    assert points(history, "nothing") == {}
 
 
 # Curves
 
 
 def test_a_line_is_the_mean_over_runs():
-    line = mean_line("mle", MLE, runs("mle", [0.5, 0.8], [0.7, 0.8]), "test_accuracy")
+    line = mean_line("mle", MLE, runs("mle", [0.5, 0.8], [0.7, 0.8])["mle"], "test_accuracy")
     assert line.y == pytest.approx([0.6, 0.8])
     assert line.sd == pytest.approx([math.sqrt(0.02), 0])
     uneven = runs("mle", [0.5, 0.6, 0.7], [0.5, math.nan])
-    assert mean_line("mle", MLE, uneven, "test_accuracy").x == [1.0]
-    timed = mean_line("mle", MLE, runs("mle", [0.5, 0.6, 0.7]), "test_accuracy", timed=True)
-    assert timed.x == [1.0, 2.0, 3.0]
+    assert mean_line("mle", MLE, uneven["mle"], "test_accuracy").x == [1]
+
+
+def test_methods_without_a_time_have_no_curve_by_time():
+    both = runs("mle", [0.5, 0.6]) | runs("dllp", [0.5, 0.7])
+    figure = time_curves(both, {"mle": 0.5}, styles(both), "t")
+    [line] = [line for line in figure.drawing.axes[0].lines if len(line.get_xdata()) == 2]
+    assert line.get_xdata().tolist() == [0.5, 1.0]
 
 
 def test_a_run_shows_training_beside_held_out():
@@ -113,22 +103,22 @@ def test_a_run_shows_training_beside_held_out():
         {"epoch": e, "loss": 1 / e, "log_likelihood": -1 / e, "held_out_log_likelihood": -2 / e}
         for e in range(1, 5)
     ]
-    figures = present(run_curves(Series("mle", 0, rows, selected_epoch=3), MLE))
+    figures = present(run_curves("mle", rows, MLE, kept=3))
     assert [figure.name for figure in figures] == ["log-likelihood", "loss"]
     assert "training ends at -0.25; held out ends at -0.5" in figures[0].alt
     assert "epoch 3" in figures[0].alt
 
 
 def test_methods_are_compared():
-    figure = accuracy(runs("mle", [0.5, 0.9], [0.6, 0.9]) + runs("dllp", [0.5, 0.8]))
+    figure = accuracy(runs("mle", [0.5, 0.9], [0.6, 0.9]) | runs("dllp", [0.5, 0.8]))
     assert "mle ends at 90.0%; dllp ends at 80.0%" in figure.alt
 
 
 @pytest.mark.parametrize("value", [0.5, math.nan, 0.0])
 def test_a_single_epoch_is_drawn(value):
-    series = runs("mle", [value]) + runs("dllp", [value])
+    series = runs("mle", [value]) | runs("dllp", [value])
     assert (accuracy(series) is None) == math.isnan(value)
-    assert (time_curves(series, styles(["mle", "dllp"]), "t") is None) == math.isnan(value)
+    assert (time_curves(series, {"mle": 1.0}, styles(series), "t") is None) == math.isnan(value)
 
 
 def test_bands_are_within_the_frame():
@@ -211,25 +201,14 @@ def test_intervals_of_any_length_are_written_in_full():
     assert max(ends.values()) <= drawing.bbox.x1
 
 
-def test_calibration_error_is_that_of_the_evaluation():
-    generator = torch.Generator().manual_seed(0)
-    probability = torch.rand(500, generator=generator)
-    truth = (torch.rand(500, generator=generator) < probability).long()
-    measured = evaluation.calibration(probability, truth)
-    assert Calibration("mle", *measured).error == pytest.approx(measured.error)
+def test_calibration_without_instances_has_no_figure():
+    nothing = torch.empty(0)
+    assert reliability("mle", evaluation.Calibration(nothing, nothing, nothing), MLE, "c") is None
 
 
-def test_calibration_ignores_empty_bins_and_refuses_uneven_ones():
-    curve = Calibration("mle", [0.2, math.nan], [0.2, math.nan], np.array([4, 0]))
-    assert curve.error == 0.0
-    assert reliability(Calibration("mle", [], [], []), MLE, "c") is None
-    with pytest.raises(LLPError, match="mle has 2 mean predictions, 1 fractions and 2 counts"):
-        Calibration("mle", [0.1, 0.2], [0.1], [1, 1])
-
-
-def test_bars_of_equal_bins_stand_in_the_middle_of_them():
-    curve = Calibration("mle", [0.02, 0.49, 1.0], [0.1, 0.5, 1.0], [1234, 10, 5])
-    drawing = reliability(curve, MLE, "c", 10).drawing
+def test_bars_stand_in_the_middle_of_their_bins():
+    p = torch.tensor([0.02, 0.49, 1.0]).repeat_interleave(torch.tensor([1234, 10, 5]))
+    drawing = reliability("mle", evaluation.calibration(p, p.round().long()), MLE, "c").drawing
     below = drawing.axes[1]
     centres = [bar.get_x() + bar.get_width() / 2 for bar in below.patches]
     assert centres == pytest.approx([0.05, 0.45, 0.95])
@@ -243,7 +222,7 @@ def test_bars_of_equal_bins_stand_in_the_middle_of_them():
 
 @pytest.fixture(scope="module")
 def svg() -> str:
-    return str(accuracy(runs('a<b>&"$x_1$', [0.5, 0.9], [0.6, 0.9]) + runs("mle", [0.5])).svg())
+    return str(accuracy(runs('a<b>&"$x_1$', [0.5, 0.9], [0.6, 0.9]) | runs("mle", [0.5])).svg())
 
 
 def test_svg_is_escaped_named_and_takes_its_colours_from_the_page(svg):
@@ -258,15 +237,15 @@ def test_svg_is_escaped_named_and_takes_its_colours_from_the_page(svg):
 
 
 def test_svg_ids_do_not_clash_between_figures():
-    curves = [Calibration("mle", [p], [0.2], [3]) for p in (0.1, 0.5)]
-    figures = [reliability(curve, MLE, f"c{i}") for i, curve in enumerate(curves)]
+    curves = [evaluation.calibration([p], [0]) for p in (0.1, 0.5)]
+    figures = [reliability("mle", curve, MLE, f"c{i}") for i, curve in enumerate(curves)]
     ids = [i for figure in figures for i in set(re.findall(r'id="([^"]+)"', figure.svg()))]
     assert len(ids) == len(set(ids)) > 0
 
 
 def test_the_same_figure_gives_the_same_bytes():
-    curve = Calibration("mle", [0.1, 0.9], [0.2, 0.8], [3, 4])
-    first, second = (reliability(curve, MLE, "c") for _ in range(2))
+    curve = evaluation.calibration([0.1, 0.9], [0, 1])
+    first, second = (reliability("mle", curve, MLE, "c") for _ in range(2))
     assert first.svg() == second.svg()
     for kind in ("png", "pdf"):
         assert first.contents(kind) == second.contents(kind)

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
+from llpkit import evaluation
 from llpkit.errors import LLPError
 from llpkit.report import (
-    Calibration,
     Figures,
     Page,
     Section,
@@ -100,7 +100,7 @@ def test_methods_and_classes_are_escaped(tmp_path):
     bad = "</style><script>"
     bag = WallBag("a", bad, [WallInstance(None, bad, 0), WallInstance(None, bad, 1)])
     look = styles([bad])
-    figure = reliability(Calibration(bad, [0.5], [0.5], [3]), look[bad], bad)
+    figure = reliability(bad, evaluation.calibration([0.5], [1]), look[bad], bad)
     wall = Wall([bag], (bad, bad + "2"), {bad: [[0.7, 0.2]]})
     page = Page("x", blocks=[wall, Table([], [(bad, [])]), Figures([figure])], look=look)
     text = write_page(page, tmp_path / "p.html").read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def test_figures_are_files_too(path, full):
 
 def test_figure_files_stay_in_their_folder_and_say_how_they_were_made(tmp_path):
     look = styles(["mle"])["mle"]
-    figure = reliability(Calibration("mle", [0.2, 0.8], [0.3, 0.7], [5, 5]), look, "../../up/ü")
+    figure = reliability("mle", evaluation.calibration([0.2], [0]), look, "../../up/ü")
     folder = tmp_path / "deep" / "figures"
     page = Page("x", blocks=[Section("s", [Figures([figure])])])
     write_page(page, tmp_path / "deep" / "p.html", figures_dir=folder, made_by="llpkit demo")

@@ -10,6 +10,7 @@ Threshold = Annotated[
     typer.Option(help="Probability from which an instance is labelled positive.", metavar="P"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …", metavar="NAME")]
 TrustModel = Annotated[
     bool,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from llpkit.cli.arguments import Quiet
 from llpkit.cli.printing import echo, terminal
 from llpkit.cli.progress import display_of
 
@@ -20,7 +21,7 @@ def demo(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use few folds and epochs.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train eight methods on handwritten digits and show what they learned.
 
@@ -56,7 +57,7 @@ def demo(
                 row.method,
                 f"{row.accuracy:.1f}",
                 "" if row.gap is None else f"{row.gap:+.1f}",
-                *("–" if each is None else f"{each.mean:.3f}" for each in likelihoods),
+                *("–" if each is None else f"{each:.3f}" for each in likelihoods),
                 f"{row.calibration_error:.3f}",
             )
         terminal().print(table)

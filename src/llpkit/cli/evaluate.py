@@ -1,11 +1,9 @@
 """The command ``evaluate``."""
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from llpkit.cli.arguments import Device, RunDir, Source, Threshold, TrustModel
+from llpkit.cli.arguments import AsJson, Device, RunDir, Source, Threshold, TrustModel
 from llpkit.cli.options import OF_NEW_DATA, takes
 from llpkit.cli.printing import echo, note, terminal
 from llpkit.cli.results import measure_table, print_verdict
@@ -17,7 +15,7 @@ def evaluate(
     run_dir: RunDir,
     source: Source = None,
     threshold: Threshold = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
     device: Device = "auto",
     trust_model: TrustModel = False,
     settings: dict[str, Any],

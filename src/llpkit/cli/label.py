@@ -3,13 +3,12 @@
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.printing import echo, note
 from llpkit.errors import LLPError
 from llpkit.files import place_of
 
@@ -110,6 +109,7 @@ def label(
       llpkit label photos/ --export
     """
     from llpkit.label.opening import items_of, opened, usual_way
+    from llpkit.progress import progress
 
     if demo == (source is not None):
         raise LLPError("give a folder of images or a table, or --demo")
@@ -117,7 +117,8 @@ def label(
         _demo(port, browser, order, seed)
         return
     assert source is not None
-    items = items_of(source, bag, _progress())
+    with progress(title="reading"):
+        items = items_of(source, bag)
     if len(items) > 2000 and not export:
         note(f"comparing {len(items):,} items; this takes a moment")
     for line in items.notes:
@@ -159,23 +160,6 @@ def _finish(project: "Project") -> None:
         f"Train a model on these counts:\n  {train}\n\n"
         f"Apply it to all {len(project.items):,} {what}:\n  {predict}"
     )
-
-
-def _progress() -> Callable[[int, int], None]:
-    """A progress bar while images are read."""
-    from rich.progress import Progress
-
-    bar = Progress(console=terminal(stderr=True), transient=True)
-    task = bar.add_task("reading images", total=None)
-
-    def update(done: int, total: int) -> None:
-        if done == 1:
-            bar.start()
-        bar.update(task, completed=done, total=total)
-        if done == total:
-            bar.stop()
-
-    return update
 
 
 def _serve(project: "Project", port: int, browser: bool) -> None:

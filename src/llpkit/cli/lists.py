@@ -19,15 +19,20 @@ def datasets(
     ] = None,
 ) -> None:
     """List the data sets, whether they are found, and where to get them."""
-    from llpkit import runs
-    from llpkit.datasets import data_folder
+    from llpkit.config import TABLES
+    from llpkit.datasets import DATASETS, data_folder
 
-    rows = [
-        (known.name, known.summary, "yes" if known.found else "no", known.remedy)
-        for known in runs.known_datasets(data_dir)
-    ]
+    folder = data_folder(data_dir)
+    rows = []
+    for name, entry in DATASETS.items():
+        found = entry.found(folder)
+        remedy = "" if found else f"{entry.source}; save it there as {entry.place}"
+        if name in TABLES:
+            remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
+            remedy += " --image COLUMN" if name == "image-table" else ""
+        rows.append((name, entry.summary, "yes" if found else "no", remedy))
     _print(("name", "what", "found", "how to get it"), rows, space=1)
-    echo(f"data folder: {data_folder(data_dir)} (--data-dir or LLPKIT_DATA chooses another)")
+    echo(f"data folder: {folder} (--data-dir or LLPKIT_DATA chooses another)")
 
 
 def methods() -> None:

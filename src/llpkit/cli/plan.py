@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from llpkit._validation import number, whole
-from llpkit.cli.arguments import TrustModel
+from llpkit.cli.arguments import AsJson, TrustModel
 from llpkit.cli.printing import echo, note, terminal
 from llpkit.errors import LLPError
 
@@ -75,7 +75,7 @@ def plan(
         typer.Option("--out", "-o", help="Write plan.csv and figures here.", metavar="DIR"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random bags.", metavar="N")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
     trust_model: TrustModel = False,
 ) -> None:
     """Plan before you count: what a count is worth, how many bags you need, and how large.

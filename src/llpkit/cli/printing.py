@@ -50,29 +50,26 @@ class _Plain:
             yield part if part.control else Segment(plain(part.text), part.style)
 
 
-class PlainCommand(TyperCommand):
-    """A command; its help shows no types next to flags and arguments."""
+class _Untyped:
+    """Help that shows no types next to flags and arguments."""
 
     def get_params(self, ctx: Any) -> Any:
         """The parameters, ``--help`` included."""
-        return _untyped(super().get_params(ctx))
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = " "  # typer would show <bool>
+            elif parameter.param_type_name == "argument":
+                parameter.display_type_rich = lambda ctx: None  # noqa: ARG005  (or <list[Path]>)
+        return parameters
 
 
-def _untyped(parameters: Any) -> Any:
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = " "  # typer would show <bool>
-        elif parameter.param_type_name == "argument":
-            parameter.display_type_rich = lambda ctx: None  # noqa: ARG005  (or <list[Path]>)
-    return parameters
+class PlainCommand(_Untyped, TyperCommand):
+    """A command."""
 
 
-class PlainGroup(TyperGroup):
+class PlainGroup(_Untyped, TyperGroup):
     """The group of all commands; its usage errors are plain text too."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """The parameters, ``--help`` included."""
-        return _untyped(super().get_params(ctx))
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Parse the arguments."""

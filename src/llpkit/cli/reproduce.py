@@ -11,6 +11,7 @@ import typer
 
 from llpkit._text import several
 from llpkit._validation import number, whole
+from llpkit.cli.arguments import Quiet
 from llpkit.cli.printing import echo, note
 from llpkit.cli.progress import display_of
 from llpkit.errors import LLPError
@@ -94,7 +95,7 @@ def reproduce(
         Path | None,
         _option("With --dry-run: results folder to estimate the time from (--out).", WHERE, "DIR"),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run experiments: all methods on the same folds, one record per run.
 
@@ -191,7 +192,7 @@ def _merge(folders: Sequence[str], out: Path | None) -> None:
     if out is None or not folders:
         raise LLPError("merge takes folders and --out; add what is missing")
     merged = merge(out, [Path(folder) for folder in folders])
-    echo(f"{out}: {several(sum(map(len, merged.records.values())), 'record')}")
+    echo(f"{out}: {several(len(merged.finished), 'record')}")
 
 
 def _check(

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from llpkit.cli.arguments import Quiet, RunDir, Source, TrustModel
+from llpkit.cli.arguments import AsJson, Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
 from llpkit.cli.printing import echo, fit_progress, note
 from llpkit.errors import LLPError
+from llpkit.files import write_bytes, write_text
 
 Sandwich = Annotated[
     bool,
@@ -19,7 +20,6 @@ Sandwich = Annotated[
     ),
 ]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.", metavar="LEVEL")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 _COLUMNS = ("data.bag", "data.count", "data.features", "data.drop", "data.categorical")
 
 
@@ -135,6 +135,7 @@ def shares(
       llpkit shares runs/people --by region --out shares.csv
     """
     from llpkit import runs
+    from llpkit.report import csv_text
 
     covariance = "sandwich" if sandwich else "observed"
     if figure is not None and figure.suffix.lower() not in (".png", ".pdf"):
@@ -176,6 +177,6 @@ def shares(
             note(line)
         echo(result)
     if out is not None:
-        runs.write_shares(result, out)
+        write_text(out, csv_text(result.records()))
     if figure is not None:
-        runs.draw_shares(result, figure)
+        write_bytes(figure, result.figure().contents(figure.suffix[1:].lower()))

@@ -26,7 +26,8 @@ def _numbers(value: Any) -> list[int] | None:
     return found if len(found) in (1, 2) else None
 
 
-def _bag_size(place: str, value: Any) -> int | tuple[int, int]:
+def bag_size(place: str, value: Any) -> int | tuple[int, int]:
+    """A size, or the two ends of a range."""
     found = _numbers(value)
     if found is None or found != sorted(found):
         raise LLPError(f"{place} = {value!r}; give a number, or a range such as 1-12")
@@ -99,7 +100,7 @@ class Data(Settings):
         None, "Folder of the data set (LLPKIT_DATA, else a cache folder).", text, "DIR", text=True
     )
     bag_size: int | tuple[int, int] | None = setting(
-        None, "Instances per random bag, such as 8 or 1-12.", _bag_size, "N", text=True
+        None, "Instances per random bag, such as 8 or 1-12.", bag_size, "N", text=True
     )
     table: str | None = setting(
         None,

@@ -7,8 +7,6 @@ die again and again, perhaps for lack of memory, is abandoned; the others go on.
 import contextlib
 import importlib
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
@@ -17,12 +15,12 @@ from typing import Any, NamedTuple
 
 from llpkit import plugins
 from llpkit._text import several
+from llpkit._workers import end_with
 from llpkit.errors import LLPError
 from llpkit.experiments.records import Record, Run
 from llpkit.experiments.run import Worker, carry_out
 
 BACKENDS = ("loky", "ray", "dask")
-_POLL = 0.5
 RETRIES = 3
 """How often a run is repeated after the death of its worker: the default of Ray and Dask."""
 
@@ -103,26 +101,9 @@ def _in_worker(
 ) -> Record | None:
     """Perform a run in a process that ends with its parent, if one is given."""
     if parent is not None:
-        _end_with(parent)
+        end_with(parent)
     plugins.load(loaded)
     return carry_out(run, worker)
-
-
-_watched: set[int] = set()
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent, even if the parent was killed."""
-    if parent in _watched or os.getpid() == parent:
-        return
-    _watched.add(parent)
-
-    def watch() -> None:
-        while os.getppid() == parent:  # an orphan gets another parent
-            time.sleep(_POLL)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def write_report(
     """
     every = [Results.read(folder) for folder in folders]
     for results in every:
-        if not any(results.records.values()):
+        if not results.finished:
             raise LLPError(f"{results.folder} has no records; make some with llpkit reproduce")
     out = out or folders[0] / "report"
     if Path(os.path.realpath(out)) in (Path(os.path.realpath(folder)) for folder in folders):
@@ -76,10 +76,7 @@ def write_report(
 
 def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
     """The page of some results; a single folder has no chapter heading."""
-    methods = [
-        r.method for results in every for records in results.records.values() for r in records
-    ]
-    look = styles([*METHODS, *methods])
+    look = styles([*METHODS, *(record.method for record in _records(every))])
     walls = [example_bags(results, data_dir) for results in every]
     labels = _labels(every)
     chapters = [
@@ -103,7 +100,7 @@ def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
 
 def _notes(every: Sequence[Results]) -> Iterator[str]:
     """How to read the page: only what applies to these records."""
-    records = [r for r in _records(every) if not r.error]
+    records = _records(every)
     methods = {r.method for r in records}
     if BOUND in methods:
         yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
@@ -177,7 +174,7 @@ def _facts(results: Results) -> Facts:
         "data set": " ".join([protocol.dataset, *map(str, protocol.data_options.values())]),
         "bag size": "the data set's" if size is None else _range(size),
     }
-    data = next((r.data for r in _records([results]) if r.bag_size is None and r.data), None)
+    data = next((r.data for r in results.finished if r.bag_size is None and r.data), None)
     if data is not None:
         pairs["bags"] = f"{data.train_bags + data.test_bags:,}"
         pairs["instances"] = f"{data.train_instances + data.test_instances:,}"
@@ -194,8 +191,8 @@ def _range(size: int | tuple[int, int]) -> str:
     return " to ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
-def _records(every: Sequence[Results]) -> Iterator[Record]:
-    return (r for results in every for records in results.records.values() for r in records)
+def _records(every: Sequence[Results]) -> list[Record]:
+    return [record for results in every for record in results.finished]
 
 
 def _labels(every: Sequence[Results]) -> list[str]:
@@ -208,7 +205,7 @@ def _labels(every: Sequence[Results]) -> list[str]:
 
 
 def _commands(results: Results) -> list[str]:
-    found = (r.environment.get("command", "") for r in _records([results]))
+    found = (r.environment.get("command", "") for r in results.finished)
     return [command for command in dict.fromkeys(found) if command]
 
 
@@ -221,7 +218,7 @@ def _failures(results: Results) -> list[str]:
 
 
 def _environment(every: Sequence[Results]) -> Facts:
-    records = list(_records(every))
+    records = _records(every)
     pairs: dict[str, object] = {"runs": len(records)}
     for key in ("llpkit", "python", "torch", "numpy"):
         versions = {str(r.environment.get("versions", {}).get(key, "")) for r in records}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, mean, series
+from llpkit.experiments.page_cells import folds, histories
 from llpkit.experiments.page_times import time_to_accuracy_section
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import (
@@ -14,7 +14,6 @@ from llpkit.experiments.statistics import (
     with_interval,
 )
 from llpkit.experiments.summary import (
-    BINS,
     Accuracy,
     accuracies,
     calibration,
@@ -22,7 +21,6 @@ from llpkit.experiments.summary import (
 )
 from llpkit.report import (
     Block,
-    Calibration,
     Cell,
     Column,
     Details,
@@ -95,10 +93,11 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
         Column("band", "Band", "SD over folds, mean of all epochs", ".1f"),
     ]
     cells: list[tuple[str, list[Cell]]] = [
-        (row.method, [row.folds, row.selected, row.gap, row.sampling_sd, row.band]) for row in rows
+        (row.method, [row.accuracy.number, row.selected, row.gap, row.sampling_sd, row.band])
+        for row in rows
     ]
     about = "Spread."
-    if any(row.folds > 1 for row in rows):
+    if any(row.accuracy.number > 1 for row in rows):
         about += " A standard deviation close to the sampling SD is not due to the method."
     return table(columns, cells, about, "spread")
 
@@ -116,11 +115,11 @@ def _measure_table(rows: Sequence[Accuracy]) -> Table:
         (
             row.method,
             [
-                mean(row.log_likelihood),
-                mean(row.baseline_log_likelihood),
-                mean(row.proportion_error),
-                mean(row.log_loss),
-                mean(row.brier),
+                row.log_likelihood,
+                row.baseline_log_likelihood,
+                row.proportion_error,
+                row.log_loss,
+                row.brier,
                 row.calibration_error,
             ],
         )
@@ -160,7 +159,7 @@ def table(
 
 
 def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
-    every = series(runs)
+    every = histories(runs)
     figures = [
         epoch_curves(every, look, f"{label}-{name}", title, key, percent=name == "accuracy")
         for name, title, key in _PANELS
@@ -192,8 +191,6 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
             Column("difference", "Difference", with_interval("last epoch, points", runs), "+.1f"),
             Column("along", "During training", with_interval("mean of all epochs", runs), "+.1f"),
             Column("ahead", "Ahead", "epochs, by the mean over folds"),
-            Column("sd_reference", f"SD of {reference}", "over folds", ".2f"),
-            Column("sd_rival", "SD of the other", "over folds", ".2f"),
             Column("equal_spread", "p", "of equal SD", ".2f"),
         ]
         cells: list[tuple[str, list[Cell]]] = [
@@ -204,8 +201,6 @@ def _differences(runs: Runs, label: str, look: Mapping[str, Style]) -> list[Bloc
                     row.last,
                     row.along,
                     None if row.ahead is None else f"{row.ahead} of {row.epochs}",
-                    row.sd_reference,
-                    row.sd_rival,
                     row.equal_spread,
                 ],
             )
@@ -245,8 +240,8 @@ def _calibration(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     figures = []
     pooled = "The instances of all folds are pooled. " if most_folds(runs) > 1 else ""
     for name, records in runs.items():
-        curve = Calibration(name, *calibration(records))
-        figures.append(reliability(curve, look[name], f"{label}-calibration-{name}", BINS))
+        curve = calibration(records)
+        figures.append(reliability(name, curve, look[name], f"{label}-calibration-{name}"))
     return Section(
         "Calibration",
         [Figures(present(figures), narrow=True)],

@@ -1,33 +1,20 @@
 """Small parts of the pages' tables and figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from llpkit._text import several
 from llpkit.experiments.records import Record
 from llpkit.experiments.statistics import Runs
-from llpkit.report import Series
-from llpkit.report.spread import Spread
+from llpkit.report.curves import History
 
 
-def mean(value: Spread | None) -> float | None:
-    """The mean alone."""
-    return None if value is None else value.mean
+def histories(runs: Runs) -> dict[str, list[History]]:
+    """The runs as figures take them."""
+    return {name: [_rows(record) for record in records] for name, records in runs.items()}
 
 
-def series(runs: Runs, seconds: Mapping[str, float] | None = None) -> list[Series]:
-    """Every run as a curve; ``seconds`` replaces the time per epoch and selects the methods."""
-    return [
-        Series(name, record.fold, _history(record, None if seconds is None else seconds[name]))
-        for name, records in runs.items()
-        if seconds is None or name in seconds
-        for record in records
-    ]
-
-
-def _history(record: Record, seconds: float | None) -> list[dict[str, object]]:
-    columns = dict(record.history)
-    if seconds is not None:
-        columns["seconds"] = [seconds] * len(columns["epoch"])
+def _rows(record: Record) -> History:
+    columns = record.history
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 

@@ -8,6 +8,7 @@ from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
 from llpkit.report import Wall, WallBag, WallInstance
+from llpkit.report.images import is_picture
 
 _FACES = ("group-photos",)
 """Data sets that show people, whose pictures are never copied to a page."""
@@ -56,4 +57,4 @@ def _pictures(
         return {}
     inputs: Any = data.inputs
     images = {row: inputs[row].numpy() for row in rows}
-    return images if all(image.ndim == 3 for image in images.values()) else {}
+    return images if all(map(is_picture, images.values())) else {}

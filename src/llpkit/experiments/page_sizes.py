@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, series
+from llpkit.experiments.page_cells import folds, histories
 from llpkit.experiments.results import Results
-from llpkit.experiments.sizes import SizeAccuracy, by_size, size_accuracies, slopes
+from llpkit.experiments.sizes import by_size, size_accuracies, slopes
 from llpkit.experiments.statistics import (
     BOUND,
     FEWEST,
@@ -20,7 +20,6 @@ from llpkit.report import (
     Cell,
     Column,
     Details,
-    Figure,
     Figures,
     Section,
     Style,
@@ -37,13 +36,16 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
     runs = results.by_method("bag-size")
     if not runs:
         return []
-    rows = size_accuracies(runs)
-    sizes = sorted({row.size for row in rows})
-    kinds = ["last"]
-    if all(row.selected is not None for row in rows):
-        kinds.append("selected")
-    figures = [_figure(_by_method(rows, kind), look, label, kind) for kind in kinds]
-    tables = [table for kind in kinds for table in _tables(runs, rows, sizes, kind)]
+    kinds = {"last": size_accuracies(runs)}
+    if all(record.selected for records in runs.values() for record in records):
+        kinds["selected"] = size_accuracies(runs, selected=True)
+    sizes = sorted({size for own in kinds["last"].values() for size in own})
+    title = "Accuracy on test instances"
+    figures = [
+        size_curves(found, look, f"{label}-bag-size-{kind}", f"{title}, {kind} epoch")
+        for kind, found in kinds.items()
+    ]
+    tables = [table for kind in kinds for table in _tables(runs, kinds[kind], sizes, kind)]
     return [
         Section(
             "Accuracy against bag size",
@@ -74,28 +76,8 @@ def _how_measured(runs: Runs, sizes: Sequence[int]) -> str:
     return text
 
 
-def _by_method(rows: Sequence[SizeAccuracy], kind: str) -> dict[str, dict[int, Spread]]:
-    """Accuracies by method and size, of the last or the selected epoch."""
-    accuracies: dict[str, dict[int, Spread]] = {}
-    for row in rows:
-        spread = row.selected if kind == "selected" else row.accuracy
-        if spread is not None:
-            accuracies.setdefault(row.method, {})[row.size] = spread
-    return accuracies
-
-
-def _figure(
-    accuracies: Mapping[str, Mapping[int, Spread]],
-    look: Mapping[str, Style],
-    label: str,
-    kind: str,
-) -> Figure | None:
-    title = f"Accuracy on test instances, {kind} epoch"
-    return size_curves(accuracies, look, f"{label}-bag-size-{kind}", title)
-
-
 def _tables(
-    runs: Runs, rows: Sequence[SizeAccuracy], sizes: Sequence[int], kind: str
+    runs: Runs, found: Mapping[str, Mapping[int, Spread]], sizes: Sequence[int], kind: str
 ) -> list[Table]:
     """Accuracies with their slopes, and the lead of the reference over the others."""
     slope = slopes(runs, kind == "selected")
@@ -103,7 +85,7 @@ def _tables(
     columns = [*_columns(sizes, ".1f", "higher"), *more]
     cells: list[tuple[str, list[Cell]]] = [
         (name, [*(its.get(n) for n in sizes), *([slope.get(name)] if slope else [])])
-        for name, its in _by_method(rows, kind).items()
+        for name, its in found.items()
     ]
     about = f"Accuracy in percent by bag size, {kind} epoch."
     tables = [Table(columns, cells, about, name=f"bag-size-{kind}", apart=[BOUND])]
@@ -141,8 +123,7 @@ def _columns(sizes: Sequence[int], spec: str, better: str = "") -> list[Column]:
 def _curves(runs: Runs, sizes: Sequence[int], label: str, look: Mapping[str, Style]) -> Figures:
     figures = []
     for size in sizes:
-        own = {name: by_size(records).get(size, []) for name, records in runs.items()}
-        every = series(own)
+        every = histories({name: by_size(its).get(size, []) for name, its in runs.items()})
         for what, key, short in (
             ("Accuracy on test instances", "test_accuracy", "accuracy"),
             ("Log-likelihood, held-out bags", "held_out_log_likelihood", "held-out"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from llpkit.experiments.page_cells import series
+from llpkit.experiments.page_cells import histories
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import (
@@ -35,6 +35,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
     rows = epoch_times(results.by_method("epoch-time"))
     if not rows:
         return []
+    machine = results.records["epoch-time"][0].machine  # the same in all
     digits = 1 + decimals(row.seconds.mean for row in rows)
     seconds = {row.method: row.seconds for row in rows}
     ratios = {row.method: row.ratio.mean for row in rows if row.ratio is not None}
@@ -56,7 +57,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
                     [Table(columns, cells, name="epoch-time", apart=[BOUND])],
                 ),
             ],
-            f"Methods take turns, each alone on the machine ({rows[0].machine}). The first "
+            f"Methods take turns, each alone on the machine ({machine}). The first "
             f"{WARM_UP} epochs of each turn are left out.",
         )
     ]
@@ -67,8 +68,6 @@ def time_to_accuracy_section(
 ) -> list[Block]:
     """The time each method takes to nearly its own last accuracy, and the reference to the same."""
     runs = results.by_method("convergence")
-    if any("test_accuracy" not in r.history for records in runs.values() for r in records):
-        return []
     timed = epoch_times(results.by_method("epoch-time"))
     seconds = {row.method: row.seconds.mean for row in timed if row.method in runs}
     tables = [_table(runs, seconds, reference) for reference in references(runs)]
@@ -82,7 +81,7 @@ def time_to_accuracy_section(
         )
     if most_folds(runs) >= FEWEST:
         more += " Intervals are bootstrapped over folds and lean towards few epochs."
-    figure = time_curves(series(runs, seconds), look, f"{label}-accuracy-time")
+    figure = time_curves(histories(runs), seconds, look, f"{label}-accuracy-time")
     return [
         Section(
             "Time to accuracy",

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, number, share, text, whole
+from llpkit._validation import flag, mapping, number, registered, share, text, whole
+from llpkit.config.data import bag_size
 from llpkit.datasets import DATASETS
 from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS
@@ -106,11 +107,13 @@ class Protocol(Settings):
     """
 
     title: str = _key("Experiments", text, "A line for the reader.", text=True)
-    dataset: str = _key("digits", keys.known(DATASETS), "The name of a data set.", text=True)
+    dataset: str = _key(
+        "digits", partial(registered, known=DATASETS), "The name of a data set.", text=True
+    )
     data_options: Mapping[str, Any] = _key({}, keys.options, "Options of the data set.")
     bag_size: int | tuple[int, int] | None = _key(
         None,
-        keys.bag_size,
+        bag_size,
         "Size of random bags, or a range; none if the data have bags.",
     )
     seed: int = _key(
@@ -163,21 +166,6 @@ class Protocol(Settings):
         """The name if it is a variant's, else empty."""
         return "" if self.method_of(name) == name else name
 
-    def settings_of(self, name: str, experiment: str, bag_size: int | None) -> dict[str, Any]:
-        """The protocol's settings for a method or variant in an experiment."""
-        own, method = self.methods.get(name, {}), self.method_of(name)
-        values = {**self.recipe, **{k: v for k, v in own.items() if k not in keys.OWN}}
-        values |= {"method": method, "seed": self.seed}
-        part = self._part(experiment)
-        if part is not None:
-            values |= {"epochs": part.epochs, "held_out": getattr(part, "held_out", None)}
-        if isinstance(part, Grid):  # slow methods may have more epochs
-            values["epochs"] = part.own_epochs.get(method, part.epochs)
-        if isinstance(part, Sizes) and part.bags_per_step and METHODS[method].batches == "bags":
-            least = part.bags_per_step * (bag_size or 1)
-            values["batch_size"] = max(Recipe.from_dict(values).batch_size, least)
-        return values
-
     def recipe_of(
         self,
         name: str,
@@ -193,11 +181,21 @@ class Protocol(Settings):
             bag_size: In ``bag-size``, the size of the bags.
             chosen: The grid's choice, for settings that the protocol does not set.
         """
-        own = METHODS[self.method_of(name)]
+        own, method = self.methods.get(name, {}), METHODS[self.method_of(name)]
         # The protocol's settings override the grid's choice, which overrides the default rate.
-        values = {"lr": own.lr, **chosen, **self.settings_of(name, experiment, bag_size)}
-        if own.network_name is not None:
-            values["network"] = own.network_name
+        values = {"lr": method.lr, **chosen, **self.recipe}
+        values |= {key: value for key, value in own.items() if key not in keys.OWN}
+        values |= {"method": self.method_of(name), "seed": self.seed}
+        if method.network_name is not None:
+            values["network"] = method.network_name
+        part = self._part(experiment)
+        if part is not None:
+            values |= {"epochs": part.epochs, "held_out": getattr(part, "held_out", None)}
+        if isinstance(part, Grid):  # slow methods may have more epochs
+            values["epochs"] = part.own_epochs.get(values["method"], part.epochs)
+        if isinstance(part, Sizes) and part.bags_per_step and method.batches == "bags":
+            least = part.bags_per_step * (bag_size or 1)
+            values["batch_size"] = max(Recipe.from_dict(values).batch_size, least)
         return Recipe.from_dict(values)
 
     def quick(self) -> "Protocol":

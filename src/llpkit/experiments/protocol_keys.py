@@ -21,11 +21,6 @@ OWN = ("method", "folds")
 """Keys of an entry of ``methods`` that are not settings of a recipe."""
 
 
-def known(names: Iterable[str]) -> Check:
-    """One of these names, which a plugin may add to."""
-    return lambda place, value: registered(place, value, names)
-
-
 def options(place: str, value: Any) -> Mapping[str, Any]:
     """Options that survive JSON, and so a record: no dates, no infinite numbers."""
     checked = mapping(place, value)
@@ -55,7 +50,7 @@ def recipe(place: str, value: Any) -> dict[str, Any]:
         raise LLPError(f"{place}: runs of a protocol have the same epochs; remove patience")
     for key, names in NAMES.items():
         if settings.get(key) is not None:
-            known(names)(f"{place}: {key}", settings[key])
+            registered(f"{place}: {key}", settings[key], names)
     options(f"{place}: method_options", settings.get("method_options", {}))
     checked = Recipe.from_dict(settings, lambda name: f"{place}: {name}").to_dict()
     return {key: checked[key] for key in settings}
@@ -63,13 +58,13 @@ def recipe(place: str, value: Any) -> dict[str, Any]:
 
 def methods(place: str, value: Any) -> dict[str, Any]:
     """Settings by method, or by variant of the method that the key ``method`` names."""
-    checks = {"method": known(METHODS), "folds": whole}
+    checks: dict[str, Check] = {"method": partial(registered, known=METHODS), "folds": whole}
     checked = {}
     for name, own in mapping(place, value).items():
         at = f"{place}: {name}"
         entry = mapping(at, own)
         if "method" not in entry:
-            known(METHODS)(place, name)
+            registered(place, name, METHODS)
         elif not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
             raise LLPError(f"{at} is not a name; use small letters, digits, dots and dashes")
         more = {key: checks[key](f"{at}: {key}", entry[key]) for key in OWN if key in entry}
@@ -81,8 +76,10 @@ def by_method(check: Check) -> Check:
     """Values by the name of a method."""
 
     def checked(place: str, value: Any) -> dict[str, Any]:
-        items = mapping(place, value).items()
-        return {known(METHODS)(place, name): check(f"{place}: {name}", own) for name, own in items}
+        return {
+            registered(place, name, METHODS): check(f"{place}: {name}", own)
+            for name, own in mapping(place, value).items()
+        }
 
     return checked
 
@@ -118,13 +115,3 @@ def ladders(place: str, value: Any) -> dict[str, Any]:
         axis: (rates if axis in RATES else ladder(scalar))(f"{place}: {axis}", own)
         for axis, own in mapping(place, value).items()
     }
-
-
-def bag_size(place: str, value: Any) -> int | tuple[int, int]:
-    """A size, or the two ends of a range."""
-    if not isinstance(value, list | tuple):
-        return whole(place, value)
-    if len(value) != 2:
-        raise LLPError(f"{place} = {value!r}; give a number, or the two ends of a range")
-    least = whole(place, value[0])
-    return least, whole(place, value[1], least)

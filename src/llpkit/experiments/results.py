@@ -74,9 +74,14 @@ class Results:
         return found
 
     @property
+    def finished(self) -> list[Record]:
+        """The finished runs of all experiments."""
+        return [record for records in self.records.values() for record in records]
+
+    @property
     def every(self) -> list[Record]:
         """All records, including failures."""
-        return [*self.failures, *(r for records in self.records.values() for r in records)]
+        return [*self.failures, *self.finished]
 
     @property
     def ids(self) -> set[str]:
@@ -85,10 +90,9 @@ class Results:
 
     def check(self) -> None:
         """Refuse records that do not belong together."""
-        done = [record for records in self.records.values() for record in records]
-        for record in done:
+        for record in self.finished:
             check_record(record, self.protocol, self.folder)
-        check_alike(done, self.folder)
+        check_alike(self.finished, self.folder)
 
 
 def check_alike(runs: Iterable[Run], folder: Path) -> None:

@@ -79,8 +79,7 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
         method: The name of the method.
         known: Records of finished grid runs, by id.
     """
-    if protocol.grid is None:
-        raise LLPError(f"the protocol {protocol.title!r} has no grid; add one")
+    assert protocol.grid is not None  # only its methods are searched
     # Later axes have their defaults until they are searched.
     rate = METHODS[protocol.method_of(method)].lr
     best: dict[str, Any] = {"lr": rate, "weight_decay": Recipe.defaults()["weight_decay"]}

@@ -6,7 +6,6 @@ fold at one size, and nothing is paired across sizes.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, linear_regression
 
 from llpkit.experiments.records import Record
@@ -21,41 +20,20 @@ from llpkit.experiments.statistics import (
 from llpkit.report.spread import Interval, Spread
 
 
-@dataclass(frozen=True)
-class SizeAccuracy:
-    """Accuracy in per cent of one method in bags of one size.
+def size_accuracies(runs: Runs, selected: bool = False) -> dict[str, dict[int, Spread]]:
+    """Accuracy in per cent by method and size: of the last epoch, or of the selected one.
 
-    Args:
-        method: Its name.
-        size: The size of the bags.
-        accuracy: Accuracy of the last epoch.
-        selected: Accuracy of the epoch selected by held-out bags, if there were any.
-    """
-
-    method: str
-    size: int
-    accuracy: Spread
-    selected: Spread | None
-
-
-def size_accuracies(runs: Runs) -> list[SizeAccuracy]:
-    """A row for every method and size.
-
-    Training on the labels of an official split does not depend on bags: it has the same row at
+    Training on the labels of an official split does not depend on bags: it has the same accuracy at
     every size.
     """
-    rows = []
+    found = {}
     sizes = sorted({record.bag_size or 0 for records in runs.values() for record in records})
     for name, every in runs.items():
         own = by_size(every)
         if name == BOUND and all(r.data and r.data.redrawn for r in every) and len(own) == 1:
             own = {size: list(every) for size in sizes}
-        for size, records in own.items():
-            last, selected = Spread.of(by_fold(records).values()), None
-            if all(record.selected for record in records):
-                selected = Spread.of(by_fold(records, selected=True).values())
-            rows.append(SizeAccuracy(name, size, last, selected))
-    return rows
+        found[name] = {n: Spread.of(by_fold(its, selected).values()) for n, its in own.items()}
+    return found
 
 
 def slopes(runs: Runs, selected: bool = False) -> dict[str, Interval]:

@@ -1,11 +1,11 @@
 """Means, deviations and intervals over folds."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import correlation, fmean, stdev
 
 from llpkit.experiments.records import Record
-from llpkit.report.spread import Interval, Spread
+from llpkit.report.spread import Interval
 
 Runs = Mapping[str, Sequence[Record]]
 """The records of one experiment by method, as from :meth:`Results.by_method`."""
@@ -14,16 +14,6 @@ REFERENCE, BOUND, PAPERS = "mle", "supervised", "mle-pass"
 """The method of llpkit; the one with all labels; the paper's algorithm."""
 LEVEL, FEWEST = 0.95, 3
 """Level of intervals, and the fewest folds for one: two say little about a deviation."""
-
-
-def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and deviation of the known values, if there are any.
-
-    >>> f"{spread([25.0, None, 75.0]):.1f}"
-    '50.0 ± 35.4'
-    """
-    known = [value for value in values if value is not None]
-    return Spread.of(known) if known else None
 
 
 def references(runs: Runs) -> list[str]:

@@ -24,11 +24,10 @@ from llpkit.experiments.statistics import (
     interval,
     paired,
     pitman_morgan,
-    spread,
 )
 from llpkit.report.spread import Interval, Spread
 
-BINS = 10
+_BINS = 10
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,12 @@ class Accuracy:
 
     Args:
         method: Its name.
-        folds: Number of folds.
-        accuracy: Accuracy of the last epoch.
+        accuracy: Accuracy of the last epoch; its ``number`` is that of the folds.
         selected: Accuracy of the epoch selected by held-out bags, if there were any.
         sampling_sd: The deviation expected from sampling the test instances alone.
         band: The deviation over folds, averaged over all epochs.
         gap: Points from supervised training on the same folds.
-        proportion_error, log_likelihood: Of test bags.
+        proportion_error, log_likelihood: Of test bags; means over folds, like all that follow.
         baseline_log_likelihood: Of a model that gives every instance the rate of the training bags;
             missing in older records.
         log_loss, brier: Of test instances.
@@ -52,17 +50,16 @@ class Accuracy:
     """
 
     method: str
-    folds: int
     accuracy: Spread
     selected: Spread | None
     sampling_sd: float
     band: float | None
     gap: float | None
-    proportion_error: Spread | None
-    log_likelihood: Spread | None
-    baseline_log_likelihood: Spread | None
-    log_loss: Spread | None
-    brier: Spread | None
+    proportion_error: float | None
+    log_likelihood: float | None
+    baseline_log_likelihood: float | None
+    log_loss: float | None
+    brier: float | None
     calibration_error: float
     recipe: Mapping[str, Any]
 
@@ -79,7 +76,6 @@ def accuracies(runs: Runs) -> list[Accuracy]:
         found.append(
             Accuracy(
                 method=name,
-                folds=len(records),
                 accuracy=Spread.of(own.values()),
                 selected=Spread.of(by_fold(records, True).values()) if all(chosen) else None,
                 sampling_sd=_sampling_sd(records),
@@ -97,8 +93,9 @@ def accuracies(runs: Runs) -> list[Accuracy]:
     return found
 
 
-def _final(records: Sequence[Record], key: str) -> Spread | None:
-    return spread(record.final.get(key) for record in records)
+def _final(records: Sequence[Record], key: str) -> float | None:
+    known = [value for r in records if (value := r.final.get(key)) is not None]
+    return fmean(known) if known else None
 
 
 def _sampling_sd(records: Sequence[Record]) -> float:
@@ -108,10 +105,9 @@ def _sampling_sd(records: Sequence[Record]) -> float:
 
 
 def _band(records: Sequence[Record]) -> float | None:
-    curves = [record.history.get("test_accuracy", [None]) for record in records]
-    # Runs that were measured only at the end have no curve.
-    if len(curves) < 2 or any(value is None for curve in curves for value in curve):
+    if len(records) < 2:
         return None
+    curves = [record.history["test_accuracy"] for record in records]
     return 100 * fmean(stdev(values) for values in zip(*curves, strict=True))
 
 
@@ -123,11 +119,10 @@ class Difference:
         rival: The other method.
         folds: Number of folds that both have.
         last: Difference after the last epoch.
-        along: Mean difference over all epochs; ``None`` if accuracy was not measured after each.
+        along: Mean difference over all epochs; ``None`` if the two have different numbers of them.
         ahead: Number of epochs after which the reference's mean over folds is above the rival's.
         epochs: Number of all epochs.
-        sd_reference, sd_rival: Deviations of their accuracies over these folds.
-        equal_spread: The p-value of equal deviations (Pitman and Morgan).
+        equal_spread: The p-value of equal deviations over these folds (Pitman and Morgan).
     """
 
     rival: str
@@ -136,8 +131,6 @@ class Difference:
     along: Interval | None
     ahead: int | None
     epochs: int | None
-    sd_reference: float | None
-    sd_rival: float | None
     equal_spread: float | None
 
 
@@ -159,8 +152,6 @@ def differences(runs: Runs, reference: str = REFERENCE) -> list[Difference]:
                 along=along,
                 ahead=ahead,
                 epochs=epochs,
-                sd_reference=stdev(mine) if len(mine) > 1 else None,
-                sd_rival=stdev(other) if len(other) > 1 else None,
                 equal_spread=pitman_morgan(mine, other),
             )
         )
@@ -171,9 +162,9 @@ def _along(
     ours: Sequence[Record], theirs: Sequence[Record]
 ) -> tuple[Interval | None, int | None, int | None]:
     """The mean difference over all epochs, the number of epochs where it is positive, and all."""
-    mine, other = ([r.history.get("test_accuracy", [None]) for r in rs] for rs in (ours, theirs))
+    mine, other = ([r.history["test_accuracy"] for r in records] for records in (ours, theirs))
     epochs = len(mine[0])
-    if any(len(curve) != epochs or None in curve for curve in (*mine, *other)):
+    if len(other[0]) != epochs:
         return None, None, None
     gaps = [
         [100 * (m - o) for m, o in zip(first, second, strict=True)]
@@ -190,7 +181,7 @@ def calibration(records: Sequence[Record]) -> Calibration:
     for found in (r.calibration for r in records if r.calibration):
         columns = (found[key] for key in ("mean_predicted", "fraction_positive", "number"))
         for p, observed, number in zip(*columns, strict=True):
-            bins.setdefault(min(int(BINS * p), BINS - 1), []).append((p, observed, int(number)))
+            bins.setdefault(min(int(_BINS * p), _BINS - 1), []).append((p, observed, int(number)))
     rows = [
         (
             sum(p * n for p, _, n in its) / sum(n for *_, n in its),

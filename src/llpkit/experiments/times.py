@@ -15,7 +15,6 @@ from llpkit.experiments.statistics import (
     REFERENCE,
     Runs,
     paired,
-    spread,
 )
 from llpkit.report.spread import Interval, Spread
 
@@ -33,14 +32,12 @@ class EpochTime:
         seconds: Over the epochs of all turns, except the first ones of each.
         ratio: To supervised training, over the turns that both have.
         turns: Number of turns.
-        machine: The machine that it ran on.
     """
 
     method: str
     seconds: Spread
     ratio: Spread | None
     turns: int
-    machine: str
 
 
 def epoch_times(runs: Runs) -> list[EpochTime]:
@@ -52,9 +49,9 @@ def epoch_times(runs: Runs) -> list[EpochTime]:
     bound = turns.get(BOUND, {})
     rows = []
     for name, records in runs.items():
-        ratio = spread(its / bound[turn] for turn, its in turns[name].items() if turn in bound)
-        machine = records[0].machine
-        rows.append(EpochTime(name, _seconds(records), ratio, len(turns[name]), machine))
+        ratios = [its / bound[turn] for turn, its in turns[name].items() if turn in bound]
+        ratio = Spread.of(ratios) if ratios else None
+        rows.append(EpochTime(name, _seconds(records), ratio, len(turns[name])))
     return rows
 
 

@@ -128,8 +128,7 @@ def make(
                 raise LLPError("these items have no times; make bags with --bags random")
             pieces = by_order([times[i] for i in free], size)
         elif way == "alike":
-            if features is None:
-                raise LLPError("these items have no features; make bags with --bags random")
+            assert features is not None  # a project has them for this
             pieces = by_likeness(features[list(free)], size)
         else:
             order = np.random.default_rng(seed).permutation(len(free)).tolist()

@@ -24,7 +24,7 @@ class KnownCount(NamedTuple):
 def combine(answers: Sequence[Answer]) -> dict[int, KnownCount]:
     """One range per bag, from the lowest to the highest count that anybody gave.
 
-    >>> one, two = (Answer(7, who, count, count, 1.0, 0.0) for who, count in (("A", 3), ("B", 4)))
+    >>> one, two = (Answer(7, who, count, count, 1.0) for who, count in (("A", 3), ("B", 4)))
     >>> combine([one, two])[7]
     KnownCount(low=3, high=4, people=2, agreed=False)
     """

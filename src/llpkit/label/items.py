@@ -5,7 +5,7 @@ import functools
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from llpkit.datasets.images import BadImage, read_image
 from llpkit.errors import LLPError
+from llpkit.progress import task
 from llpkit.tables import FeatureEncoder, Table
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -25,9 +26,6 @@ LEARNED_SIDE = 32
 _SHOWN_SIDE = 480
 _CRISP = 64  # smaller images are shown enlarged, with square pixels, and are sent losslessly
 _CACHED = 1024
-
-Progress = Callable[[int, int], None]
-"""Called with the number of finished items and the total."""
 
 
 class Encoded:
@@ -101,14 +99,14 @@ class ImageItems(Items):
     ``notes``.
     """
 
-    def __init__(self, folder: Path | str, progress: Progress | None = None) -> None:
+    def __init__(self, folder: Path | str) -> None:
         self.folder = Path(os.path.realpath(folder))
         names = sorted(_images(self.folder))
         if not names:
             raise LLPError(
                 f"{folder} holds no images ({', '.join(ENDINGS)}); give a folder of photos"
             )
-        small, bad = _reduced([self.folder / name for name in names], progress)
+        small, bad = _reduced([self.folder / name for name in names])
         self.notes = [f"{names[i]} is left out: {reason}" for i, reason in sorted(bad.items())]
         kept = [i for i in range(len(names)) if i not in bad]
         if not kept:
@@ -154,9 +152,9 @@ class ImageItems(Items):
 class ArrayItems(Items):
     """Images in memory, for demonstrations; their pixels are exported as features."""
 
-    def __init__(self, images: Tensor, names: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Tensor) -> None:
         self._images = images
-        self.names = list(names or (f"image {i + 1}" for i in range(len(images))))
+        self.names = [f"image {i + 1}" for i in range(len(images))]
 
     def arrange(self, order: Sequence[int]) -> None:
         """Renumber the items and their images."""
@@ -245,9 +243,7 @@ def _taken(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def _reduced(
-    paths: Sequence[Path], progress: Progress | None
-) -> tuple[NDArray[np.uint8], dict[int, str]]:
+def _reduced(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], dict[int, str]]:
     """Small copies of images, uint8 ``(R, 3, S, S)``, and why the others cannot be read."""
     small = np.zeros((len(paths), 3, LEARNED_SIDE, LEARNED_SIDE), np.uint8)
     bad: dict[int, str] = {}
@@ -258,10 +254,9 @@ def _reduced(
         except (BadImage, LLPError) as error:
             bad[i] = str(error)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(load, range(len(paths))), 1):
-            if progress is not None:
-                progress(done, len(paths))
+    with ThreadPoolExecutor(os.cpu_count()) as pool, task("images", len(paths)) as reading:
+        for _ in pool.map(load, range(len(paths))):
+            reading.step()
     return small, bad
 
 

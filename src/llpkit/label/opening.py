@@ -3,13 +3,12 @@
 import multiprocessing
 import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from llpkit._workers import end_with
 from llpkit.errors import LLPError
 from llpkit.files import locked, writing
 from llpkit.label.items import ImageItems, Items, RowItems
@@ -19,9 +18,7 @@ from llpkit.label.store import Store
 STORE = "counts.sqlite"
 
 
-def items_of(
-    source: Path, bag: str | None = None, progress: Callable[[int, int], None] | None = None
-) -> Items:
+def items_of(source: Path, bag: str | None = None) -> Items:
     """The images of a folder, or the rows of a table."""
     if not source.exists():
         raise LLPError(f"{source} does not exist; give a folder of images or a table")
@@ -29,7 +26,7 @@ def items_of(
         return RowItems(source, bag)
     if bag is not None:
         raise LLPError("--bag names a column of a table; images are grouped with --bags")
-    return ImageItems(source, progress)
+    return ImageItems(source)
 
 
 def usual_way(items: Items) -> str:
@@ -82,7 +79,7 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
     pool = ProcessPoolExecutor(
         1,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_end_with,
+        initializer=_start,
         initargs=(os.getpid(),),
     )
     try:
@@ -94,15 +91,6 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent is gone, since a killed parent cannot end it."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the server, which ends this process
-    threading.Thread(target=watch, daemon=True).start()
+def _start(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
+    end_with(parent)

@@ -20,6 +20,7 @@ from llpkit.label.project import Project
 from llpkit.label.store import Store
 
 LOOK, KEY = 0.45, 0.3
+DEMO_BAGS = 60
 PERSON = "simulated"
 
 
@@ -148,7 +149,7 @@ def digits(seed: int = 0, number: int = 1200) -> Demo:
     return Demo(items, data.truth[counted], data.inputs[test], data.truth[test])
 
 
-def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> None:
+def run_demo(project: Project, demo: Demo, pool: Executor) -> None:
     """Count digits on the page, then label digits for the same time, and show both curves."""
     curves: dict[str, list[Moment]] = {"counts": [], "labels": []}
     last: dict[str, object] = {}
@@ -172,8 +173,8 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
                 if steps
             ],
             "text": (
-                f"A simulated person counts {bags} bags of digits, then labels single digits for "
-                f"as long ({LOOK} s per look, {KEY} s per key). Accuracy is measured on "
+                f"A simulated person counts {DEMO_BAGS} bags of digits, then labels single digits "
+                f"for as long ({LOOK} s per look, {KEY} s per key). Accuracy is measured on "
                 f"{len(demo.test)} other digits.{verdict()}"
             ),
             **last,
@@ -185,7 +186,7 @@ def run_demo(project: Project, demo: Demo, pool: Executor, bags: int = 60) -> No
         show()
 
     show()
-    for step in counting(project, demo.truth, demo.test_truth, bags, answered):
+    for step in counting(project, demo.truth, demo.test_truth, DEMO_BAGS, answered):
         curves["counts"].append(step)
         show()
     inputs = project.items.inputs()

@@ -48,7 +48,6 @@ class Answer(NamedTuple):
     low: int
     high: int
     seconds: float
-    at: float
 
 
 class Undone(NamedTuple):
@@ -151,27 +150,13 @@ class Store:
     def add_bag(self, name: str, items: Sequence[int]) -> int:
         """Add a bag of items and return its number."""
         with self._change() as base:
-            bag = base.execute("insert into bag (name) values (?)", (name,)).lastrowid
-            rows = [(bag, item, position) for position, item in enumerate(items)]
-            base.executemany("insert into member values (?, ?, ?)", rows)
-        assert bag is not None
-        return bag
+            return _insert(base, name, items)
 
     def add_bags(self, bags: Mapping[str, Sequence[int]]) -> None:
         """Add bags by name, all or none."""
-        with self._lock:
-            first = 1 + (self._rows("select coalesce(max(id), 0) from bag")[0][0])
-            with self._change() as base:
-                numbered = list(enumerate(bags.items(), first))
-                base.executemany(
-                    "insert into bag values (?, ?)", [(b, n) for b, (n, _) in numbered]
-                )
-                rows = [
-                    (bag, item, position)
-                    for bag, (_, items) in numbered
-                    for position, item in enumerate(items)
-                ]
-                base.executemany("insert into member values (?, ?, ?)", rows)
+        with self._change() as base:
+            for name, items in bags.items():
+                _insert(base, name, items)
 
     def bags(self) -> dict[int, list[int]]:
         """The items of every bag, by its number."""
@@ -222,7 +207,7 @@ class Store:
     def answers(self) -> list[Answer]:
         """The answers that count: each person's latest to each bag, oldest first."""
         query = (
-            "select bag, person, low, high, seconds, at from answer where id in "
+            "select bag, person, low, high, seconds from answer where id in "
             "(select max(id) from answer where not undone group by bag, person) order by id"
         )
         return [Answer(*row) for row in self._rows(query)]
@@ -260,6 +245,14 @@ class Store:
         for item, value in self._rows(query):
             found.setdefault(item, []).append(value)
         return found
+
+
+def _insert(base: sqlite3.Connection, name: str, items: Sequence[int]) -> int:
+    bag = base.execute("insert into bag (name) values (?)", (name,)).lastrowid
+    assert bag is not None
+    rows = [(bag, item, position) for position, item in enumerate(items)]
+    base.executemany("insert into member values (?, ?, ?)", rows)
+    return bag
 
 
 def checked_person(name: object) -> str:

@@ -34,7 +34,8 @@ class Task:
     left: float | None = None
     """Expected number of steps left, if the total is not known."""
     ended: bool = False
-    _seconds: dict[str, list[float]] = field(default_factory=dict)
+    _spent: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Seconds and steps so far, by kind."""
     _step_started: float = field(default_factory=lambda: time.monotonic())
 
     @property
@@ -45,7 +46,8 @@ class Task:
     def step(self, figures: str = "", left: float | None = None) -> None:
         """Count a finished step."""
         now = time.monotonic()
-        self._seconds.setdefault(self.kind, []).append(now - self._step_started)
+        seconds, steps = self._spent.get(self.kind, (0.0, 0))
+        self._spent[self.kind] = seconds + now - self._step_started, steps + 1
         self._step_started = now
         self.done += 1
         self.figures, self.left = figures, left
@@ -59,7 +61,7 @@ class Task:
             return 0.0
         if left is None:
             return None
-        means = {kind: sum(each) / len(each) for kind, each in self._seconds.items()}
+        means = {kind: seconds / steps for kind, (seconds, steps) in self._spent.items()}
         # A step of a new kind is expected to take as long as the others, or as the first step.
         usual = spent + inside if inside is not None else None
         if means:

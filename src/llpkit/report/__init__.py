@@ -7,7 +7,7 @@ network request and runs no script. Nothing here trains or reads anything.
 
 from llpkit.report.bars import epoch_times, importance_bars, intervals
 from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
-from llpkit.report.calibration import Calibration, reliability
+from llpkit.report.calibration import reliability
 from llpkit.report.curves import (
     epoch_curves,
     run_curves,
@@ -17,10 +17,9 @@ from llpkit.report.curves import (
 )
 from llpkit.report.figure import Figure, present
 from llpkit.report.history import history_figure
-from llpkit.report.instances import WallBag, WallInstance, known_text, wall_bags
+from llpkit.report.instances import WallBag, WallInstance, wall_bags
 from llpkit.report.page import Page, Section, write_page
 from llpkit.report.planning import plan_curves
-from llpkit.report.series import Series
 from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import BOUND, Style, styles
 from llpkit.report.table import Cell, Column, Table, csv_text, decimals
@@ -30,7 +29,6 @@ from llpkit.report.wall import Opening, Wall
 __all__ = [
     "BOUND",
     "Block",
-    "Calibration",
     "Cell",
     "Column",
     "Commands",
@@ -44,7 +42,6 @@ __all__ = [
     "Page",
     "Paragraph",
     "Section",
-    "Series",
     "Spread",
     "Style",
     "Table",
@@ -58,7 +55,6 @@ __all__ = [
     "history_figure",
     "importance_bars",
     "intervals",
-    "known_text",
     "plan_curves",
     "present",
     "reliability",

@@ -7,7 +7,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
-from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, shortened
+from llpkit.report.figure import (
+    LABEL,
+    TOP,
+    Figure,
+    frame,
+    heading,
+    room_for,
+    shortened,
+    text_beside,
+)
 from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import BOUND, INK, MUTED, RC, Style
 from llpkit.report.table import decimals
@@ -97,16 +106,7 @@ def intervals(
             axes.plot([low, high], [place, place], color=style.light, lw=2.2)
             axes.plot(interval.mean, place, style.marker, color=style.light, ms=6)
             ends += [low, high]
-            axes.annotate(
-                text,
-                (1, place),
-                (8, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-                fontsize=LABEL,
-                color=INK,
-            )
+            text_beside(axes, place, text)
         room = 0.06 * ((max(ends) - min(ends)) or 1)
         axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(0.4, len(rows) + 0.6))
     return Figure(name, f"{title}: {_spelled(methods, texts)}.", drawing)

@@ -2,14 +2,27 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import Any
 
 from llpkit.report.figure import Figure
 from llpkit.report.lines import EPOCHS, SECONDS, SIZES, Line, draw_lines
-from llpkit.report.series import Series, by_method
 from llpkit.report.spread import Spread
 from llpkit.report.style import CONSTANT, TRAINING, Style
+
+History = Sequence[Mapping[str, Any]]
+"""One mapping per epoch of a run: ``epoch`` and any measures, which may be missing or ``None``."""
+
+
+def points(history: History, key: str) -> dict[int, float]:
+    """Finite values of a measure by epoch.
+
+    >>> points([{"epoch": 1, "loss": 0.7}, {"epoch": 2, "loss": None}], "loss")
+    {1: 0.7}
+    """
+    known = {row["epoch"]: row[key] for row in history if row.get(key) is not None}
+    return {int(epoch): float(y) for epoch, y in known.items() if math.isfinite(y)}
 
 
 @dataclass(frozen=True)
@@ -24,23 +37,28 @@ class Panel:
     x: str = EPOCHS
 
 
-def run_panels(run: Series, style: Style, x: str = EPOCHS) -> list[Panel]:
-    """The learning curves of one run: test accuracy, and training against held-out bags."""
+def run_panels(
+    method: str, history: History, style: Style, kept: int | None = None, x: str = EPOCHS
+) -> list[Panel]:
+    """The learning curves of one run: test accuracy, and training against held-out bags.
+
+    ``kept`` is the epoch whose weights were kept, if that is not the last.
+    """
 
     def panel(name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False) -> Panel:
-        lines = [mean_line(label, style, [run], key) for label, key, style in keys]
-        return Panel(name, title, [one for one in lines if one], percent, run.selected_epoch, x)
+        lines = [mean_line(label, style, [history], key) for label, key, style in keys]
+        return Panel(name, title, [one for one in lines if one], percent, kept, x)
 
     def beside(name: str, title: str, key: str, baseline: bool = False) -> Panel:
         training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
         by_fold = ("out of fold", f"out_of_fold_{key}", style)  # what EM measures on its way
         # The baseline of the bags that decide: the held-out ones, if there are any.
-        unseen = any(f"held_out_{key}" in row for row in run.history)
+        unseen = any(f"held_out_{key}" in row for row in history)
         prefix = "held_out_baseline_" if unseen else "baseline_"
         more = [("constant rate", prefix + key, CONSTANT)] if baseline else []
         return panel(name, title, training, held_out, by_fold, *more)
 
-    tested, lost = (run.method, "test_accuracy", style), (run.method, "loss", style)
+    tested, lost = (method, "test_accuracy", style), (method, "loss", style)
     return [
         panel("accuracy", "Accuracy on test instances", tested, percent=True),
         beside("log-likelihood", "Log-likelihood, mean of bags", "log_likelihood", baseline=True),
@@ -49,16 +67,18 @@ def run_panels(run: Series, style: Style, x: str = EPOCHS) -> list[Panel]:
     ]
 
 
-def run_curves(run: Series, style: Style) -> list[Figure | None]:
+def run_curves(
+    method: str, history: History, style: Style, kept: int | None = None
+) -> list[Figure | None]:
     """The panels of a run as figures of their own."""
     return [
         draw_lines(p.name, p.title, p.lines, p.x, percent=p.percent, kept=p.kept)
-        for p in run_panels(run, style)
+        for p in run_panels(method, history, style, kept)
     ]
 
 
 def epoch_curves(
-    series: Sequence[Series],
+    runs: Mapping[str, Sequence[History]],
     look: Mapping[str, Style],
     name: str,
     title: str,
@@ -67,16 +87,22 @@ def epoch_curves(
     percent: bool = False,
 ) -> Figure | None:
     """One measure by epoch: mean and deviation over each method's runs."""
-    lines = [mean_line(m, look[m], runs, key) for m, runs in by_method(series).items()]
+    lines = [mean_line(method, look[method], its, key) for method, its in runs.items()]
     return draw_lines(name, title, lines, EPOCHS, percent=percent)
 
 
-def time_curves(series: Sequence[Series], look: Mapping[str, Style], name: str) -> Figure | None:
-    """Test accuracy against training time."""
-    lines = [
-        mean_line(m, look[m], runs, "test_accuracy", timed=True)
-        for m, runs in by_method(series).items()
-    ]
+def time_curves(
+    runs: Mapping[str, Sequence[History]],
+    seconds: Mapping[str, float],
+    look: Mapping[str, Style],
+    name: str,
+) -> Figure | None:
+    """Test accuracy against training time, of methods whose seconds per epoch are known."""
+    lines = []
+    for method, its in runs.items():
+        line = mean_line(method, look[method], its, "test_accuracy")
+        if line is not None and method in seconds:
+            lines.append(replace(line, x=[seconds[method] * epoch for epoch in line.x]))
     return draw_lines(name, "Accuracy on test instances", lines, SECONDS, percent=True)
 
 
@@ -94,33 +120,12 @@ def size_curves(
     return draw_lines(name, title, lines, SIZES, percent=True)
 
 
-def mean_line(
-    label: str, style: Style, runs: Sequence[Series], key: str, *, timed: bool = False
-) -> Line | None:
-    """Mean and standard deviation of ``key`` over runs, at the epochs that all of them have.
-
-    ``timed`` places the points at the training time of their epoch, the mean over runs.
-    """
-    values = [run.points(key) for run in runs]
+def mean_line(label: str, style: Style, runs: Sequence[History], key: str) -> Line | None:
+    """Mean and standard deviation of a measure over runs, at the epochs that all of them have."""
+    values = [points(history, key) for history in runs]
     epochs = sorted(set.intersection(*map(set, values))) if values else []
     if not epochs:
         return None
-    where = [float(epoch) for epoch in epochs]
-    if timed:
-        clocks = [_clock(run) for run in runs]
-        if not all(epoch in clock for clock in clocks for epoch in epochs):
-            return None
-        where = [fmean(clock[epoch] for clock in clocks) for epoch in epochs]
-        if where[0] <= 0:  # the axis is logarithmic
-            return None
     columns = [[value[epoch] for value in values] for epoch in epochs]
     sd = [stdev(column) for column in columns] if len(runs) > 1 else []
-    return Line(label, style, where, [fmean(column) for column in columns], sd)
-
-
-def _clock(run: Series) -> dict[int, float]:
-    total, clock = 0.0, {}
-    for epoch, seconds in sorted(run.points("seconds").items()):
-        total += seconds
-        clock[epoch] = total
-    return clock
+    return Line(label, style, epochs, [fmean(column) for column in columns], sd)

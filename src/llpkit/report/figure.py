@@ -107,6 +107,19 @@ def heading(axes: Axes, title: str, left: float) -> None:
     )
 
 
+def text_beside(axes: Axes, y: float, text: str) -> None:
+    """A text to the right of the axes."""
+    axes.annotate(
+        text,
+        (1, y),
+        (8, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        fontsize=LABEL,
+    )
+
+
 def room_for(names: Sequence[str]) -> float:
     """The width in points of a column of names next to the axes."""
     return 18 + 0.64 * LABEL * max(len(shortened(name)) for name in names)

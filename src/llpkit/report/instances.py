@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from llpkit.bags import Bag, Bags
-from llpkit.errors import LLPError
+from llpkit.report.images import is_picture
 
 FEATURES = 4  # features shown for an instance without an image
 
@@ -19,9 +19,9 @@ class WallInstance:
     """One instance of a bag.
 
     Args:
-        image: uint8 ``(C, H, W)`` with one or three channels, or ``None``.
+        image: See :func:`llpkit.report.images.is_picture`; or ``None``.
         caption: Shown instead of an image, such as a few features, one per line; with an image,
-            its description.
+            its description. By default its place in the bag.
         truth: The true label, if known.
     """
 
@@ -58,17 +58,19 @@ def wall_bags(
     *,
     class_names: Sequence[str],
     truth: Any = None,
-    feature_names: Sequence[str] | None = None,
+    captions: Sequence[str] | None = None,
+    notes: Sequence[str] | None = None,
 ) -> list[WallBag]:
     """Collect bags for a wall; slice ``bags`` first, every bag is shown.
 
     Args:
         bags: The bags.
-        inputs: uint8 images ``(R, C, H, W)``, features ``(R, D)``, or an object whose
-            ``load(rows)`` returns such images; ``R`` rows as in ``bags.rows``.
+        inputs: Images ``(R, C, H, W)``, features ``(R, D)``, or an object whose ``load(rows)``
+            returns images; ``R`` rows as in ``bags.rows``.
         class_names: Names of the labels ``0 … K - 1``; negative, then positive, for two.
         truth: True labels ``(R,)``.
-        feature_names: Names of the ``D`` features.
+        captions: The instances in words, in the order of ``bags.rows``; by default their features.
+        notes: What is shown below the counts of each bag.
 
     >>> import torch
     >>> features = torch.tensor([[1.5], [2.0]])
@@ -76,25 +78,28 @@ def wall_bags(
     >>> bag.known, bag.instances[1].caption
     ('1 of 2 yes', 'x0 2')
     """
-    found = []
-    for bag in bags:
+    found, start = [], 0
+    for b, bag in enumerate(bags):
         rows = bag.rows.tolist()
         chosen = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
         instances = []
-        for row, values in zip(rows, chosen.cpu().numpy(), strict=True):
+        for i, (row, values) in enumerate(zip(rows, chosen.cpu().numpy(), strict=True), start):
             label = None if truth is None else int(truth[row])
-            if values.ndim == 3:
+            if is_picture(values):
                 instances.append(WallInstance(values, "", label))
             else:
-                instances.append(WallInstance(None, _features(values, feature_names), label))
-        found.append(WallBag(str(bag.id), known_text(bag, class_names), instances))
+                text = _features(values) if captions is None else captions[i]
+                instances.append(WallInstance(None, text, label))
+        start += len(rows)
+        known, note = known_text(bag, class_names), "" if notes is None else notes[b]
+        found.append(WallBag(str(bag.id), known, instances, note=note))
     return found
 
 
-def _features(values: NDArray[Any], names: Sequence[str] | None) -> str:
-    names = names or [f"x{i}" for i in range(len(values))]
-    few = list(zip(names, values.tolist(), strict=True))[:FEATURES]
-    return "\n".join(f"{name} {value:.3g}" for name, value in few)
+def _features(values: NDArray[Any]) -> str:
+    if values.ndim > 1:  # an image that no browser shows, such as one of four channels
+        return ""
+    return "\n".join(f"x{i} {value:.3g}" for i, value in enumerate(values.tolist()[:FEATURES]))
 
 
 def known_text(bag: Bag, class_names: Sequence[str]) -> str:
@@ -109,12 +114,6 @@ def known_text(bag: Bag, class_names: Sequence[str]) -> str:
     >>> known_text(bag._replace(low=(2, 1, 4), high=(2, 1, 4)), ("cat", "dog", "bird"))
     '2 cat, 1 dog, 4 bird'
     """
-    classes = len(bag.low) if isinstance(bag.low, tuple) else 2
-    if len(class_names) != classes:
-        raise LLPError(
-            f"bag {bag.id!r} has counts of {classes} classes, but class_names has "
-            f"{len(class_names)}: {tuple(class_names)}; name every class"
-        )
     if isinstance(bag.low, tuple) and isinstance(bag.high, tuple):
         bounds = zip(bag.low, bag.high, class_names, strict=True)
         return ", ".join(f"{_range(low, high, bag.size)} {name}" for low, high, name in bounds)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from llpkit.errors import LLPError
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -27,21 +25,19 @@ class Reading:
 
 
 def read(
-    probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str], place: str
+    probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str]
 ) -> Reading:
-    """Describe a probability, or one per class; ``place`` names the instance in errors."""
+    """Describe a probability, or one per class."""
     p = np.atleast_1d(probability)
-    if not (np.isfinite(p) & (p >= -1e-6) & (p <= 1 + 1e-6)).all():
-        raise LLPError(f"the probability of {place} is {probability}; it must be from 0 to 1")
     if len(p) == 1:
         label, shown, of = int(p[0] >= 0.5), 0, 1
     else:
         label = shown = of = int(p.argmax())
     phi = None if posterior is None else float(np.atleast_1d(posterior)[shown])
     return Reading(
-        label=named(label, class_names, place),
+        label=class_names[label],
         share=_share(p[shown]),
-        text=f"{named(of, class_names, place)} {percent(p[shown])}",
+        text=f"{class_names[of]} {percent(p[shown])}",
         posterior_share=None if phi is None else _share(phi),
         posterior_text=None if phi is None else percent(phi),
         right=None if truth is None else label == truth,
@@ -59,16 +55,6 @@ def expected(probability: Any, class_names: Sequence[str]) -> str:
         return f"{math.fsum(rows):.1f} of {len(rows)} {class_names[1]}"
     totals = zip(rows.sum(0), class_names, strict=True)
     return ", ".join(f"{total:.1f} {name}" for total, name in totals)
-
-
-def named(label: int, class_names: Sequence[str], place: str) -> str:
-    """The name of a label."""
-    if not 0 <= label < len(class_names):
-        raise LLPError(
-            f"{place} has label {label}, but there are {len(class_names)} class names "
-            f"{tuple(class_names)}; name every class"
-        )
-    return class_names[label]
 
 
 def percent(p: float) -> str:

@@ -1,13 +1,21 @@
 """The figure of shares of groups, with intervals, and what the counts alone allow."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from llpkit.report.figure import LABEL, TOP, Figure, frame, heading, room_for, shortened
+from llpkit.report.figure import (
+    LABEL,
+    TOP,
+    Figure,
+    frame,
+    heading,
+    room_for,
+    shortened,
+    text_beside,
+)
 from llpkit.report.style import GRID, INK, MUTED, RC, styles
 
 _ROW, _GAP, _BOTTOM, _LEGEND = 20.0, 10.0, 24.0, 20.0
@@ -15,33 +23,13 @@ _MOST = 60
 """Rows drawn; a column with more values is not read from a picture."""
 
 
-class GroupShares(Protocol):
-    """What is drawn: see :class:`llpkit.statistics.Shares`."""
-
-    @property
-    def groups(self) -> Sequence[Any]: ...  # noqa: D102
-    @property
-    def classes(self) -> Sequence[Any]: ...  # noqa: D102
-    @property
-    def share(self) -> Any: ...  # noqa: D102
-    @property
-    def low(self) -> Any: ...  # noqa: D102
-    @property
-    def high(self) -> Any: ...  # noqa: D102
-    @property
-    def bounds(self) -> Any: ...  # noqa: D102
-    @property
-    def goodman(self) -> Any: ...  # noqa: D102
-    @property
-    def level(self) -> float: ...  # noqa: D102
-    @property
-    def by(self) -> str: ...  # noqa: D102
-
-
-def share_intervals(shares: GroupShares, name: str = "shares") -> Figure:
+def share_intervals(shares: Any) -> Figure:
     """Shares with their intervals, the possible range behind them, Goodman's estimate as a stroke.
 
     One row per group and class; for two classes only the second is drawn.
+
+    Args:
+        shares: A :class:`llpkit.statistics.Shares`.
     """
     two = len(shares.classes) == 2
     drawn = [1] if two else list(range(len(shares.classes)))
@@ -74,15 +62,7 @@ def share_intervals(shares: GroupShares, name: str = "shares") -> Figure:
                 x = 100 * float(shares.goodman.share[g, k])
                 if 0 <= x <= 100:
                     axes.plot(x, place, "|", color=INK, ms=14, mew=1.5)
-            axes.annotate(
-                text,
-                (1, place),
-                (8, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-                fontsize=LABEL,
-            )
+            text_beside(axes, place, text)
         axes.set(xlim=(0, 100), ylim=(y - 0.7 * _ROW, -0.3 * _ROW))
         axes.set_yticks(places, [shortened(label) for label in labels], color=INK)
         axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
@@ -110,4 +90,4 @@ def share_intervals(shares: GroupShares, name: str = "shares") -> Figure:
         )
     pairs = zip(labels, texts, strict=True)
     alt = f"{title}: {'; '.join(f'{label} {text}' for label, text in pairs)}."
-    return Figure(name, alt, drawing)
+    return Figure("shares", alt, drawing)

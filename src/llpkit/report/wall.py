@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit.errors import LLPError
 from llpkit.report.images import data_uri, is_crisp
 from llpkit.report.instances import WallBag
-from llpkit.report.readings import Reading, expected, named, read
+from llpkit.report.readings import Reading, expected, read
 from llpkit.report.style import BOUND
 
 SHOWN = 12  # most instances shown per bag; the others are only counted
@@ -102,20 +101,16 @@ class Wall:
         readings = []
         for name, p in zip(self.methods, probabilities, strict=True):
             phi = self._of(self.posterior, name, b) if name in self.posterior else None
-            rows = zip(
-                p, [None] * len(p) if phi is None else phi, bag.instances, places, strict=True
-            )
-            readings.append(
-                [read(row, own, one.truth, self.class_names, at) for row, own, one, at in rows]
-            )
+            rows = zip(p, [None] * len(p) if phi is None else phi, bag.instances, strict=True)
+            readings.append([read(row, own, one.truth, self.class_names) for row, own, one in rows])
         instances = []
         for i, (one, place) in enumerate(zip(bag.instances[:SHOWN], places, strict=False)):
             instances.append(
                 ShownInstance(
-                    image=None if one.image is None else data_uri(one.image, place),
+                    image=None if one.image is None else data_uri(one.image),
                     crisp=one.image is not None and is_crisp(one.image),
                     caption=one.caption or place,
-                    truth=None if one.truth is None else named(one.truth, self.class_names, place),
+                    truth=None if one.truth is None else self.class_names[one.truth],
                     readings=[of_method[i] for of_method in readings],
                 )
             )
@@ -138,18 +133,7 @@ class Wall:
 
     def _of(self, values: Mapping[str, Sequence[Any]], method: str, b: int) -> NDArray[np.float64]:
         """One method's values for one bag; two columns are reduced to that of the positives."""
-        if len(values[method]) != len(self.bags):
-            raise LLPError(
-                f"{method} has predictions for {len(values[method])} bags, but the wall has "
-                f"{len(self.bags)}; pass one array per bag"
-            )
         found = np.asarray(values[method][b], np.float64)
-        bag = self.bags[b]
-        if len(found) != len(bag.instances):
-            raise LLPError(
-                f"{method} has {len(found)} predictions for bag {bag.id} of "
-                f"{len(bag.instances)} instances; pass one per instance"
-            )
         return found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else found
 
 

@@ -1,15 +1,9 @@
 """The work behind the commands: run directories, predictions, measures. Nothing here prints."""
 
-from llpkit.runs.data import checksum, known_datasets, load_data, take
+from llpkit.runs.data import checksum, load_data, take
 from llpkit.runs.evaluation import evaluate
 from llpkit.runs.folder import REPORT, RunFolder
-from llpkit.runs.inference import (
-    draw_shares,
-    run_shares,
-    run_summary,
-    table_shares,
-    write_shares,
-)
+from llpkit.runs.inference import run_shares, run_summary, table_shares
 from llpkit.runs.machine import environment
 from llpkit.runs.opening import Run, data_of, is_saved_model, open_model, open_run
 from llpkit.runs.predictions import predict, write_predictions
@@ -23,14 +17,12 @@ __all__ = [
     "RunFolder",
     "checksum",
     "data_of",
-    "draw_shares",
     "environment",
     "evaluate",
     "fit",
     "follow",
     "is_long",
     "is_saved_model",
-    "known_datasets",
     "leads",
     "load_data",
     "nothing_to_resume",
@@ -44,5 +36,4 @@ __all__ = [
     "table_shares",
     "take",
     "write_predictions",
-    "write_shares",
 ]

@@ -1,7 +1,6 @@
-"""The data of a run: loading, splitting by bags, checksums, and the list of known data sets."""
+"""The data of a run: loading, splitting by bags, and checksums."""
 
 import hashlib
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,8 +8,8 @@ from torch import Tensor
 from llpkit import datasets
 from llpkit._validation import option
 from llpkit.bags import Bags
-from llpkit.config import TABLES, Config, Data
-from llpkit.datasets import DataSet, ImageFiles, Inputs, data_folder
+from llpkit.config import Config, Data
+from llpkit.datasets import DataSet, ImageFiles, Inputs
 from llpkit.errors import LLPError
 from llpkit.tables import CountColumns
 
@@ -73,27 +72,3 @@ def checksum(data: DataSet) -> str:
     for part in parts:
         digest.update(part.contiguous().numpy().data)
     return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Known:
-    """An entry of the list of data sets: whether it can be loaded and, if not, what to do."""
-
-    name: str
-    summary: str
-    found: bool
-    remedy: str
-
-
-def known_datasets(data_dir: str | None = None) -> list[Known]:
-    """All data sets by name."""
-    folder = data_folder(data_dir)
-    known = []
-    for name, entry in datasets.DATASETS.items():
-        found = entry.found(folder)
-        remedy = "" if found else f"{entry.source}; save it in the data folder as {entry.place}"
-        if name in TABLES:
-            remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
-            remedy += " --image COLUMN" if name == "image-table" else ""
-        known.append(Known(name, entry.summary, found, remedy))
-    return known

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
-from llpkit.files import write_bytes, write_text
 from llpkit.runs.data import divide
 from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.opening import Run
@@ -104,8 +103,7 @@ def run_summary(run: Run, data: Data, covariance: str, level: float, own: bool) 
             "its likelihood; fit one with --estimator logistic or --estimator mixed-logistic"
         )
     assert isinstance(run.model, FittedEstimator)
-    _, inputs, bags = _read(run, data)
-    part = divide(bags, run.config)["training"] if own else bags
+    _, inputs, _, part = _read(run, data, own)
     result = summarise(run.model, inputs, part, run.encoder, covariance, level)
     return replace(result, title=f"{result.title}, {run.folder}")
 
@@ -120,12 +118,11 @@ def run_shares(
             "such as --estimator mixed-logistic"
         )
     model = run.model.estimator
-    table, inputs, bags = _read(run, data)
+    table, inputs, bags, part = _read(run, data, own)
     uncertainty: dict[str, Any]
     if replicates is not None:
         uncertainty = {"covariance": "bootstrap", "replicates": replicates, "progress": True}
     elif is_likelihood_model(run.model):
-        part = divide(bags, run.config)["training"] if own else bags
         fitted = summary(model, *_xy(inputs, part), covariance=covariance)  # type: ignore[arg-type]
         uncertainty = {"covariance": fitted}
     else:
@@ -139,14 +136,16 @@ def run_shares(
     return replace(result, by=by, classes=list(run.class_names))
 
 
-def _read(run: Run, data: Data) -> tuple[Table, torch.Tensor, Bags]:
+def _read(run: Run, data: Data, own: bool) -> tuple[Table, torch.Tensor, Bags, Bags]:
+    """The table, its features, all its bags, and those that standard errors are computed on."""
     if data.table is None or run.encoder is None:
         raise LLPError(f"{run.folder} did not learn from a table of features, which this needs")
     table = Table.read(data.table)
     bags, missing = table_bags(run, data, table)
     if bags is None:
         raise LLPError(missing[0])
-    return table, run.encoder.apply(table), bags
+    part = divide(bags, run.config)["training"] if own else bags
+    return table, run.encoder.apply(table), bags, part
 
 
 def group_values(table: Table, by: str) -> Any:
@@ -162,13 +161,6 @@ def group_values(table: Table, by: str) -> Any:
     return values.astype(str)
 
 
-class TableShares(NamedTuple):
-    """Shares from a table, and notes on its columns and the model."""
-
-    shares: Shares
-    notes: list[str]
-
-
 def table_shares(
     path: Path,
     *,
@@ -182,8 +174,8 @@ def table_shares(
     effect: bool = True,
     covariance: str = "observed",
     level: float = 0.95,
-) -> TableShares:
-    """Fit a logistic regression to the counts of a table, and return the shares by a column."""
+) -> tuple[Shares, list[str]]:
+    """Fit a logistic regression to the counts of a table: the shares by a column, and notes."""
     from llpkit.estimators import LLPLogisticRegression, LLPMixedLogisticRegression
 
     table = Table.read(path)
@@ -213,7 +205,7 @@ def table_shares(
     classes = list(count) if len(count) > 1 else [f"not {count[0]}", count[0]]
     if isinstance(model, LLPMixedLogisticRegression):
         notes.append(effect_note(model))
-    return TableShares(replace(result, by=by, classes=classes), notes)
+    return replace(result, by=by, classes=classes), notes
 
 
 def _whole_column(table: Table, name: str) -> Any:
@@ -227,15 +219,3 @@ def _whole_column(table: Table, name: str) -> Any:
             f"from 0, for {option('count')} and --multiplicity"
         )
     return values.astype(np.int64)
-
-
-def write_shares(found: Shares, out: Path) -> None:
-    """Write shares as a CSV file."""
-    from llpkit.report import csv_text
-
-    write_text(out, csv_text(found.records()))
-
-
-def draw_shares(found: Shares, out: Path) -> None:
-    """Draw shares as a PNG or PDF file."""
-    write_bytes(out, found.figure().contents(out.suffix[1:].lower()))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from llpkit.likelihood.budget import best_posterior
 from llpkit.methods import METHODS
 from llpkit.report import (
     Block,
-    Calibration,
     Cell,
     Column,
     Facts,
@@ -30,7 +30,6 @@ from llpkit.report import (
     Page,
     Paragraph,
     Section,
-    Series,
     Spread,
     Style,
     Table,
@@ -40,7 +39,6 @@ from llpkit.report import (
     reliability,
     run_curves,
     styles,
-    wall_bags,
     write_page,
 )
 from llpkit.runs.assessment import Assessment
@@ -51,10 +49,10 @@ from llpkit.runs.importances import importances
 from llpkit.runs.inference import is_likelihood_model, summarise
 from llpkit.runs.measures import Measured, how_measured, probability_of
 from llpkit.runs.page_checks import (
+    described_bags,
     fit_section,
     importance_section,
     tables,
-    with_captions,
     worst_section,
 )
 from llpkit.runs.search import FOLDS, SEARCH
@@ -152,7 +150,9 @@ def _result(run: Trained) -> Section:
     """The verdict, and the table of measures; unknown measures have no column."""
     part, name = run.assessed.part, run.name
     values = run.values
-    values["epoch_seconds"] = Series(name, 0, run.model.history).epoch_seconds()
+    seconds = [row["seconds"] for row in run.model.history if "seconds" in row]
+    # The first epoch also warms up.
+    values["epoch_seconds"] = median(seconds[1:] or seconds) if seconds else None
     distance = "mean distance between predicted and"
     digits = decimals([values["epoch_seconds"] or 0.0])
     columns = [
@@ -194,9 +194,9 @@ def _sentence(text: str) -> str:
 
 def _curves(run: Trained, style: Style) -> Section:
     kept = None if run.config.recipe.held_out is None else run.model.chosen_epoch
-    series = Series(run.name, run.config.recipe.seed, run.model.history, kept)
+    figures = present(run_curves(run.name, run.model.history, style, kept))
     text = "The vertical axis is fitted to where the curves settle."
-    return Section("Learning curves", [Figures(present(run_curves(series, style)))], text)
+    return Section("Learning curves", [Figures(figures)], text)
 
 
 def _calibration(run: Trained, style: Style) -> list[Section]:
@@ -205,11 +205,15 @@ def _calibration(run: Trained, style: Style) -> list[Section]:
     if data.truth is None:
         return []
     p = probability_of(run.model.logits(take(data.inputs, rows)))
-    curve = Calibration("instances", *evaluation.calibration(p, data.truth[rows]))
+    curve = evaluation.calibration(p, data.truth[rows])
     return [
         Section(
             "Calibration",
-            [Figures(present([reliability(curve, style, "calibration")]), narrow=True)],
+            [
+                Figures(
+                    present([reliability("instances", curve, style, "calibration")]), narrow=True
+                )
+            ],
             "Of the instances given a probability near 0.8, about 80% should be positive, as "
             "on the dashed line. The bars show how many instances got each probability.",
         )
@@ -274,9 +278,8 @@ def _wall(run: Trained, columns: Sequence[str]) -> Wall:
     logits = model.logits(take(data.inputs, shown.rows))
     posterior = best_posterior(logits, shown.evidence, shown.offsets, validate=True)
     sizes = shown.sizes.tolist()
-    drawn = wall_bags(shown, data.inputs, class_names=data.class_names, truth=data.truth)
     return Wall(
-        with_captions(drawn, shown, data, columns),
+        described_bags(shown, data, columns),
         data.class_names,
         {run.name: probability_of(logits).split(sizes)},
         {run.name: posterior.split(sizes)},

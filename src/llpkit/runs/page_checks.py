@@ -1,7 +1,6 @@
 """Parts of a run's page that compare the model with the counts of bags: shared by all models."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +10,6 @@ from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
 from llpkit.report import (
     Block,
-    Calibration,
     Facts,
     Figures,
     Section,
@@ -43,7 +41,7 @@ _LISTED = 100  # bags in the CSV file
 def fit_section(style: Style, assessed: Assessment) -> Section:
     """Whether the counts look like draws from the model: transform, dispersion, proportions."""
     fit = assessed.fit
-    curve = Calibration("proportions", *bag_calibration(fit, assessed.bags))
+    curve = bag_calibration(fit, assessed.bags)
     facts = {
         "dispersion": f"{fit.dispersion:.2f}; 1 if the model is right ({_p(fit.dispersion_p)})",
         "is the histogram flat?": f"{_p(fit.pit_p)}; small if not",
@@ -54,7 +52,7 @@ def fit_section(style: Style, assessed: Assessment) -> Section:
             present(
                 [
                     transform_histogram(fit.pit.ravel().tolist(), style, "count-transform"),
-                    reliability(curve, style, "bag-calibration"),
+                    reliability("proportions", curve, style, "bag-calibration"),
                 ]
             ),
             narrow=True,
@@ -99,8 +97,9 @@ def worst_section(
     """The bags that the model explains worst."""
     worst = assessed.fit.worst[:_SHOWN]
     shown = assessed.bags[worst]
+    far = [f"{x:.1f} standard deviations off" for x in assessed.fit.distance[worst].tolist()]
     wall = Wall(
-        _wall_bags(shown, assessed.fit.distance[worst], data, ranking),
+        described_bags(shown, data, [one.column for one in ranking], far),
         data.class_names,
         {name: [probability_of(model.logits(take(data.inputs, b.rows))) for b in shown]},
         note=f"The {assessed.part} bags that the model explains worst: their counts are furthest "
@@ -110,31 +109,21 @@ def worst_section(
     return Section("The worst bags", [wall])
 
 
-def with_captions(
-    found: Sequence[WallBag], bags: Bags, data: DataSet, order: Sequence[str]
+def described_bags(
+    bags: Bags, data: DataSet, order: Sequence[str], notes: Sequence[str] | None = None
 ) -> list[WallBag]:
-    """Bags whose rows are described by columns of the table, in this order, with their values."""
-    if data.encoder is None or not isinstance(data.inputs, Tensor):
-        return list(found)
-    described = []
-    for wall, bag in zip(found, bags, strict=True):
-        captions = _captions(data.encoder, data.inputs[bag.rows], order)
-        pairs = zip(wall.instances, captions, strict=True)
-        instances = [replace(one, caption=caption) for one, caption in pairs]
-        described.append(replace(wall, instances=instances))
-    return described
-
-
-def _wall_bags(
-    bags: Bags, distance: Tensor, data: DataSet, ranking: Sequence[Importance]
-) -> list[WallBag]:
-    """Bags with their distance, rows described by the most important columns."""
-    found = wall_bags(bags, data.inputs, class_names=data.class_names, truth=data.truth)
-    found = [
-        replace(wall, note=f"{far:.1f} standard deviations off")
-        for wall, far in zip(found, distance.tolist(), strict=True)
-    ]
-    return with_captions(found, bags, data, [one.column for one in ranking])
+    """Bags for a wall; rows of a table are described by its columns, in this order."""
+    captions = None
+    if data.encoder is not None and isinstance(data.inputs, Tensor):
+        captions = _captions(data.encoder, data.inputs[bags.rows], order)
+    return wall_bags(
+        bags,
+        data.inputs,
+        class_names=data.class_names,
+        truth=data.truth,
+        captions=captions,
+        notes=notes,
+    )
 
 
 def _captions(encoder: FeatureEncoder, rows: Tensor, order: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
+from llpkit._validation import number
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.datasets import DataSet
@@ -35,7 +36,7 @@ class Predictions:
 
 def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
     """Probability, label and, if counts are given, posterior of every row."""
-    check_threshold(threshold)
+    number("threshold", threshold, 0, 1)
     bags: Bags | None
     if data.table is None:
         loaded = load_data(data, run.config.recipe.seed)
@@ -61,12 +62,6 @@ def predict(run: Run, data: Data, threshold: float = 0.5) -> Predictions:
         columns |= named_columns("posterior", posterior, run.class_names, valid)
     tables = [Path(file) for file in (data.table, data.counts_table) if file is not None]
     return Predictions(table, columns, tuple(notes), (*tables, *run.files))
-
-
-def check_threshold(threshold: float) -> None:
-    """Refuse a threshold that is not a probability."""
-    if not 0 <= threshold <= 1:
-        raise LLPError(f"threshold = {threshold}; give a probability from 0 to 1")
 
 
 def check_output(out: Path, inputs: Sequence[Path]) -> None:

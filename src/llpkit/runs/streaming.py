@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from llpkit._validation import number
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.errors import LLPError
@@ -25,7 +26,6 @@ from llpkit.runs.opening import Run
 from llpkit.runs.predictions import (
     check_new_columns,
     check_output,
-    check_threshold,
     named_columns,
     prediction_columns,
 )
@@ -75,7 +75,7 @@ def stream(run: Run, data: Data, out: Path, threshold: float = 0.5, prefix: str 
 
     if out.suffix.lower() not in PARQUET:
         raise LLPError(f"{out}: write predictions for this many rows as .parquet")
-    check_threshold(threshold)
+    number("threshold", threshold, 0, 1)
     from llpkit.distributed.partitions import parquet
     from llpkit.distributed.parts import Layout
 

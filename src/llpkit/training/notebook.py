@@ -38,7 +38,7 @@ def html(model: "Fitted") -> str:
 
 def plot(model: "Fitted") -> "Figure":
     """The history as a figure."""
-    from llpkit.report import Series, history_figure, run_panels, styles
+    from llpkit.report import history_figure, run_panels, styles
     from llpkit.report.lines import EPOCHS, ITERATIONS
 
     if not model.history:
@@ -53,8 +53,9 @@ def plot(model: "Fitted") -> "Figure":
         rows = [{"baseline_log_likelihood": base, **row} for row in rows]
     held_out = any("held_out_log_likelihood" in row for row in rows)
     name = method or name_of(model)
-    run = Series(name, 0, rows, model.chosen_epoch if held_out else None)
-    return history_figure(run_panels(run, styles([name])[name], EPOCHS if method else ITERATIONS))
+    kept = model.chosen_epoch if held_out else None
+    x = EPOCHS if method else ITERATIONS
+    return history_figure(run_panels(name, rows, styles([name])[name], kept, x))
 
 
 def measured(model: "Fitted") -> dict[str, list[float | None]]:

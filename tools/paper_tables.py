@@ -68,8 +68,8 @@ def methods() -> Rows:
     times = {row.method: row.ratio for row in epoch_times(runs(BIRDS, "epoch-time"))}
     notes = {
         "supervised": ", every label known",
-        "mle": ", the default here",
-        "mle-pass": ", EM as in the paper",
+        "mle": ", EM",
+        "mle-pass": ", EM as in the paper, one more pass per epoch",
         "direct": ", gradient of the same likelihood",
         "amle": ", normal approximation of the count",
         "amle-paper": ", AMLE as published",

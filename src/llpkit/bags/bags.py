@@ -80,6 +80,8 @@ class Bags:
     """The columns of a data frame that bags and counts came from; they are never features."""
     bag_column: str | None = None
     """The one of them that holds the ids, by which a frame in another order is noticed."""
+    known_rows: tuple[int, ...] = ()
+    """Rows of known label; each is a bag by itself, which the bag column does not name."""
 
     def __init__(
         self,
@@ -311,6 +313,9 @@ class Bags:
             num_rows=before[-1],
             columns=tuple(dict.fromkeys(name for part in parts for name in part.columns)),
             bag_column=bag_columns.pop() if len(bag_columns) == 1 else None,
+            known_rows=tuple(
+                row + n for part, n in zip(parts, before, strict=False) for row in part.known_rows
+            ),
         )
 
     def _size_range(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from llpkit._registry import Registry, did_you_mean
+from llpkit._registry import Registry, check_options
 from llpkit.datasets.base import BagSize, DataSet
 from llpkit.datasets.files import first_of
 from llpkit.errors import LLPError
@@ -99,9 +99,7 @@ def load(
     """
     entry = DATASETS[name]
     known = entry.options
-    for option in options:
-        if option not in known:
-            raise LLPError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    check_options(name, options, known)
     needed = [o for o, default in known.items() if default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in options]:
         raise LLPError(f"{name} needs the option {missing[0]!r}; it must have {', '.join(needed)}")

@@ -8,7 +8,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
-from llpkit._registry import Registry, did_you_mean
+from llpkit._registry import Registry, check_options
 from llpkit.errors import LLPError
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
@@ -124,8 +124,7 @@ def full_name(key: str, estimator: Any, owner: str) -> str:
     ``owner`` is how errors name the estimator.
     """
     known = estimator.get_params(deep=True)
-    for name in (key, f"estimator__{key}"):
-        if name in known:
-            return name
-    plain = sorted({name.removeprefix("estimator__") for name in known})
-    raise LLPError(f"{owner} has no option {key!r}; {did_you_mean(key, plain)}")
+    if key in known:
+        return key
+    check_options(owner, [key], sorted({name.removeprefix("estimator__") for name in known}))
+    return f"estimator__{key}"

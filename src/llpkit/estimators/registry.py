@@ -8,8 +8,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
+from llpkit._package import package
 from llpkit._registry import Registry, check_options
-from llpkit.errors import LLPError
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.dllp import DLLPClassifier
@@ -49,21 +49,13 @@ def _forest() -> BaseLLP:
 @ESTIMATORS.register("lightgbm")
 def _lightgbm() -> BaseLLP:
     """EM around LightGBM, if it is installed."""
-    try:
-        from lightgbm import LGBMClassifier
-    except ImportError as error:
-        raise LLPError("the estimator lightgbm needs the package lightgbm; install it") from error
-    return LLPClassifier(LGBMClassifier(verbose=-1))
+    return LLPClassifier(package("lightgbm").LGBMClassifier(verbose=-1))
 
 
 @ESTIMATORS.register("xgboost")
 def _xgboost() -> BaseLLP:
     """EM around XGBoost, if it is installed; also for tables larger than memory."""
-    try:
-        from xgboost import XGBClassifier
-    except ImportError as error:
-        raise LLPError("the estimator xgboost needs the package xgboost; install it") from error
-    return LLPClassifier(XGBClassifier())
+    return LLPClassifier(package("xgboost").XGBClassifier())
 
 
 @ESTIMATORS.register("svc")

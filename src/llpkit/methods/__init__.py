@@ -92,7 +92,7 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
     return instance
 
 
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+_CHECKS: dict[Any, Callable[[str, Any], Any]] = {
     "float": partial(number, infinite=True),
     "int": partial(whole, least=None),
     "bool": flag,

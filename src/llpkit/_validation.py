@@ -88,6 +88,13 @@ def flag(place: str, value: Any) -> bool:
     return value
 
 
+def flag_or_auto(place: str, value: Any) -> bool | str:
+    """True, false or ``"auto"``."""
+    if isinstance(value, bool | str) and value in (True, False, "auto"):
+        return value
+    raise LLPError(f"{place} = {value!r}; give true, false or auto")
+
+
 def text(place: str, value: Any) -> str:
     """Text that is not empty, and not a number or a date from a file."""
     if not isinstance(value, str) or not value:

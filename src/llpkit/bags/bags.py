@@ -176,15 +176,15 @@ class Bags:
 
         columns = CountColumns(
             count,
-            count_low,
-            count_high,
-            proportion,
-            decimals,
-            counts_table,
-            count_noise,
-            known_label,
-            class_names,
-            ignore_empty,
+            count_low=count_low,
+            count_high=count_high,
+            proportion=proportion,
+            decimals=decimals,
+            counts_table=counts_table,
+            count_noise=count_noise,
+            known_label=known_label,
+            class_names=class_names,
+            ignore_empty=ignore_empty,
         )
         bags, _ = columns.read(Table.of(frame), bag)
         return bags.replace(columns=(bag, *columns.names), bag_column=bag)

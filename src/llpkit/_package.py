@@ -6,8 +6,10 @@ from typing import Any
 from llpkit.errors import LLPError
 
 
-def package(module: str, extra: str) -> Any:
+def package(module: str, extra: str | None = None) -> Any:
     """Import the module of an optional package, or raise an error that says how to install it.
+
+    ``extra`` is the extra of llpkit that installs it, if there is one.
 
     >>> package("no_such_package", "wandb")
     Traceback (most recent call last):
@@ -21,4 +23,5 @@ def package(module: str, extra: str) -> Any:
         if error.name is None or module.partition(".")[0] != error.name.partition(".")[0]:
             raise
         name = module.partition(".")[0]
-        raise LLPError(f"{name} is not installed; pip install 'llpkit[{extra}]'") from error
+        wanted = name if extra is None else f"'llpkit[{extra}]'"
+        raise LLPError(f"{name} is not installed; pip install {wanted}") from error

@@ -80,3 +80,18 @@ def did_you_mean(name: object, known: Iterable[str], written: Callable[[str], st
     if near:
         return f"did you mean {written(folded[near[0]])!r}?"
     return f"available: {', '.join(names)}" if names else "none is available"
+
+
+def check_options(owner: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that ``owner`` does not have.
+
+    >>> check_options("linear", ["hidden"], [])
+    Traceback (most recent call last):
+        ...
+    llpkit.errors.LLPError: linear has no option 'hidden'; it takes none
+    """
+    names = list(known)
+    for option in options:
+        if option not in names:
+            hint = did_you_mean(option, names) if names else "it takes none"
+            raise LLPError(f"{owner} has no option {option!r}; {hint}")

@@ -12,7 +12,7 @@ from llpkit._registry import did_you_mean
 from llpkit.errors import LLPError
 
 
-def whole(place: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def whole(place: str, value: Any, least: int | None = 1, most: int | None = None) -> int:
     """A whole number of any type within bounds, as an int.
 
     >>> whole("epochs", 0)
@@ -24,9 +24,11 @@ def whole(place: str, value: Any, least: int = 1, most: int | None = None) -> in
         found = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = None
-    if found is None or found < least or (most is not None and found > most):
-        bound = "" if most is None else f" to {most}"
-        raise LLPError(f"{place} = {value!r}; give a whole number from {least}{bound}")
+    low, high = -math.inf if least is None else least, math.inf if most is None else most
+    if found is None or not low <= found <= high:
+        bounds = "" if least is None else f" from {least}"
+        bounds += "" if most is None else f" to {most}"
+        raise LLPError(f"{place} = {value!r}; give a whole number{bounds}")
     return found
 
 
@@ -84,6 +86,13 @@ def flag(place: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise LLPError(f"{place} = {value!r}; give true or false")
     return value
+
+
+def flag_or_auto(place: str, value: Any) -> bool | str:
+    """True, false or ``"auto"``."""
+    if isinstance(value, bool | str) and value in (True, False, "auto"):
+        return value
+    raise LLPError(f"{place} = {value!r}; give true, false or auto")
 
 
 def text(place: str, value: Any) -> str:

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from llpkit._settings import Check, Settings, setting
-from llpkit._validation import flag, mapping, number, one_of, registered, share, whole
-from llpkit.errors import LLPError
+from llpkit._validation import flag, flag_or_auto, mapping, number, one_of, registered, share, whole
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("tail", "cosine", "constant")
@@ -50,12 +49,6 @@ def _method(place: str, value: Any) -> str:
     from llpkit.methods import METHODS
 
     return registered(place, value, (AUTO, *METHODS))
-
-
-def _resident(place: str, value: Any) -> bool | str:
-    if isinstance(value, bool | str) and value in (True, False, "auto"):
-        return value
-    raise LLPError(f"{place} = {value!r}; give true, false or auto")
 
 
 def _devices(place: str, value: Any) -> int | str:
@@ -199,7 +192,7 @@ class Execution(Settings):
         "true|false",
     )
     resident: bool | str = setting(
-        "auto", "Keep all inputs on the device: true, false or auto (auto).", _resident, "WHICH"
+        "auto", "Keep all inputs on the device: true, false or auto (auto).", flag_or_auto, "WHICH"
     )
     workers: int = setting(
         2,

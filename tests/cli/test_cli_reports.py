@@ -43,7 +43,7 @@ def write(counts: dict[str, object], size: int = 3, **more: list[object]) -> Non
 )
 def test_every_kind_of_noise_is_read(noise, counts):
     write(counts)
-    bags = CountColumns("n", noise=noise).bags(Table.read("t.csv"), "bag")
+    bags = CountColumns("n", count_noise=noise).bags(Table.read("t.csv"), "bag")
     assert not bags.evidence.is_exact
     assert bool(
         log_prob(torch.zeros(bags.num_instances), bags.evidence, bags.offsets).isfinite().all()

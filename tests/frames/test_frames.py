@@ -305,6 +305,14 @@ def test_bag_ids_agree_however_their_numbers_are_written(tmp_path):
         model.posterior(frame[::-1].iloc[[1, 2, 3, 4, 0]], bags)
 
 
+def test_a_bag_of_one_row_is_checked_whatever_its_name():
+    frame = pd.DataFrame({"bag": ["row 1", "row 2"], "n": [0, 1], "x": [1.0, 2.0]})
+    bags = Bags.from_frame(frame, "bag", "n")
+    for given in (bags, bags.with_labels([0, -1])):
+        with pytest.raises(LLPError, match=r"= 'row \d', but in bags this row is in 'row \d'"):
+            llpkit.fit("linear", given, frame[::-1], epochs=1, progress=False)
+
+
 def test_a_lazy_frame_is_refused_without_a_warning():
     frame = pl.from_pandas(survey())
     bags = Bags.from_frame(frame, "district", "n_yes")

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -163,11 +164,13 @@ def test_an_option_has_the_type_of_its_annotation(value):
     class Mine(methods.DLLP):
         key = "mine"
 
-        def __init__(self, weight: float = 1.0) -> None:
-            self.weight = weight
+        def __init__(self, weight: float = 1.0, steps: int = 1) -> None:
+            self.weight, self.steps = weight, steps
 
-    assert methods.make(Mine, {"weight": 2}).weight == 2
-    with pytest.raises(LLPError, match=r'option weight of method "mine" = .*; give a float'):
+    assert methods.make(Mine, {"weight": 2, "steps": np.int64(-1)}).weight == 2
+    with pytest.raises(LLPError, match=r'steps of method "mine" = .*; give a whole number$'):
+        methods.make(Mine, {"steps": value})
+    with pytest.raises(LLPError, match=r'option weight of method "mine" = .*; give a number'):
         methods.make(Mine, {"weight": value})
 
 

@@ -94,7 +94,7 @@ def test_classes_and_other_counts(tmp_path):
         atol=1e-4,
     )
     ranges = distributed.fit(
-        estimator, tmp_path, count=CountColumns(low="low", high="n"), **options
+        estimator, tmp_path, count=CountColumns(count_low="low", count_high="n"), **options
     )
     assert ranges.coef_[0, 0] > 0.5
 
@@ -107,7 +107,7 @@ def test_noisy_counts_are_read_as_such(tmp_path):
     one = LLPLogisticRegression(tol=1e-8).fit(
         whole[FEATURES].to_numpy(), bags.evidence[of_row], whole["bag"].to_numpy()
     )
-    count = CountColumns("n", noise="geometric:2")
+    count = CountColumns("n", count_noise="geometric:2")
     found = distributed.fit(LLPLogisticRegression(tol=1e-8), tmp_path, bag="bag", count=count)
     np.testing.assert_allclose(found.coef_, one.coef_, atol=1e-4)
 

@@ -80,6 +80,8 @@ class Bags:
     """The columns of a data frame that bags and counts came from; they are never features."""
     bag_column: str | None = None
     """The one of them that holds the ids, by which a frame in another order is noticed."""
+    known_rows: tuple[int, ...] = ()
+    """Rows of known label; each is a bag by itself, which the bag column does not name."""
 
     def __init__(
         self,
@@ -174,15 +176,15 @@ class Bags:
 
         columns = CountColumns(
             count,
-            count_low,
-            count_high,
-            proportion,
-            decimals,
-            counts_table,
-            count_noise,
-            known_label,
-            class_names,
-            ignore_empty,
+            count_low=count_low,
+            count_high=count_high,
+            proportion=proportion,
+            decimals=decimals,
+            counts_table=counts_table,
+            count_noise=count_noise,
+            known_label=known_label,
+            class_names=class_names,
+            ignore_empty=ignore_empty,
         )
         bags, _ = columns.read(Table.of(frame), bag)
         return bags.replace(columns=(bag, *columns.names), bag_column=bag)
@@ -311,6 +313,9 @@ class Bags:
             num_rows=before[-1],
             columns=tuple(dict.fromkeys(name for part in parts for name in part.columns)),
             bag_column=bag_columns.pop() if len(bag_columns) == 1 else None,
+            known_rows=tuple(
+                row + n for part, n in zip(parts, before, strict=False) for row in part.known_rows
+            ),
         )
 
     def _size_range(self) -> str:

@@ -50,12 +50,13 @@ def with_known_labels(bags: "Bags", labels: Any, entry: Callable[[int, int], str
     rest = without_labelled(bags.evidence, labelled, unlabelled, contradiction)
     kept = torch.where((unlabelled > 0) | (num_known == 0))[0]
     single = bags.rows[known]
-    names = [bags.ids[b] for b in kept.tolist()] + [f"row {row}" for row in single.tolist()]
+    rows = single.tolist()
     return bags.replace(
         offsets=to_offsets(torch.cat([unlabelled[kept], torch.ones_like(single)])),
         rows=torch.cat([bags.rows[~known], single]),
         evidence=Evidence.concat([rest[kept], Evidence.unchecked(one_hot[known])]),
-        ids=tuple(names),
+        ids=(*(bags.ids[b] for b in kept.tolist()), *(f"row {row}" for row in rows)),
+        known_rows=(*bags.known_rows, *rows),
     )
 
 

@@ -62,6 +62,20 @@ def random_bags(
     return Bags.unchecked(offsets, rows, evidence, range(len(ends)), len(truth))
 
 
+def random_sample(
+    sizes: Array, rows: int, random: np.random.Generator | np.random.RandomState, least: int = 1
+) -> Array:
+    """Indices of random bags with at most ``rows`` rows in total, but at least ``least`` bags.
+
+    >>> random_sample(np.array([2, 2, 9]), 4, np.random.default_rng(0))
+    array([2])
+    """
+    order = random.permutation(len(sizes))
+    inside = np.cumsum(sizes[order]) <= rows
+    inside[:least] = True  # however large they are
+    return np.sort(order[inside])
+
+
 def _clustered(truth: Array, sizes: list[int], alpha: float, source: torch.Generator) -> Tensor:
     """An order of the instances in which consecutive bags have Dirichlet class shares."""
     seed = int(torch.randint(2**62, (), generator=source, device=source.device))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from llpkit._package import package
 from llpkit.cli.printing import echo, note
 from llpkit.errors import LLPError
 from llpkit.files import place_of
@@ -163,12 +164,10 @@ def _finish(project: "Project") -> None:
 
 
 def _serve(project: "Project", port: int, browser: bool) -> None:
-    try:
-        from llpkit.label.server import make_app, new_token, serve
-    except ImportError as error:
-        raise LLPError(
-            f"{error}; install the packages that the page needs: pip install 'llpkit[label]'"
-        ) from error
+    for name in ("starlette", "uvicorn"):
+        package(name, "label")
+    from llpkit.label.server import make_app, new_token, serve
+
     token = new_token()
     saved = "every answer is saved" if project.folder else "the demo saves nothing"
 

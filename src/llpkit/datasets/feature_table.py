@@ -16,61 +16,30 @@ def feature_table(
     *,
     table: Any,
     bag: str,
-    count: Columns = None,
-    count_low: Columns = None,
-    count_high: Columns = None,
-    proportion: Columns = None,
-    decimals: int | None = None,
-    counts_table: Any = None,
-    count_noise: str | None = None,
-    known_label: str | None = None,
-    ignore_empty: bool = False,
+    count_columns: CountColumns,
     features: Columns = None,
     drop: Columns = None,
     numeric: Columns = None,
     categorical: Columns = None,
     label: str | None = None,
-    class_names: Sequence[str] | None = None,
 ) -> DataSet:
     """A table of features: a bag column, counts, numbers and categories.
 
     Args:
         table: The file (CSV, Parquet, Feather, JSON lines or Excel), or a data frame.
         bag: The column of bag names.
-        count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: The lowest possible count, empty for no bound: instead of ``count``, or with it
-            for bags in which that is empty.
-        count_high: The highest possible count; empty for no bound.
-        proportion: Instead of ``count``, the share of positives; or one column per class.
-        decimals: The proportions were rounded to this many decimals.
-        counts_table: A second table, one row per bag, with the bag column and the count columns.
-        count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
-        known_label: A column of labels that are known for some rows and empty for the others.
-        ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an error.
+        count_columns: The columns of counts; :func:`~llpkit.datasets.load` takes their options.
         features: The columns to learn from; by default all others that can be used.
         drop: Columns to leave out instead.
         numeric: Features that must be numbers.
         categorical: Features that are categories even if they look like numbers.
         label: The column of true labels, for evaluation only.
-        class_names: Names of the classes.
     """
-    known = CountColumns(
-        count,
-        count_low,
-        count_high,
-        proportion,
-        decimals,
-        counts_table,
-        count_noise,
-        known_label,
-        class_names,
-        ignore_empty,
-    )
     data = Table.of(table)
-    bags, truth, count_notes = known.read_with_labels(data, bag, label)
+    bags, truth, count_notes = count_columns.read_with_labels(data, bag, label)
     numbers, categories = listed(numeric), listed(categorical)
     if features is None:
-        taken = {bag, label, *known.names, *left_out(data, drop)}
+        taken = {bag, label, *count_columns.names, *left_out(data, drop)}
         rest = [name for name in data.names if name not in taken]
         chosen, notes = usable(data, rest, wanted={*numbers, *categories})
         notes += [_of_the_bag(name) for name in chosen if same_in_bags(data, name, bags)]
@@ -81,10 +50,10 @@ def feature_table(
                 "learn from; give one of the two"
             )
         chosen, notes = listed(features), []
-        _check_features(chosen, bag, known, label)
+        _check_features(chosen, bag, count_columns, label)
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
     notes += encoder.notes(data) + count_notes
-    names = known.class_names_in(data)
+    names = count_columns.class_names_in(data)
     return DataSet("feature-table", encoder.apply(data), bags, truth, names, tuple(notes), encoder)
 
 
@@ -96,11 +65,11 @@ def _of_the_bag(name: str) -> str:
 
 
 def _check_features(
-    chosen: Sequence[str], bag: str, known: CountColumns, label: str | None
+    chosen: Sequence[str], bag: str, counts: CountColumns, label: str | None
 ) -> None:
     """Refuse columns that hold counts, labels or bag names."""
-    kinds: dict[str | None, str] = dict.fromkeys(known.names, "the counts")
-    kinds |= {known.known_label: "the labels", label: "the labels", bag: "the bags"}
+    kinds: dict[str | None, str] = dict.fromkeys(counts.names, "the counts")
+    kinds |= {counts.known_label: "the labels", label: "the labels", bag: "the bags"}
     for name in chosen:
         if name in kinds:
             raise LLPError(

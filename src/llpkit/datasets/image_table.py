@@ -1,7 +1,6 @@
 """A table of image files, one row per instance."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from llpkit.datasets.parquet_images import (
 )
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
-from llpkit.tables import Columns, CountColumns, Table
+from llpkit.tables import CountColumns, Table
 from llpkit.tables.files import parquet_files
 
 
@@ -32,20 +31,11 @@ def image_table(
     table: str | os.PathLike[str],
     bag: str,
     image: str,
-    count: Columns = None,
-    count_low: Columns = None,
-    count_high: Columns = None,
-    proportion: Columns = None,
-    decimals: int | None = None,
-    counts_table: str | os.PathLike[str] | None = None,
-    count_noise: str | None = None,
-    known_label: str | None = None,
-    ignore_empty: bool = False,
+    count_columns: CountColumns,
     image_root: str | os.PathLike[str] | None = None,
     image_size: Size | None = None,
     grey: bool = False,
     label: str | None = None,
-    class_names: Sequence[str] | None = None,
     skip_bad: bool = False,
 ) -> DataSet:
     """A table of image files: a bag column, an image path, and counts.
@@ -58,42 +48,20 @@ def image_table(
         table: The file: CSV, Parquet, Feather, JSON lines or Excel.
         bag: The column of bag names.
         image: The column of image paths, or of encoded images in a Parquet file.
-        count: The column of positives in the bag, the same in all its rows; or one per class.
-        count_low: The lowest possible count, empty for no bound: instead of ``count``, or with it
-            for bags in which that is empty.
-        count_high: The highest possible count; empty for no bound.
-        proportion: Instead of ``count``, the share of positives; or one column per class.
-        decimals: The proportions were rounded to this many decimals.
-        counts_table: A second table, one row per bag, with the bag column and the count columns.
-        count_noise: How the counts were published, such as ``laplace:2`` or ``rounded:5``.
-        known_label: A column of labels that are known for some rows and empty for the others.
-        ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an error.
+        count_columns: The columns of counts; :func:`~llpkit.datasets.load` takes their options.
         image_root: The folder that paths are relative to; by default the table's folder.
         image_size: Height and width to resize images to; by default those of the first image.
         grey: Whether images are read as grey.
         label: The column of true labels, for evaluation only.
-        class_names: Names of the classes.
         skip_bad: Check all images first and leave out the bags of bad ones.
     """
-    known = CountColumns(
-        count,
-        count_low,
-        count_high,
-        proportion,
-        decimals,
-        counts_table,
-        count_noise,
-        known_label,
-        class_names,
-        ignore_empty,
-    )
     data = table_without_images(table, image)
-    bags, truth, notes = known.read_with_labels(data, bag, label)
+    bags, truth, notes = count_columns.read_with_labels(data, bag, label)
     channels = 1 if grey else 3
     files = image_files(
         data, image, root=image_root, size=image_size, channels=channels, check=not skip_bad
     )
-    names = known.class_names_in(data)
+    names = count_columns.class_names_in(data)
     complete = DataSet("image-table", files, bags, truth, names, tuple(notes))
     return _without_bad(complete, files) if skip_bad else complete
 

@@ -3,16 +3,18 @@
 import inspect
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from llpkit._registry import Registry, did_you_mean
+from llpkit._registry import Registry, check_options
 from llpkit.datasets.base import BagSize, DataSet
 from llpkit.datasets.files import first_of
 from llpkit.errors import LLPError
+from llpkit.tables import CountColumns
 
 _COMMON = ("data_dir", "bag_size", "seed")
+_COUNT_OPTIONS = {field.name: field.default for field in fields(CountColumns)}
 _Loader = TypeVar("_Loader", bound=Callable[..., DataSet])
 
 
@@ -38,7 +40,9 @@ class Entry:
     def options(self) -> dict[str, Any]:
         """The options and their defaults; ``inspect.Parameter.empty`` if required."""
         parameters = inspect.signature(self.loader).parameters
-        return {name: p.default for name, p in parameters.items() if name not in _COMMON}
+        collected = (*_COMMON, "count_columns")
+        own = {name: p.default for name, p in parameters.items() if name not in collected}
+        return own | _COUNT_OPTIONS if "count_columns" in parameters else own
 
     @property
     def random_bags(self) -> bool:
@@ -59,7 +63,8 @@ def register(
     """A decorator that adds a data set; it takes the arguments of :class:`Entry`.
 
     The loader takes keyword arguments. ``bag_size``, ``seed`` and ``data_dir`` are passed to it if
-    it has them::
+    it has them; ``count_columns`` gets the options of a table's counts, as
+    :class:`~llpkit.tables.CountColumns`::
 
         @register("coins", summary="a coin, tossed")
         def coins(*, bag_size=None, seed=0, tosses=1000):
@@ -99,14 +104,15 @@ def load(
     """
     entry = DATASETS[name]
     known = entry.options
-    for option in options:
-        if option not in known:
-            raise LLPError(f"{name} has no option {option!r}; {did_you_mean(option, known)}")
+    check_options(name, options, known)
     needed = [o for o, default in known.items() if default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in options]:
         raise LLPError(f"{name} needs the option {missing[0]!r}; it must have {', '.join(needed)}")
     if bag_size is not None and not entry.random_bags:
         raise LLPError(f"bag_size = {bag_size!r} but {name} comes with bags; leave it out")
-    common = {"data_dir": data_dir, "bag_size": bag_size, "seed": seed}
+    common: dict[str, Any] = {"data_dir": data_dir, "bag_size": bag_size, "seed": seed}
     parameters = inspect.signature(entry.loader).parameters
+    if "count_columns" in parameters:
+        given = {key: options.pop(key) for key in _COUNT_OPTIONS if key in options}
+        common["count_columns"] = CountColumns(**given)
     return entry.loader(**{k: v for k, v in common.items() if k in parameters}, **options)

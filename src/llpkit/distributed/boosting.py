@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from llpkit._package import package
 from llpkit._threads import threads
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
@@ -36,15 +37,9 @@ _PER_LEAF = 20
 
 def template_of(estimator: LLPClassifier) -> Any:
     """The XGBoost classifier within EM, checked."""
-    try:
-        from xgboost import XGBClassifier
-    except ImportError as error:
-        raise LLPError(
-            "EM on partitions needs XGBoost for its M-step; install llpkit with the extra dask, or "
-            "choose LLPLogisticRegression"
-        ) from error
-    template = XGBClassifier() if estimator.estimator is None else estimator.estimator
-    if type(template) is not XGBClassifier:
+    xgboost = package("xgboost", "dask")
+    template = xgboost.XGBClassifier() if estimator.estimator is None else estimator.estimator
+    if type(template) is not xgboost.XGBClassifier:
         raise LLPError(
             f"the classifier is {type(template).__name__}, but on partitions the M-step is "
             "XGBoost's; give LLPClassifier(xgboost.XGBClassifier(...))"

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from llpkit._validation import one_of, whole
+from llpkit._validation import flag_or_auto, whole
 from llpkit.distributed import boosting, logistic
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.check import Checked, check
@@ -79,8 +79,7 @@ def fit(
     >>> model.predict([[0], [3]])
     array([0, 1])
     """
-    if not isinstance(persist, bool):
-        one_of("persist", persist, ("auto",))
+    flag_or_auto("persist", persist)
     whole("sample_rows", sample_rows, 1)
     partitions, layout = _described(data, bag, count, features)
     if isinstance(estimator, LLPClassifier):

@@ -104,7 +104,7 @@ def _plain_grouping(table: Any, layout: Layout) -> Grouping | None:
     import pyarrow as pa
 
     counts = layout.counts
-    simple = counts.table is None and replace(counts, class_names=None) == CountColumns(
+    simple = counts.counts_table is None and replace(counts, class_names=None) == CountColumns(
         counts.count
     )
     if not simple or not isinstance(counts.count, str) or not len(table):

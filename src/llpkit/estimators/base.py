@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from llpkit._arrays import Array
 from llpkit._threads import threads_for
 from llpkit.bags import Bags
+from llpkit.bags.random import random_sample
 from llpkit.errors import ApproximationWarning, LLPError, TooManyStates
 from llpkit.estimators._bags_from_y import ROUTING, bags_of
 from llpkit.estimators._text_columns import text_columns_named
@@ -195,10 +196,7 @@ def some_bags(bags: Bags, random: np.random.RandomState) -> Bags:
     """Random bags with at most :data:`ENOUGH` rows in total, plenty for a small model."""
     if bags.num_instances <= ENOUGH:
         return bags
-    order = random.permutation(len(bags))
-    inside = np.cumsum(bags.sizes.numpy()[order]) <= ENOUGH
-    inside[0] = True  # however large that bag is
-    return bags[np.sort(order[inside])]
+    return bags[random_sample(bags.sizes.numpy(), ENOUGH, random)]
 
 
 def two_classes(p: Array) -> Array:

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils.validation import validate_data
 
 from llpkit._arrays import Array
-from llpkit._validation import number, one_of, whole
+from llpkit._validation import flag_or_auto, number, one_of, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.estimators._additive_start import additive_start, is_table
@@ -165,8 +165,7 @@ class LLPClassifier(BaseLLP):
 
     def _check_parameters(self) -> None:
         one_of("start", self.start, ("additive", "proportion"))
-        if not isinstance(self.out_of_fold, bool):
-            one_of("out_of_fold", self.out_of_fold, ("auto",))
+        flag_or_auto("out_of_fold", self.out_of_fold)
         whole("n_init", self.n_init, 1)
         whole("max_iter", self.max_iter, 1)
         whole("n_folds", self.n_folds, 2)

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from llpkit._arrays import Array
 from llpkit._validation import whole
 from llpkit.bags import Bags
+from llpkit.bags.random import random_sample
 from llpkit.errors import LLPError
 from llpkit.estimators.base import BaseLLP, choose, log_likelihood_and_residual
 from llpkit.estimators.em import LLPClassifier, fold_of_rows
@@ -91,7 +92,7 @@ class LLPEnsembleClassifier(BaseLLP):
             rounds = 1 + (self.n_folds if weighted else 0)
             with task("fit", kinds=[_kind(member) for member in members] * rounds) as steps:
                 if weighted:
-                    few = _sample(bags, random)
+                    few = bags[random_sample(bags.sizes.numpy(), _HELD_OUT_ROWS, random, least=64)]
                     folds = fold_of_rows(few, self.n_folds, random)
                     z = _out_of_fold(members, X, few, folds, steps)
                     shares = _shares_by_kind(members)
@@ -164,14 +165,6 @@ def _kind(member: BaseLLP) -> str:
 def _centred(z: Array) -> Array:
     """Logits without the common part, which is arbitrary with K classes."""
     return z if z.ndim == 1 else z - z.mean(1, keepdims=True)
-
-
-def _sample(bags: Bags, random: np.random.RandomState) -> Bags:
-    """Random bags with about :data:`_HELD_OUT_ROWS` rows in total, and at least 64 of them."""
-    order = random.permutation(len(bags))
-    inside = np.cumsum(bags.sizes.numpy()[order]) <= _HELD_OUT_ROWS
-    inside[:64] = True
-    return bags[np.sort(order[inside])]
 
 
 def _shares_by_kind(members: list[BaseLLP]) -> Array:

@@ -8,8 +8,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import SVC
 
-from llpkit._registry import Registry, did_you_mean
-from llpkit.errors import LLPError
+from llpkit._package import package
+from llpkit._registry import Registry, check_options
 from llpkit.estimators.alter_svm import AlterSVMClassifier
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.dllp import DLLPClassifier
@@ -49,21 +49,13 @@ def _forest() -> BaseLLP:
 @ESTIMATORS.register("lightgbm")
 def _lightgbm() -> BaseLLP:
     """EM around LightGBM, if it is installed."""
-    try:
-        from lightgbm import LGBMClassifier
-    except ImportError as error:
-        raise LLPError("the estimator lightgbm needs the package lightgbm; install it") from error
-    return LLPClassifier(LGBMClassifier(verbose=-1))
+    return LLPClassifier(package("lightgbm").LGBMClassifier(verbose=-1))
 
 
 @ESTIMATORS.register("xgboost")
 def _xgboost() -> BaseLLP:
     """EM around XGBoost, if it is installed; also for tables larger than memory."""
-    try:
-        from xgboost import XGBClassifier
-    except ImportError as error:
-        raise LLPError("the estimator xgboost needs the package xgboost; install it") from error
-    return LLPClassifier(XGBClassifier())
+    return LLPClassifier(package("xgboost").XGBClassifier())
 
 
 @ESTIMATORS.register("svc")
@@ -124,8 +116,7 @@ def full_name(key: str, estimator: Any, owner: str) -> str:
     ``owner`` is how errors name the estimator.
     """
     known = estimator.get_params(deep=True)
-    for name in (key, f"estimator__{key}"):
-        if name in known:
-            return name
-    plain = sorted({name.removeprefix("estimator__") for name in known})
-    raise LLPError(f"{owner} has no option {key!r}; {did_you_mean(key, plain)}")
+    if key in known:
+        return key
+    check_options(owner, [key], sorted({name.removeprefix("estimator__") for name in known}))
+    return f"estimator__{key}"

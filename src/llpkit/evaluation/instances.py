@@ -1,14 +1,11 @@
 """Measures on instances with known labels: accuracy, log-loss, Brier score, AUC, calibration."""
 
-import math
-from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from llpkit._validation import whole
-from llpkit.errors import LLPError
+from llpkit._validation import number, whole
 from llpkit.evaluation._inputs import check_labels, check_probabilities, check_scores
 
 
@@ -115,9 +112,8 @@ def _checked(probability: Any, truth: Any) -> tuple[Tensor, Tensor]:
 
 
 def _labels_of(p: Tensor, threshold: Any) -> Tensor:
-    if not isinstance(threshold, Real) or not math.isfinite(threshold):
-        raise LLPError(f"threshold = {threshold!r}; give a number from 0 to 1")
-    return p.argmax(1) if p.dim() == 2 else (p >= float(threshold)).to(torch.int64)
+    threshold = number("threshold", threshold, 0, 1)
+    return p.argmax(1) if p.dim() == 2 else (p >= threshold).to(torch.int64)
 
 
 def _of_truth(probability: Tensor, truth: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ die again and again, perhaps for lack of memory, is abandoned; the others go on.
 """
 
 import contextlib
-import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from llpkit import plugins
+from llpkit._package import package
 from llpkit._text import several
 from llpkit._workers import end_with
 from llpkit.errors import LLPError
@@ -109,7 +109,7 @@ def _in_worker(
 @contextmanager
 def _ray(jobs: int) -> Iterator[_Cluster]:
     """The connected cluster, or the one at RAY_ADDRESS, or a local one."""
-    ray = _imported("ray")
+    ray = package("ray", "ray")
     mine = not ray.is_initialized()
     if mine:
         # The size of an existing cluster is not ours to set.
@@ -135,7 +135,7 @@ def _ray(jobs: int) -> Iterator[_Cluster]:
 @contextmanager
 def _dask(jobs: int) -> Iterator[_Cluster]:
     """The connected cluster, or the one at DASK_SCHEDULER_ADDRESS, or a local one."""
-    distributed, dask = _imported("distributed"), _imported("dask")
+    distributed, dask = package("distributed", "dask"), package("dask", "dask")
     with contextlib.ExitStack() as stack:
         try:
             client = distributed.get_client()
@@ -162,14 +162,3 @@ def _dask(jobs: int) -> Iterator[_Cluster]:
 
         # Dask moves the task of a dead worker to another one, and gives up after RETRIES more.
         yield _Cluster(partial(client.submit, _in_worker, pure=False), first, result)
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        extra = "ray" if name == "ray" else "dask"
-        raise LLPError(
-            f"{name} is not installed; install it with: pip install 'llpkit[{extra}]', or use "
-            "the backend loky"
-        ) from error

@@ -1,9 +1,12 @@
 """Training methods, one file each, behind one protocol."""
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from llpkit._registry import Registry, did_you_mean
+from llpkit._registry import Registry, check_options
+from llpkit._validation import flag, number, text, whole
 from llpkit.errors import LLPError
 from llpkit.methods.ahil import AHIL
 from llpkit.methods.amle import AMLE, AMLEPaper
@@ -77,28 +80,24 @@ def make(method: "str | Method | type[Method]", options: dict[str, Any] | None =
     options = options or {}
     known = dict(list(inspect.signature(method.__init__).parameters.items())[1:])
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        for option in options:
-            if option not in known:
-                hint = did_you_mean(option, known) if known else "it takes none"
-                raise LLPError(f'method "{method.key}" has no option {option!r}; {hint}')
+        check_options(f'method "{method.key}"', options, known)
     try:
         instance = method(**options)
     except TypeError as error:
         raise LLPError(f'method "{method.key}" does not take these options: {error}') from error
     for option, value in options.items():  # a method may leave the checks to its annotations
-        if option in known and not _fits(value, known[option].annotation):
-            wanted = getattr(known[option].annotation, "__name__", known[option].annotation)
-            raise LLPError(f'option {option} of method "{method.key}" = {value!r}; give a {wanted}')
+        annotation = known[option].annotation if option in known else None
+        if check := _CHECKS.get(getattr(annotation, "__name__", annotation)):
+            check(f'option {option} of method "{method.key}"', value)
     return instance
 
 
-def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value has the type of a parameter, as far as that is a plain one."""
-    kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
-    wanted = kinds.get(getattr(annotation, "__name__", annotation))
-    if wanted is None:
-        return True
-    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
+_CHECKS: dict[Any, Callable[[str, Any], Any]] = {
+    "float": partial(number, infinite=True),
+    "int": partial(whole, least=None),
+    "bool": flag,
+    "str": text,
+}
 
 
 __all__ = [

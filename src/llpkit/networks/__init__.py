@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from llpkit._registry import Registry, did_you_mean
-from llpkit.errors import LLPError
+from llpkit._registry import Registry, check_options
 from llpkit.networks.layers import Classifier, Shape
 from llpkit.networks.llp_gan import (
     Discriminator,
@@ -92,10 +91,7 @@ def make(name: str, *, input_shape: Shape, num_outputs: int, **options: Any) -> 
     """
     build = NETWORKS[name].build
     known = [k for k in inspect.signature(build).parameters if k not in _ALWAYS]
-    for option in options:
-        if option not in known:
-            hint = did_you_mean(option, known) if known else "it takes none"
-            raise LLPError(f"network {name!r} has no option {option!r}; {hint}")
+    check_options(f"network {name!r}", options, known)
     return build(input_shape, num_outputs, **options)
 
 

@@ -22,14 +22,7 @@ def load_data(data: Data, seed: int) -> DataSet:
 
 def count_columns(data: Data) -> CountColumns:
     """The columns with the counts, in a table that is read in parts."""
-    return CountColumns(
-        data.count,
-        data.count_low,
-        data.count_high,
-        data.proportion,
-        data.decimals,
-        noise=data.count_noise,
-    )
+    return CountColumns.of(data, counts_table=None, known_label=None)
 
 
 def divide(bags: Bags, config: Config) -> dict[str, Bags]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from llpkit import evaluation
 from llpkit.bags import Bags
+from llpkit.bags.random import random_sample
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 
@@ -38,12 +39,9 @@ def importances(
     are needed.
     """
     random = np.random.default_rng(seed)
-    order = random.permutation(len(bags))
     columns = _columns(encoder, inputs.shape[1])
     affordable = max(_FEWEST, _PREDICTED // (_REPEATS * max(1, len(columns))))
-    sampled = np.cumsum(bags.sizes.numpy()[order]) <= min(_ROWS, affordable)
-    sampled[0] = True  # at least one bag, however large
-    bags = bags[np.sort(order[sampled])]
+    bags = bags[random_sample(bags.sizes.numpy(), min(_ROWS, affordable), random)]
     rows = inputs[bags.rows].numpy()
 
     def likelihood(values: NDArray[Any]) -> float:

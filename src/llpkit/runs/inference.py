@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from llpkit._arrays import refuse, whole_array
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data
@@ -210,12 +211,11 @@ def table_shares(
 
 def _whole_column(table: Table, name: str) -> Any:
     """A column of whole numbers from 0."""
-    values = table.numbers(name)
-    wrong = ~((values >= 0) & (values == np.floor(values)))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise LLPError(
-            f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r}; give whole numbers "
-            f"from 0, for {option('count')} and --multiplicity"
-        )
-    return values.astype(np.int64)
+    remedy = f"give whole numbers from 0, for {option('count')} and --multiplicity"
+
+    def entry(value: Any, row: int) -> str:
+        return f"{table.cell(row, name)} = {value:g}"
+
+    values = whole_array(table.numbers(name), name, remedy, entry)
+    refuse(values < 0, lambda row: f"{entry(values[row], row)} is negative; {remedy}", "rows")
+    return values

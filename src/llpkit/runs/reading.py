@@ -63,17 +63,16 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
             low = high = None
         elif not set(listed(count) + listed(proportion)) <= set(table.names):
             count = proportion = None
-    counts = CountColumns(
-        count,
-        low,
-        high,
-        proportion,
-        data.decimals if proportion else None,
-        data.counts_table,
-        data.count_noise if count else None,
-        known_label,
-        data.class_names or run.class_names,
-        data.ignore_empty,
+    counts = CountColumns.of(
+        data,
+        count=count,
+        count_low=low,
+        count_high=high,
+        proportion=proportion,
+        decimals=data.decimals if proportion else None,
+        count_noise=data.count_noise if count else None,
+        known_label=known_label,
+        class_names=data.class_names or run.class_names,
     )
     if not counts.names:  # the run learned from known labels alone, and here there are none
         return None, [f"{table.path} has no column {data.known_label!r}"]

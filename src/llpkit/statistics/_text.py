@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llpkit.errors import LLPError
+from llpkit._package import package
 
 Facts = Sequence[tuple[str, str]]
 
@@ -65,10 +65,4 @@ def as_records(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def frame(records: Sequence[Mapping[str, Any]]) -> Any:
     """Records as a pandas table."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise LLPError(
-            "to_frame() needs the package pandas; install it, or use records()"
-        ) from error
-    return pd.DataFrame(records)
+    return package("pandas", "pandas").DataFrame(records)

@@ -10,6 +10,7 @@ import torch
 
 from llpkit._arrays import Array
 from llpkit.bags import Bags
+from llpkit.bags.random import random_sample
 from llpkit.errors import IdentifiabilityWarning
 from llpkit.evaluation import constant_rate
 from llpkit.ragged import instances_of
@@ -125,8 +126,7 @@ def problems_of(X: Any, bags: Bags, multiplicity: Any = None) -> tuple[Problem, 
     if multiplicity is not None:
         times = np.asarray(multiplicity, np.int64)[bags.rows.numpy()]
         sizes = np.diff(np.append(0, np.cumsum(times))[bags.offsets.numpy()])
-        order = np.random.default_rng(0).permutation(len(bags))
-        chosen = np.sort(order[np.cumsum(sizes[order]) <= _WRITTEN_OUT])
+        chosen = random_sample(sizes, _WRITTEN_OUT, np.random.default_rng(0), least=0)
         if not len(chosen):
             return ()
         inner = instances_of(bags.offsets, torch.from_numpy(chosen))[0].numpy()

@@ -1,7 +1,7 @@
 """Counts of bags in the columns of a table."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,42 +26,52 @@ Columns = str | Sequence[str] | None
 
 @dataclass(frozen=True)
 class CountColumns:
-    """The columns that hold the counts: one for the positives, or one per class.
+    """The columns that hold the counts, and how they are meant.
 
-    Give ``count`` or ``proportion`` (with the ``decimals`` that it was rounded to, if any), or
-    ``low`` and ``high`` (an empty cell means no bound), or both: then a bag may have a count, a
-    range, both if they agree, or neither. ``table`` is a second table, a file or a data frame with
-    one row per bag, that has these columns and the bag column; without it they are in the table
-    itself, the same in all rows of a bag. With ``ignore_empty``, bags of the second table that have
-    no rows are left out; otherwise they are an error.
-
-    ``noise`` describes how the counts were published, see
-    :class:`~llpkit.tables.noise.CountNoise`. ``known_label`` is a column of labels that are known
-    for some rows, as class names or numbers. With it, an empty count means that the bag has none,
-    counts are optional, and a labelled row needs no bag.
+    Args:
+        count: The column of positives in the bag, the same in all its rows; or one per class.
+        count_low: The lowest possible count, empty for no bound: instead of ``count``, or with it;
+            then a bag may have a count, a range, both if they agree, or neither.
+        count_high: The highest possible count; empty for no bound.
+        proportion: Instead of ``count``, the share of positives; or one column per class.
+        decimals: The proportions were rounded to this many decimals.
+        counts_table: A second table, a file or a data frame with one row per bag, that has the bag
+            column and the columns above.
+        count_noise: How the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
+        known_label: A column of labels, class names or numbers, that are known for some rows. With
+            it, an empty count means that the bag has none, counts are optional, and a labelled row
+            needs no bag.
+        class_names: Names of the classes.
+        ignore_empty: Leave out bags of ``counts_table`` that have no rows; else they are an error.
     """
 
     count: Columns = None
-    low: Columns = None
-    high: Columns = None
+    _: KW_ONLY
+    count_low: Columns = None
+    count_high: Columns = None
     proportion: Columns = None
     decimals: int | None = None
-    table: Any = None
-    noise: str | None = None
+    counts_table: Any = None
+    count_noise: str | None = None
     known_label: str | None = None
     class_names: Sequence[str] | None = None
     ignore_empty: bool = False
 
+    @classmethod
+    def of(cls, settings: Any, **changes: Any) -> "CountColumns":
+        """From the attributes of the same names, with some changed."""
+        return cls(**{f.name: getattr(settings, f.name) for f in fields(cls)} | changes)
+
     @property
     def names(self) -> list[str]:
         """The names of all these columns."""
-        given = (self.count, self.low, self.high, self.proportion, self.known_label)
+        given = (self.count, self.count_low, self.count_high, self.proportion, self.known_label)
         return [name for columns in given for name in listed(columns)]
 
     @property
     def classes(self) -> list[str] | None:
         """The columns of the classes; ``None`` for binary counts."""
-        given = map(listed, (self.count, self.proportion, self.low, self.high))
+        given = map(listed, (self.count, self.proportion, self.count_low, self.count_high))
         columns = next(filter(None, given), [])
         return columns if len(columns) > 1 else None
 
@@ -96,7 +106,7 @@ class CountColumns:
             labels = table.labels(self.known_label, names, partly=True)
         codes, ids = table.groups(bag, None if labels is None else labels >= 0)
         partly = labels is not None
-        counted = _Counted.of(table, bag, codes, ids, self.table, partly, self.ignore_empty)
+        counted = _Counted.of(table, bag, codes, ids, self.counts_table, partly, self.ignore_empty)
         offsets = np.append(0, np.cumsum(counted.sizes))
         rows = np.argsort(codes, kind="stable")
         bags = Bags(
@@ -132,7 +142,7 @@ class CountColumns:
 
     @property
     def _has_bounds(self) -> bool:
-        return self.low is not None or self.high is not None
+        return self.count_low is not None or self.count_high is not None
 
     def _check(self) -> None:
         if self.count is not None and self.proportion is not None:
@@ -142,7 +152,7 @@ class CountColumns:
                 f"{option('count_high')}"
             )
         # Known labels alone are enough to learn from.
-        given = (self.count, self.proportion, self.low, self.high, self.known_label)
+        given = (self.count, self.proportion, self.count_low, self.count_high, self.known_label)
         if all(columns is None for columns in given):
             raise LLPError(
                 f"no counts were given; name their columns with {option('count')}, "
@@ -151,26 +161,26 @@ class CountColumns:
             )
         if self.decimals is not None and self.proportion is None:
             raise LLPError(f"{option('decimals')} belongs to {option('proportion')}; leave it out")
-        if self.noise is not None and self.count is None:
+        if self.count_noise is not None and self.count is None:
             raise LLPError(f"{option('count_noise')} belongs to {option('count')}; leave it out")
 
     def _evidence(self, counted: "_Counted", num_classes: int) -> Evidence:
         if self.count is None and self.proportion is None:
             if self._has_bounds:
-                return counted.bounds(self.low, self.high)
+                return counted.bounds(self.count_low, self.count_high)
             return Evidence.unknown(len(counted.ids), num_classes if num_classes > 2 else None)
         if self._has_bounds:  # a bag may then have bounds and no count
             counted = replace(counted, partly=True)
         if self.count is not None:
             place = option("count_noise")
-            noise = None if self.noise is None else CountNoise.parse(self.noise, place)
+            noise = None if self.count_noise is None else CountNoise.parse(self.count_noise, place)
             evidence = counted.counts(self.count, noise)
         else:
             evidence = counted.proportions(self.proportion, self.decimals)
         if not self._has_bounds:
             return evidence
         columns = self.proportion if self.count is None else self.count
-        return counted.within(evidence, columns, self.low, self.high)
+        return counted.within(evidence, columns, self.count_low, self.count_high)
 
 
 def contradictions(bags: Bags, truth: Tensor, label: str) -> list[str]:

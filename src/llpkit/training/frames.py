@@ -1,6 +1,5 @@
 """Data frames as inputs of a network."""
 
-import re
 import warnings
 from typing import Any
 
@@ -33,14 +32,9 @@ def check_ids(table: Table, bags: Bags, name: str = "bags") -> None:
     rows, sizes = bags.rows.cpu().numpy(), bags.sizes.cpu().numpy()
     actual = np.array([*values, -1])[text.indices.fill_null(-1).to_numpy()[rows]]
     wrong = np.flatnonzero(actual != np.repeat(expected, sizes))
+    wrong = wrong[~np.isin(rows[wrong], bags.known_rows)]
     if len(wrong):
         of = bags.bag_index.cpu().numpy()
-        # An instance of known label is a bag by itself, named after its row.
-        single = [
-            sizes[b] == 1 and bool(re.fullmatch(r"row \d+", str(bags.ids[b]))) for b in of[wrong]
-        ]
-        wrong = wrong[~np.array(single)]
-    if len(wrong):
         first = wrong[rows[wrong].argmin()]
         value = table.text(column)[int(rows[first])].as_py()
         raise LLPError(

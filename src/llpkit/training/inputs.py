@@ -85,8 +85,6 @@ class Feed:
         processes: int = 1,
     ) -> None:
         size = inputs.nbytes if rows is None else inputs.nbytes * len(rows) // max(1, len(inputs))
-        if resident not in (True, False, "auto"):
-            raise LLPError(f'resident = {resident!r}; give True, False or "auto"')
         free = _free_memory(device) // (2 * processes)
         self.resident = size <= free if resident == "auto" else bool(resident)
         self.device = device

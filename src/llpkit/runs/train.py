@@ -40,6 +40,7 @@ from llpkit.runs.notes import model_notes
 from llpkit.runs.opening import open_model
 from llpkit.runs.resume import CONFIG, check_data, check_place, data_checksum, differing
 from llpkit.runs.search import with_chosen_options
+from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
 
 if TYPE_CHECKING:
@@ -241,10 +242,11 @@ def _set_up(
 
 def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) -> Fitted:
     """Train the network or the estimator."""
-    config, parts = setup.config, setup.parts
+    config, parts, encoder = setup.config, setup.parts, setup.data.encoder
     start = time.perf_counter()
     try:
-        with warnings.catch_warnings():
+        names = () if encoder is None else encoder.feature_names
+        with warnings.catch_warnings(), features_named(names):
             # The notes of the run cover them, once for all parts of the data.
             for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
                 warnings.simplefilter("ignore", kind)
@@ -274,7 +276,7 @@ def _write(setup: _Setup, model: Fitted) -> Finished:
         model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:
         model.details["image_column"] = config.data.image
-    model.details["warnings"] = model_notes(model, parts, data.encoder)
+    model.details["warnings"] = model_notes(model, parts)
     model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
     measured = _measured(model, data, parts)
     assessed = assess(model, data.inputs, parts, measured, config.recipe.seed)

@@ -148,7 +148,7 @@ def beside(path: Path, ending: str) -> Path:
     return home.with_name(f".{real.name}{ending}")
 
 
-def place_of(name: str, value: Any) -> Path:
+def path_of(name: str, value: Any) -> Path:
     """A path from the user, for a file or folder that need not exist yet.
 
     A path such as ``a/../b`` is resolved, so that ``a`` need not exist.

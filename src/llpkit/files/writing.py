@@ -101,6 +101,7 @@ def _clear_one(left: Path) -> None:
 
 
 def _try_lock(handle: int, wait: bool = False) -> bool:
+    """Lock the file itself; filelock would need a second file for every write."""
     if fcntl is None:
         return False
     try:

@@ -1,12 +1,11 @@
 """Whether a run may start in a directory: what a stopped or finished run there allows."""
 
-import json
 from pathlib import Path
 
 from llpkit._validation import option
 from llpkit.config import Config, Values, check, read
 from llpkit.errors import LLPError
-from llpkit.files import Checksums, locked, read_regular
+from llpkit.files import Checksums, locked
 from llpkit.runs.folder import RunFolder
 
 CONFIG = "config.yaml"
@@ -95,21 +94,3 @@ def differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
         for name, value in old.to_dict().items()
     }
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
-
-
-def data_checksum(file: Path) -> str:
-    """The checksum of the data in a record."""
-    try:
-        return str(json.loads(read_regular(file))["data"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LLPError(f"{file} is damaged; start the run again with --force") from error
-
-
-def check_data(file: Path, record: Values) -> None:
-    """Refuse to resume a run whose data have changed."""
-    before, now = data_checksum(file), record["data"]["sha256"]
-    if before != now:
-        raise LLPError(
-            f"the data changed since the run began (checksum {before[:12]} in {file}, now "
-            f"{now[:12]}); start again with --force"
-        )

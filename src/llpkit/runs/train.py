@@ -38,7 +38,7 @@ from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
 from llpkit.runs.notes import model_notes
 from llpkit.runs.opening import open_model
-from llpkit.runs.resume import CONFIG, check_data, check_folder, data_checksum, differing
+from llpkit.runs.resume import CONFIG, check_folder, differing
 from llpkit.runs.search import with_chosen_options
 from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
@@ -182,7 +182,8 @@ def _published(config: Config, folder: RunFolder) -> Finished | None:
     if differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
         return None
     data = load_data(config.data, config.recipe.seed)
-    if data_checksum(checked.check(ENVIRONMENT)) != checksum(data):
+    record = json.loads(checked.check(ENVIRONMENT).read_text(encoding="utf-8"))
+    if record["data"]["sha256"] != checksum(data):
         return None
     # This machine trained the model with the same settings, so it can be trusted.
     model = open_model(folder.out, trust_model=True)
@@ -218,8 +219,7 @@ def _set_up(
 ) -> _Setup:
     """Load the data, unless they are loaded, and begin or continue the working folder."""
     trackers = loggers.make(config.tracking.log, config.flat())
-    resumed = folder.work.exists()
-    if not resumed:
+    if not folder.work.exists():  # else it is resumed; its checkpoint refuses other data
         folder.begin()
         write_text(folder.work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
@@ -233,10 +233,6 @@ def _set_up(
     elif data is None:
         data = load_data(config.data, config.recipe.seed)
     record = {**about, **record_of(config, data)}
-    if resumed:
-        check_data(folder.work / ENVIRONMENT, record)
-    else:
-        write_text(folder.work / ENVIRONMENT, json.dumps(record, indent=1))
     return _Setup(config, folder, data, divide(data.bags, config), record, large, trackers)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llpkit.files import Checksums, place_of
+from llpkit.files import Checksums, path_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ def load(
     from llpkit import training
     from llpkit.training.model import DESCRIPTION, WEIGHTS
 
-    folder = place_of("directory", directory)
+    folder = path_of("directory", directory)
     checksums = Checksums.read(folder)
     is_network = WEIGHTS in checksums.files if checksums else (folder / DESCRIPTION).exists()
     if is_network or network is not None:

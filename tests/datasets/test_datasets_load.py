@@ -56,7 +56,7 @@ def test_every_entry_says_what_it_is(name):
     entry = DATASETS[name]
     assert 20 < len(entry.summary) < 90
     assert "\n" not in entry.summary
-    assert bool(entry.source) == bool(entry.place) == bool(entry.files) == (name in FROM_FILES)
+    assert bool(entry.source) == bool(entry.save_as) == bool(entry.files) == (name in FROM_FILES)
     assert "data_dir" not in entry.options
     own_bags = ("group-photos", "image-table", "feature-table")
     assert entry.random_bags == (name not in own_bags)
@@ -107,7 +107,7 @@ def test_missing_data_says_where_to_get_it_and_where_to_put_it(name, tmp_path):
     message = str(error.value)
     assert f"{name} is not in {tmp_path}" in message
     assert DATASETS[name].source in message
-    assert DATASETS[name].place in message
+    assert DATASETS[name].save_as in message
     assert "LLPKIT_DATA" in message
 
 

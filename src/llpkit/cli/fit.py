@@ -13,7 +13,7 @@ from llpkit.cli.options import OPTIONS, configuration, takes
 from llpkit.cli.printing import echo, fit_progress, note, terminal
 from llpkit.cli.results import measure_table, print_verdict, search_table
 from llpkit.errors import LostProcess
-from llpkit.files import check_apart, place_of
+from llpkit.files import check_apart, path_of
 
 if TYPE_CHECKING:
     from llpkit.config import Config
@@ -80,7 +80,7 @@ def fit(
     with _interrupts_explained([*arguments, *([] if resume else ["--resume"])]):
         from llpkit import runs
 
-        out = None if out is None else place_of("--out", out)
+        out = None if out is None else path_of("--out", out)
         # With the settings of the stopped run, --resume needs no others.
         saved = {}
         if resume and source is None and out is not None:

@@ -11,7 +11,7 @@ import typer
 from llpkit._package import package
 from llpkit.cli.printing import echo, note
 from llpkit.errors import LLPError
-from llpkit.files import place_of
+from llpkit.files import path_of
 
 if TYPE_CHECKING:
     from llpkit.label import Project
@@ -124,7 +124,7 @@ def label(
         note(f"comparing {len(items):,} items; this takes a moment")
     for line in items.notes:
         note(line)
-    folder = place_of("--project", project or f"llpkit-label-{source.resolve().stem}")
+    folder = path_of("--project", project or f"llpkit-label-{source.resolve().stem}")
     project_open = opened(
         folder,
         items,

@@ -26,7 +26,7 @@ def datasets(
     rows = []
     for name, entry in DATASETS.items():
         found = entry.found(folder)
-        remedy = "" if found else f"{entry.source}; save it there as {entry.place}"
+        remedy = "" if found else f"{entry.source}; save it there as {entry.save_as}"
         if name in TABLES:
             remedy = "llpkit fit TABLE --bag COLUMN --count COLUMN"
             remedy += " --image COLUMN" if name == "image-table" else ""

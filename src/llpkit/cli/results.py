@@ -42,9 +42,9 @@ def search_table(tried: Sequence[Mapping[str, Any]], most: int = 10) -> Any:
     names = list(tried[0]["settings"])
     for name in [*names, "log likelihood", "behind the best"]:
         table.add_column(name, justify="right")
-    for place, candidate in enumerate(tried[:most]):
+    for i, candidate in enumerate(tried[:most]):
         mean = _spread(candidate["mean"], candidate["standard_error"])
-        behind = _spread(candidate["behind"], candidate["behind_error"]) if place else "kept"
+        behind = _spread(candidate["behind"], candidate["behind_error"]) if i else "kept"
         table.add_row(*(str(candidate["settings"][name]) for name in names), mean, behind)
     return table
 

@@ -66,7 +66,7 @@ def summary(
 @takes([*_COLUMNS, "data.counts_table"])
 def shares(
     *,
-    place: Annotated[
+    table_or_run: Annotated[
         Path,
         typer.Argument(
             help="A run directory, or a table with --bag and --count.", metavar="TABLE|RUN_DIR"
@@ -143,22 +143,24 @@ def shares(
     if out is not None and out.suffix.lower() != ".csv":
         raise LLPError(f"{out} does not end in .csv; give a name that does")
     notes: list[str] = []
-    if place.is_dir():
+    if table_or_run.is_dir():
         table_only = [f"--{path.removeprefix('data.')}" for path in _COLUMNS if path in settings]
         table_only += ["--multiplicity"] if multiplicity is not None else []
         if table_only:
             raise LLPError(f"{table_only[0]} is for a table, not for a run")
-        run = runs.open_run(place, "cpu", trust_model=trust_model)
+        run = runs.open_run(table_or_run, "cpu", trust_model=trust_model)
         data = runs.data_of(run, source, settings)
         with fit_progress("bootstrap", quiet or bootstrap is None):
             result = runs.run_shares(run, data, by, covariance, level, source is None, bootstrap)
     else:
         if "data.bag" not in settings or "data.count" not in settings:
-            raise LLPError(f"{place} is not a run directory; for a table give --bag and --count")
+            raise LLPError(
+                f"{table_or_run} is not a run directory; for a table give --bag and --count"
+            )
         if source is not None or bootstrap is not None:
             raise LLPError("a second table and --bootstrap are for a run, not for a table")
         result, notes = runs.table_shares(
-            place,
+            table_or_run,
             bag=settings["data.bag"],
             count=settings["data.count"],
             by=by,

@@ -19,7 +19,7 @@ from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
 
 SOURCE = "the UCI repository, archive.ics.uci.edu/dataset/2/adult, has its two files"
-PLACE = "adult.data and adult.test, or adult.data.gz and adult.test.gz"
+SAVE_AS = "adult.data and adult.test, or adult.data.gz and adult.test.gz"
 
 COLUMNS = (
     "age",
@@ -51,7 +51,7 @@ _LIMIT = 2**28
     "adult",
     summary="48,842 people of the 1994 census: who earns more than 50,000 dollars",
     source=SOURCE,
-    place=PLACE,
+    save_as=SAVE_AS,
     files=("adult.data", "adult.data.gz"),
 )
 def adult(
@@ -98,7 +98,7 @@ def adult_table(split: str = "train", data_dir: str | os.PathLike[str] | None = 
     folder = data_folder(data_dir)
     files = [first_of(folder, (f"adult.{part}", f"adult.{part}.gz")) for part in parts]
     if None in files:
-        raise not_found("adult", folder, SOURCE, PLACE)
+        raise not_found("adult", folder, SOURCE, SAVE_AS)
     rows = [row for file in files if file is not None for row in _read(file)]
     columns: dict[str, Any] = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
     for name in ("fnlwgt", *NUMBERS):

@@ -29,7 +29,7 @@ SOURCE = (
     "the CIFAR-10 home page, www.cs.toronto.edu/~kriz/cifar.html, has it as "
     '"CIFAR-10 python version"'
 )
-PLACE = (
+SAVE_AS = (
     "cifar-10-python.tar.gz, packed or unpacked (cifar-10-batches-py), or image files as "
     "cifar10-jpeg.tar.xz or unpacked (cifar10-jpeg/train/<class>/*.jpg and test/<class>/*.jpg)"
 )
@@ -65,7 +65,7 @@ _FILE = re.compile(rf"(?:^|/)(train|test)/({'|'.join(CLASSES)})/[^/]+\.(?:jpe?g|
     "cifar10",
     summary="32 x 32 colour photos, bird against cat as in the paper, or any classes of the ten",
     source=SOURCE,
-    place=PLACE,
+    save_as=SAVE_AS,
     files=(*_BATCHES, *_IMAGES),
 )
 def cifar10(
@@ -117,7 +117,7 @@ def _arrays(folder: Path) -> tuple[Path, Arrays]:
     if files is not None:
         source = folder if files.name == "train" else files
         return source, decoded(source, "cifar10-1", lambda: _from_files(source))
-    raise not_found("cifar10", folder, SOURCE, PLACE)
+    raise not_found("cifar10", folder, SOURCE, SAVE_AS)
 
 
 def _from_batches(source: Path) -> Arrays:
@@ -156,7 +156,7 @@ def _from_files(source: Path) -> Arrays:
             raise LLPError(f"{source}: {name} is not an image of 32 x 32 pixels")
         found[name] = image
     if not found:
-        raise LLPError(f"{source} has no files like train/bird/0001.jpg; {PLACE}")
+        raise LLPError(f"{source} has no files like train/bird/0001.jpg; {SAVE_AS}")
     facts = {}
     for name in found:
         split, label = _FILE.search(name).groups()  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
 SOURCE = "the data set's page, github.com/zalandoresearch/fashion-mnist, has its four idx files"
-PLACE = (
+SAVE_AS = (
     "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
     "t10k-labels-idx1-ubyte.gz, with or without .gz, in a folder fashion-mnist"
 )
@@ -50,7 +50,7 @@ _LIMIT = 2**28
     "fashion-mnist",
     summary="28 x 28 grey images of clothes, pullover against coat or any classes of the ten",
     source=SOURCE,
-    place=PLACE,
+    save_as=SAVE_AS,
     files=(*_FOLDERS, "train-images-idx3-ubyte.gz", "train-images-idx3-ubyte"),
 )
 def fashion_mnist(
@@ -79,10 +79,10 @@ def fashion_mnist(
     size = one_of("size", size, ("full", "half"))
     share = number("share", share, most=1, above=0)
     folder = data_folder(data_dir)
-    places = [folder / name for name in (*_FOLDERS, "")]
-    home = next((p for p in places if _file(p, f"{parts[0]}-images-idx3-ubyte")), None)
+    folders = [folder / name for name in (*_FOLDERS, "")]
+    home = next((p for p in folders if _file(p, f"{parts[0]}-images-idx3-ubyte")), None)
     if home is None:
-        raise not_found("fashion-mnist", folder, SOURCE, PLACE)
+        raise not_found("fashion-mnist", folder, SOURCE, SAVE_AS)
     pairs = [_part(home, part) for part in parts]
     pairs = [(i[: round(share * len(i))], k[: round(share * len(k))]) for i, k in pairs]
     images, labels = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))

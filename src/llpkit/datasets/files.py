@@ -54,14 +54,14 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 def first_of(folder: Path, names: Iterable[str]) -> Path | None:
     """The first of these files or folders that exists."""
-    places = (folder / name for name in names)
-    return next((place for place in places if place.is_file() or place.is_dir()), None)
+    paths = (folder / name for name in names)
+    return next((path for path in paths if path.is_file() or path.is_dir()), None)
 
 
-def not_found(name: str, folder: Path, source: str, place: str) -> LLPError:
+def not_found(name: str, folder: Path, source: str, save_as: str) -> LLPError:
     """The error for a missing data set: where to get it, and where to put it."""
     return LLPError(
-        f"{name} is not in {folder}. Get it: {source}. Put it there: {place}. "
+        f"{name} is not in {folder}. Get it: {source}. Put it there: {save_as}. "
         "If you have it elsewhere, name that folder with data_dir or LLPKIT_DATA"
     )
 

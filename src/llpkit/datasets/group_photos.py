@@ -39,7 +39,7 @@ SOURCE = (
     "the Images of Groups data set of A. Gallagher and T. Chen, from its page "
     "chenlab.ece.cornell.edu/people/Andy/ImagesOfGroups.html (research use only)"
 )
-PLACE = (
+SAVE_AS = (
     "the folders Fam2a, Fam4a, Fam5a and Fam8a, each with its PersonData.txt, in a folder "
     "group-photos; or cropped faces as group-photos-faces.tar.xz (or .tar.gz, or "
     "unpacked), named images/<bag>-<instance>-<f or m>.jpg"
@@ -76,7 +76,7 @@ class Face(NamedTuple):
     "group-photos",
     summary="the paper's faces: 1,913 group photos as bags, with the number of women",
     source=SOURCE,
-    place=PLACE,
+    save_as=SAVE_AS,
     files=_PLACES,
 )
 def group_photos(
@@ -128,7 +128,7 @@ def _find(data_dir: str | os.PathLike[str] | None) -> Path:
     folder = data_folder(data_dir)
     found = first_of(folder, _PLACES)
     if found is None:
-        raise not_found("group-photos", folder, SOURCE, PLACE)
+        raise not_found("group-photos", folder, SOURCE, SAVE_AS)
     return folder if found.name == "Fam2a" else found
 
 
@@ -145,7 +145,7 @@ def _arrays(source: Path) -> Arrays:
     people = dict(members(source, lambda name: _PEOPLE.search(name) is not None))
     faces = list(_from_photos(source, people) if people else _from_faces(source))
     if not faces:
-        raise LLPError(f"{source} has neither faces nor original photos. Put there: {PLACE}")
+        raise LLPError(f"{source} has neither faces nor original photos. Put there: {SAVE_AS}")
     bags, female, images = zip(*faces, strict=True)
     return {"image": np.stack(images), "bag": np.array(bags), "female": np.array(female)}
 

@@ -26,14 +26,14 @@ class Entry:
         loader: Returns the :class:`DataSet`; its keyword arguments are the options.
         summary: One line on what it is.
         source: Where to get it; empty if there is nothing to get.
-        place: What to put into the data folder; empty if nothing.
+        save_as: What to put into the data folder; empty if nothing.
         files: The data set is present if the data folder has one of these.
     """
 
     loader: Callable[..., DataSet]
     summary: str
     source: str = ""
-    place: str = ""
+    save_as: str = ""
     files: tuple[str, ...] = ()
 
     @property
@@ -58,7 +58,7 @@ DATASETS: Registry[Entry] = Registry("data set")
 
 
 def register(
-    name: str, *, summary: str, source: str = "", place: str = "", files: tuple[str, ...] = ()
+    name: str, *, summary: str, source: str = "", save_as: str = "", files: tuple[str, ...] = ()
 ) -> Callable[[_Loader], _Loader]:
     """A decorator that adds a data set; it takes the arguments of :class:`Entry`.
 
@@ -74,7 +74,7 @@ def register(
     """
 
     def add(loader: _Loader) -> _Loader:
-        DATASETS.register(name, Entry(loader, summary, source, place, files))
+        DATASETS.register(name, Entry(loader, summary, source, save_as, files))
         return loader
 
     return add

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from llpkit.errors import LLPError
-from llpkit.files import atomic, check_regular, check_unpacked, place_of
+from llpkit.files import atomic, check_regular, check_unpacked, path_of
 
 # Types that skops does not trust by default, though loading them runs no code from the file: the
 # nodes of trees, whose structure is checked here, the states of optimisers, and a check of arrays
@@ -61,7 +61,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
 
     from llpkit.estimators._untrusted import strange_estimators
 
-    file = place_of("path", path).expanduser()
+    file = path_of("path", path).expanduser()
     with atomic(file) as temporary:
         skops.io.dump(estimator, temporary, compression=zipfile.ZIP_DEFLATED)
         strange = _strange(skops.io.get_untrusted_types(file=temporary), ())
@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> Any:
 
     from llpkit.estimators._untrusted import strange_estimators
 
-    file = place_of("path", path).expanduser()
+    file = path_of("path", path).expanduser()
     try:
         check_regular(file)
         content = file.read_bytes()

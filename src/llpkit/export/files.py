@@ -26,7 +26,7 @@ from llpkit.export.networks import (
     saved,
 )
 from llpkit.export.source import Source, source_of
-from llpkit.files import atomic, check_apart, place_of, write_bytes
+from llpkit.files import atomic, check_apart, path_of, write_bytes
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 
@@ -83,7 +83,7 @@ def to_onnx(
     >>> done.inputs, done.compared.difference < 1e-6
     (('features',), True)
     """
-    file = _place(path, ".onnx", force)
+    file = _target(path, ".onnx", force)
     for name in ("onnx", "onnxruntime"):
         package(name, "onnx")
     source = source_of(model)
@@ -119,7 +119,7 @@ def to_torch(
         float_images: Whether images are floats, as in training, instead of 0 to 255.
         force: Replace an existing file.
     """
-    file = _place(path, ".pt2", force)
+    file = _target(path, ".pt2", force)
     source = source_of(model)
     if not source.is_network:
         raise LLPError(
@@ -140,8 +140,8 @@ def to_torch(
     return Exported(file, inputs, source.class_names, compared, coded)
 
 
-def _place(path: Any, ending: str, force: bool) -> Path:
-    file = place_of("path", path).expanduser()
+def _target(path: Any, ending: str, force: bool) -> Path:
+    file = path_of("path", path).expanduser()
     if file.suffix.lower() != ending:
         raise LLPError(f"{file} does not end in {ending}; choose a name that does")
     if not file.parent.is_dir():

@@ -101,6 +101,7 @@ def _clear_one(left: Path) -> None:
 
 
 def _try_lock(handle: int, wait: bool = False) -> bool:
+    """Lock the file itself; filelock would need a second file for every write."""
     if fcntl is None:
         return False
     try:
@@ -148,7 +149,7 @@ def beside(path: Path, ending: str) -> Path:
     return home.with_name(f".{real.name}{ending}")
 
 
-def place_of(name: str, value: Any) -> Path:
+def path_of(name: str, value: Any) -> Path:
     """A path from the user, for a file or folder that need not exist yet.
 
     A path such as ``a/../b`` is resolved, so that ``a`` need not exist.

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from llpkit._package import package
 from llpkit._registry import Registry
 from llpkit.errors import LLPError
-from llpkit.files import place_of, read_regular, write_bytes
+from llpkit.files import path_of, read_regular, write_bytes
 from llpkit.training import Callback
 from llpkit.training.callbacks import Row, plain_row
 from llpkit.training.fingerprint import name_of
@@ -158,15 +158,15 @@ class TensorBoard(Logger):
     name = "tensorboard"
 
     def __init__(self, log_dir: str | Path | None = None) -> None:
-        self.log_dir = None if log_dir is None else place_of("log_dir", log_dir)
+        self.log_dir = None if log_dir is None else path_of("log_dir", log_dir)
 
     def _open(self, folder: Path | None, run: str, settings: dict[str, Any], new: bool) -> str:
         self.check()
         if self.log_dir is None and folder is None:
             raise LLPError("TensorBoard has no folder to write to; give log_dir= or run_dir=")
-        place = self.log_dir or (folder or Path()) / "tensorboard"
+        home = self.log_dir or (folder or Path()) / "tensorboard"
         board = package("torch.utils.tensorboard", self.name)
-        self._writer = board.SummaryWriter(str(place))
+        self._writer = board.SummaryWriter(str(home))
         if new:
             from torch.utils.tensorboard.summary import hparams
 

@@ -135,8 +135,8 @@ def make(
             pieces = even(order, size)
         named = {numbered_name(i): piece for i, piece in enumerate(pieces, len(taken) + 1)}
     bags: dict[str, list[int]] = {}
-    for name, places in named.items():
+    for name, piece in named.items():
         while name in taken or name in bags:
             name += ", added"  # to a folder some of whose items are in bags already
-        bags[name] = [free[i] for i in places]
+        bags[name] = [free[i] for i in piece]
     return bags

@@ -107,8 +107,8 @@ def _blocks(edges: Tensor, side: int) -> Tensor:
 def _colours(x: Tensor) -> Tensor:
     """The square root of the share of pixels of each colour, scaled, ``(R, LEVELS ** C)``."""
     level = (x * _LEVELS).long().clamp(max=_LEVELS - 1)  # (R, C, H, W)
-    places = _LEVELS ** torch.arange(x.shape[1]).view(1, -1, 1, 1)
-    colour = (level * places).sum(1).flatten(1)  # (R, H W)
+    weights = _LEVELS ** torch.arange(x.shape[1]).view(1, -1, 1, 1)
+    colour = (level * weights).sum(1).flatten(1)  # (R, H W)
     counts = torch.zeros(len(x), _LEVELS ** x.shape[1])
     counts.scatter_add_(1, colour, torch.ones(colour.shape))
     return 8 * (counts / colour.shape[1]).sqrt()

@@ -73,8 +73,8 @@ class Project:
         store.set_items(items.names)
         numbered = store.items()
         if numbered != items.names:  # new items came between old ones
-            place = {name: i for i, name in enumerate(items.names)}
-            items.arrange([place[name] for name in numbered])
+            index_of = {name: i for i, name in enumerate(items.names)}
+            items.arrange([index_of[name] for name in numbered])
         # All items of a new project, or those added since; by score, bags are made one at a time.
         free = [] if self.way == "score" else store.items_in_no_bag()
         features: Tensor | None = None

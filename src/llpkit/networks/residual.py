@@ -94,8 +94,8 @@ class WideResNet(Classifier):
         layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1, bias=False)]
         before = 16
         for width, stride in ((32, 1), (64, 2), (128, 2)):
-            for place in range(4):
-                layers += _pre_activation(before, width, stride if place == 0 else 1)
+            for unit in range(4):
+                layers += _pre_activation(before, width, stride if unit == 0 else 1)
                 before = width
         layers += [nn.BatchNorm2d(before), rectifier(_LEAK), GlobalAverage()]
         super().__init__(nn.Sequential(*layers), before, num_outputs)

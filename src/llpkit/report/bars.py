@@ -68,14 +68,14 @@ def _bars(
     axes: Axes, values: Sequence[Spread], texts: Sequence[str], colours: Sequence[str]
 ) -> float:
     """Bars with their deviations, and a text next to each; returns where the longest ends."""
-    places, means = _places(values), [value.mean for value in values]
+    ys, means = _ys(values), [value.mean for value in values]
     sds = [value.sd or 0.0 for value in values]
-    axes.barh(places, means, height=0.62, color=colours)
-    axes.errorbar(means, places, xerr=sds, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
+    axes.barh(ys, means, height=0.62, color=colours)
+    axes.errorbar(means, ys, xerr=sds, fmt="none", ecolor=INK, elinewidth=1.2, capsize=3)
     ends = [max(mean + sd, 0.0) for mean, sd in zip(means, sds, strict=True)]
-    for text, end, place in zip(texts, ends, places, strict=True):
+    for text, end, y in zip(texts, ends, ys, strict=True):
         axes.annotate(
-            text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=LABEL
+            text, (end, y), (5, 0), textcoords="offset points", va="center", fontsize=LABEL
         )
     return max(ends)
 
@@ -98,15 +98,15 @@ def intervals(
         drawing, axes = _rows(title, methods, 27.0, right)
         axes.axvline(0, color=MUTED, lw=1)
         ends = [0.0]
-        for place, (method, interval), text in zip(_places(methods), rows, texts, strict=True):
+        for y, (method, interval), text in zip(_ys(methods), rows, texts, strict=True):
             low, high = (
                 interval.mean if end is None else end for end in (interval.low, interval.high)
             )
             style = look[method]
-            axes.plot([low, high], [place, place], color=style.light, lw=2.2)
-            axes.plot(interval.mean, place, style.marker, color=style.light, ms=6)
+            axes.plot([low, high], [y, y], color=style.light, lw=2.2)
+            axes.plot(interval.mean, y, style.marker, color=style.light, ms=6)
             ends += [low, high]
-            text_beside(axes, place, text)
+            text_beside(axes, y, text)
         room = 0.06 * ((max(ends) - min(ends)) or 1)
         axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(0.4, len(rows) + 0.6))
     return Figure(name, f"{title}: {_spelled(methods, texts)}.", drawing)
@@ -117,12 +117,12 @@ def _rows(title: str, names: Sequence[str], height: float, right: float) -> tupl
     left = room_for(names)
     drawing, axes = frame(left, right, _BOTTOM, TOP + _BOTTOM + height * len(names))
     heading(axes, title, left)
-    axes.set_yticks(_places(names), [shortened(name) for name in names], color=INK)
+    axes.set_yticks(_ys(names), [shortened(name) for name in names], color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(4))
     return drawing, axes
 
 
-def _places(names: Sequence[object]) -> list[int]:
+def _ys(names: Sequence[object]) -> list[int]:
     return list(range(len(names), 0, -1))
 
 

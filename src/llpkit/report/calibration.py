@@ -18,7 +18,7 @@ def reliability(title: str, curve: Calibration, style: Style, name: str) -> Figu
         return None
     width, height = 264.0, 250.0
     left = 44.0 + 7 * max(0, len(str(max(count))) - 3)  # room for long numbers
-    places = [(min(int(_BINS * p), _BINS - 1) + 0.5) / _BINS for p in predicted]
+    centres = [(min(int(_BINS * p), _BINS - 1) + 0.5) / _BINS for p in predicted]
     with mpl.rc_context(RC):
         drawing = Drawing(figsize=(width / 72, height / 72))
         top, below = drawing.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
@@ -35,7 +35,7 @@ def reliability(title: str, curve: Calibration, style: Style, name: str) -> Figu
         top.plot(predicted, observed, color=style.light, lw=2, ls=stroke, marker=marker, ms=5)
         top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="observed")
         top.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-        below.bar(places, count, width=0.8 / _BINS, color=style.light)
+        below.bar(centres, count, width=0.8 / _BINS, color=style.light)
         below.set_ylabel("count")
         below.set_xlabel("predicted", labelpad=1)
         below.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

@@ -14,12 +14,12 @@ def label_ends(axes: Axes, ends: Sequence[tuple[str, float, float, Style]]) -> N
     tall = HEIGHT - TOP - BOTTOM
     # In points from the bottom of the axes, the unit of the font size.
     wanted = [tall * (y - low) / (high - low) for _, _, y, _ in ends]
-    places = spread(wanted, gap=1.22 * LABEL, low=0.0, high=tall)
-    for (name, x, y, style), place in zip(ends, places, strict=True):
+    heights = spread(wanted, gap=1.22 * LABEL, low=0.0, high=tall)
+    for (name, x, y, style), y_label in zip(ends, heights, strict=True):
         axes.annotate(
             name,
             xy=(x, y),
-            xytext=(1.05, place / tall),
+            xytext=(1.05, y_label / tall),
             textcoords="axes fraction",
             color=style.light,
             fontsize=LABEL,

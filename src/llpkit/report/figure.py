@@ -90,8 +90,8 @@ def frame(left: float, right: float, bottom: float, height: float) -> tuple[Draw
 def frame_in(drawing: FigureBase, left: float, right: float, bottom: float, height: float) -> Axes:
     """Axes inside these margins, in a drawing of the usual width and this height."""
     wide, tall = WIDTH - left - right, height - TOP - bottom
-    place = (left / WIDTH, bottom / height, wide / WIDTH, tall / height)
-    return drawing.add_axes(place)
+    box = (left / WIDTH, bottom / height, wide / WIDTH, tall / height)
+    return drawing.add_axes(box)
 
 
 def heading(axes: Axes, title: str, left: float) -> None:

@@ -41,30 +41,30 @@ def share_intervals(shares: Any) -> Figure:
     texts = [f"{100 * float(shares.share[g, k]):.1f} %" for g, k in cells]
     title = f"Share by {shares.by}" if not two else f"Share of {shares.classes[1]} by {shares.by}"
     left, right = room_for(labels), 16 + 0.6 * LABEL * max(map(len, texts))
-    places, y = [], 0.0
+    rows, bottom = [], 0.0
     for i, (g, _) in enumerate(cells):  # a gap between groups of several classes
-        y -= _ROW + (_GAP if i and not two and g != cells[i - 1][0] else 0.0)
-        places.append(y)
+        bottom -= _ROW + (_GAP if i and not two and g != cells[i - 1][0] else 0.0)
+        rows.append(bottom)
     look = styles([f"class {k}" for k in drawn])
-    height = TOP + _BOTTOM + _LEGEND - y + 0.4 * _ROW
+    height = TOP + _BOTTOM + _LEGEND - bottom + 0.4 * _ROW
     with mpl.rc_context(RC | {"axes.grid.axis": "x", "axes.spines.left": False}):
         drawing, axes = frame(left, right, _BOTTOM + _LEGEND, height)
         heading(axes, title, left)
-        for (g, k), place, text in zip(cells, places, texts, strict=True):
+        for (g, k), y, text in zip(cells, rows, texts, strict=True):
             colour = look[f"class {k}"].light
             if shares.bounds is not None:
                 ends = [100 * float(end[g, k]) for end in shares.bounds]
-                axes.plot(ends, [place] * 2, color=GRID, lw=9, solid_capstyle="butt")
+                axes.plot(ends, [y] * 2, color=GRID, lw=9, solid_capstyle="butt")
             ends = [100 * float(end[g, k]) for end in (shares.low, shares.high)]
-            axes.plot(ends, [place] * 2, color=colour, lw=2.4)
-            axes.plot(100 * float(shares.share[g, k]), place, "o", color=colour, ms=5)
+            axes.plot(ends, [y] * 2, color=colour, lw=2.4)
+            axes.plot(100 * float(shares.share[g, k]), y, "o", color=colour, ms=5)
             if shares.goodman is not None:
                 x = 100 * float(shares.goodman.share[g, k])
                 if 0 <= x <= 100:
-                    axes.plot(x, place, "|", color=INK, ms=14, mew=1.5)
-            text_beside(axes, place, text)
-        axes.set(xlim=(0, 100), ylim=(y - 0.7 * _ROW, -0.3 * _ROW))
-        axes.set_yticks(places, [shortened(label) for label in labels], color=INK)
+                    axes.plot(x, y, "|", color=INK, ms=14, mew=1.5)
+            text_beside(axes, y, text)
+        axes.set(xlim=(0, 100), ylim=(bottom - 0.7 * _ROW, -0.3 * _ROW))
+        axes.set_yticks(rows, [shortened(label) for label in labels], color=INK)
         axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
         colour = look[f"class {drawn[0]}"].light
         known: list[Any] = [

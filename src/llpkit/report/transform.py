@@ -30,9 +30,9 @@ def transform_histogram(values: Sequence[float], style: Style, name: str) -> Fig
         box = (LEFT / width, BOTTOM / height, 1 - (LEFT + 12) / width, 1 - (TOP + BOTTOM) / height)
         axes = drawing.add_axes(box)
         heading(axes, title, LEFT)
-        places = [(i + 0.5) / _BINS for i in range(_BINS)]
+        centres = [(i + 0.5) / _BINS for i in range(_BINS)]
         axes.axhspan(max(0.0, flat - reach), flat + reach, color=MUTED, alpha=0.2, lw=0, zorder=1)
-        axes.bar(places, shares, width=0.8 / _BINS, color=style.light, zorder=2)
+        axes.bar(centres, shares, width=0.8 / _BINS, color=style.light, zorder=2)
         axes.axhline(flat, color=MUTED, lw=1, ls=(0, (2, 2)), zorder=3)
         axes.set_xlim(0, 1)
         axes.set_xticks([0.05, 0.5, 0.95], ["low", "middle", "high"])

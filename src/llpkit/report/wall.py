@@ -96,7 +96,6 @@ class Wall:
 
     def _bag(self, b: int) -> ShownBag:
         bag = self.bags[b]
-        places = [f"instance {i} of bag {bag.id}" for i in range(1, len(bag.instances) + 1)]
         probabilities = [self._of(self.probability, name, b) for name in self.methods]
         readings = []
         for name, p in zip(self.methods, probabilities, strict=True):
@@ -104,12 +103,12 @@ class Wall:
             rows = zip(p, [None] * len(p) if phi is None else phi, bag.instances, strict=True)
             readings.append([read(row, own, one.truth, self.class_names) for row, own, one in rows])
         instances = []
-        for i, (one, place) in enumerate(zip(bag.instances[:SHOWN], places, strict=False)):
+        for i, one in enumerate(bag.instances[:SHOWN]):
             instances.append(
                 ShownInstance(
                     image=None if one.image is None else data_uri(one.image),
                     crisp=one.image is not None and is_crisp(one.image),
-                    caption=one.caption or place,
+                    caption=one.caption or f"instance {i + 1} of bag {bag.id}",
                     truth=None if one.truth is None else self.class_names[one.truth],
                     readings=[of_method[i] for of_method in readings],
                 )

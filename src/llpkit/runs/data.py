@@ -51,7 +51,10 @@ def take(inputs: Inputs, rows: Tensor) -> Inputs:
 
 
 def checksum(data: DataSet) -> str:
-    """SHA-256 of inputs and bags; image files enter by name and size."""
+    """SHA-256 of inputs and bags; image files enter by name and size.
+
+    Published results hold it, so it must not change; :mod:`llpkit.training.fingerprint` may.
+    """
     digest = hashlib.sha256()
     if isinstance(data.inputs, ImageFiles):
         for path in data.inputs.paths:

@@ -1,22 +1,18 @@
 """What a run notes about its model and bags."""
 
-import re
 from collections.abc import Mapping
 
 from llpkit import evaluation
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.likelihood.choice import choice_note
-from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
 
 
-def model_notes(
-    model: Fitted, parts: Mapping[str, Bags], encoder: FeatureEncoder | None
-) -> list[str]:
+def model_notes(model: Fitted, parts: Mapping[str, Bags]) -> list[str]:
     """The warnings of the fit, and approximations in training and in the measures."""
     approximation = model.details.get("settings", {}).get("chosen_approximation")
-    notes = [_with_names(text, encoder) for text in model.details.get("warnings", ())]
+    notes = list(model.details.get("warnings", ()))
     if approximation is not None:
         notes.append(choice_note(approximation))
     if approximated := evaluation.approximation_note(*parts.values()):
@@ -29,14 +25,3 @@ def model_notes(
             f"{option('measure', 'all')} measures all"
         )
     return notes
-
-
-def _with_names(text: str, encoder: FeatureEncoder | None) -> str:
-    """A warning with the table's names for features, which models know only by number."""
-    names = [] if encoder is None else encoder.feature_names
-
-    def name(match: re.Match[str]) -> str:
-        number = int(match[1])
-        return repr(names[number]) if number < len(names) else match[0]
-
-    return re.sub(r"'x(\d+)'", name, text)

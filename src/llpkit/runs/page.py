@@ -232,12 +232,12 @@ def _search(model: Fitted) -> list[Section]:
         Column("behind", "Behind the best", "± standard error of the difference", ".4f"),
     ]
     rows: list[tuple[str, list[Cell]]] = []
-    for place, one in enumerate(tried, 1):
+    for rank, one in enumerate(tried, 1):
         cells: list[Cell] = [str(one["settings"][name]) for name in names]
         for key, error in (("mean", "standard_error"), ("behind", "behind_error")):
-            known = one[key] is not None and (place > 1 or key == "mean")
+            known = one[key] is not None and (rank > 1 or key == "mean")
             cells.append(Spread(one[key], one[error]) if known else None)
-        rows.append((str(place), cells))
+        rows.append((str(rank), cells))
     return [Section("Search", [Table(columns, rows, of="Place", name="search")], _RULE)]
 
 

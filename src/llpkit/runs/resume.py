@@ -1,26 +1,25 @@
 """Whether a run may start in a directory: what a stopped or finished run there allows."""
 
-import json
 from pathlib import Path
 
 from llpkit._validation import option
 from llpkit.config import Config, Values, check, read
 from llpkit.errors import LLPError
-from llpkit.files import Checksums, locked, read_regular
+from llpkit.files import Checksums, locked
 from llpkit.runs.folder import RunFolder
 
 CONFIG = "config.yaml"
 
 
-def check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> None:
+def check_folder(config: Config, folder: RunFolder, resume: bool, force: bool) -> None:
     """Refuse to replace or lose a run without ``force``; with it, drop an unfinished one."""
-    out, stopped = place.out, place.kept
+    out, stopped = folder.out, folder.kept
     if out.exists():
-        _check_replaceable(place, force)
+        _check_replaceable(folder, force)
     if stopped and resume:
-        _check_settings(Checksums.need(place.work).check(CONFIG), config, out)
+        _check_settings(Checksums.need(folder.work).check(CONFIG), config, out)
     elif stopped and force:
-        place.clear()
+        folder.clear()
     elif stopped:
         raise LLPError(
             f"{out} holds a run that was stopped; continue it with --resume, or start again "
@@ -28,19 +27,19 @@ def check_place(config: Config, place: RunFolder, resume: bool, force: bool) -> 
         )
 
 
-def _check_replaceable(place: RunFolder, force: bool) -> None:
-    out = place.out
+def _check_replaceable(folder: RunFolder, force: bool) -> None:
+    out = folder.out
     if not (out / CONFIG).exists():
         more = ", so --force does not replace it" if force else ""
         raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
     if not force:
-        if place.kept:
+        if folder.kept:
             raise LLPError(
                 f"{out} exists, and the run to replace it was stopped; continue with --resume "
                 "--force, or start it again with --force"
             )
         raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
-    place.check_replaceable()
+    folder.check_replaceable()
 
 
 def saved_settings(out: Path, *, force: bool) -> Values:
@@ -48,14 +47,14 @@ def saved_settings(out: Path, *, force: bool) -> Values:
 
     With ``force`` a finished run is to be replaced, so its settings do not count.
     """
-    place = RunFolder(out)
-    if place.kept:
-        folder = place.work
+    folder = RunFolder(out)
+    if folder.kept:
+        saved = folder.work
     elif (out / CONFIG).exists() and not force:
-        folder = out
+        saved = out
     else:
         return {}
-    return read(Checksums.need(folder).check(CONFIG))
+    return read(Checksums.need(saved).check(CONFIG))
 
 
 def nothing_to_resume(out: Path, *, leads: bool) -> bool:
@@ -64,12 +63,12 @@ def nothing_to_resume(out: Path, *, leads: bool) -> bool:
     If this process ``leads``, it also removes what a killed one left behind. Other processes of the
     same run must not try: they would compete for the lock.
     """
-    place = RunFolder(out)
-    if place.kept or not (out / CONFIG).exists():
+    folder = RunFolder(out)
+    if folder.kept or not (out / CONFIG).exists():
         return False
-    if leads and place.home.exists():
+    if leads and folder.home.exists():
         with locked(out):
-            place.recover(force=False)
+            folder.recover(force=False)
     return True
 
 
@@ -95,21 +94,3 @@ def differing(file: Path, config: Config) -> dict[str, tuple[object, object]]:
         for name, value in old.to_dict().items()
     }
     return {name: (old, new) for name, (old, new) in pairs.items() if old != new}
-
-
-def data_checksum(file: Path) -> str:
-    """The checksum of the data in a record."""
-    try:
-        return str(json.loads(read_regular(file))["data"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise LLPError(f"{file} is damaged; start the run again with --force") from error
-
-
-def check_data(file: Path, record: Values) -> None:
-    """Refuse to resume a run whose data have changed."""
-    before, now = data_checksum(file), record["data"]["sha256"]
-    if before != now:
-        raise LLPError(
-            f"the data changed since the run began (checksum {before[:12]} in {file}, now "
-            f"{now[:12]}); start again with --force"
-        )

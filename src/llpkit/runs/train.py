@@ -38,8 +38,9 @@ from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
 from llpkit.runs.notes import model_notes
 from llpkit.runs.opening import open_model
-from llpkit.runs.resume import CONFIG, check_data, check_place, data_checksum, differing
+from llpkit.runs.resume import CONFIG, check_folder, differing
 from llpkit.runs.search import with_chosen_options
+from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ def fit(
         _Followers(processes) as followers,
         locked(out),
     ):
-        place = RunFolder(out)
-        complete = place.finished
+        folder = RunFolder(out)
+        complete = folder.finished
         try:
             if config.is_open:  # first, because a stopped run must have the same method
                 data = load_data(config.data, config.recipe.seed)
@@ -115,24 +116,24 @@ def fit(
                 if announce is not None:
                     announce(str(chosen))
             # A run that was only moved into place counts if it is the one asked for.
-            if place.recover(force) and (done := _published(config, place)):
+            if folder.recover(force) and (done := _published(config, folder)):
                 return done
             complete = False
-            check_place(config, place, resume, force)
+            check_folder(config, folder, resume, force)
             with _cluster(config):
-                setup = _set_up(config, place, data, {"command": command, **picked}, log)
+                setup = _set_up(config, folder, data, {"command": command, **picked}, log)
                 done = _write(setup, _train(setup, callbacks, followers))
             complete = True
-            place.publish()
+            folder.publish()
             return done
         except KeyboardInterrupt as stop:
             # publish renames the working folder, so its absence means that the run is in place.
-            if complete and not place.work.exists():
+            if complete and not folder.work.exists():
                 raise Stopped("run") from stop
-            raise Stopped("checkpoint" if place.kept else "nothing") from stop
+            raise Stopped("checkpoint" if folder.kept else "nothing") from stop
         finally:
-            if not place.kept:  # nothing to resume from: clean up
-                place.recover(force=False)
+            if not folder.kept:  # nothing to resume from: clean up
+                folder.recover(force=False)
 
 
 def leads(config: Config) -> bool:
@@ -175,16 +176,17 @@ class _Followers:
             self.processes.broadcast(False)
 
 
-def _published(config: Config, place: RunFolder) -> Finished | None:
+def _published(config: Config, folder: RunFolder) -> Finished | None:
     """The run that was just published, if it has these settings and data."""
-    checked = Checksums.need(place.out)
+    checked = Checksums.need(folder.out)
     if differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
         return None
     data = load_data(config.data, config.recipe.seed)
-    if data_checksum(checked.check(ENVIRONMENT)) != checksum(data):
+    record = json.loads(checked.check(ENVIRONMENT).read_text(encoding="utf-8"))
+    if record["data"]["sha256"] != checksum(data):
         return None
     # This machine trained the model with the same settings, so it can be trusted.
-    model = open_model(place.out, trust_model=True)
+    model = open_model(folder.out, trust_model=True)
     return _finished(model, data, _measured(model, data, divide(data.bags, config)))
 
 
@@ -193,7 +195,7 @@ class _Setup:
     """A run that is ready to be trained."""
 
     config: Config
-    place: RunFolder
+    folder: RunFolder
     data: DataSet
     """For a table larger than memory, a sample of it."""
     parts: dict[str, Bags]
@@ -213,16 +215,15 @@ def _cluster(config: Config) -> AbstractContextManager[Any]:
 
 
 def _set_up(
-    config: Config, place: RunFolder, data: DataSet | None, about: Values, log: Log
+    config: Config, folder: RunFolder, data: DataSet | None, about: Values, log: Log
 ) -> _Setup:
     """Load the data, unless they are loaded, and begin or continue the working folder."""
     trackers = loggers.make(config.tracking.log, config.flat())
-    resumed = place.work.exists()
-    if not resumed:
-        place.begin()
-        write_text(place.work / CONFIG, to_yaml(config))
+    if not folder.work.exists():  # else it is resumed; its checkpoint refuses other data
+        folder.begin()
+        write_text(folder.work / CONFIG, to_yaml(config))
         # A resumed run verifies its settings by this checksum.
-        add_checksums(place.work, [CONFIG])
+        add_checksums(folder.work, [CONFIG])
     large = None
     if config.cluster.engine == "dask":
         from llpkit.runs.large import Large
@@ -232,19 +233,16 @@ def _set_up(
     elif data is None:
         data = load_data(config.data, config.recipe.seed)
     record = {**about, **record_of(config, data)}
-    if resumed:
-        check_data(place.work / ENVIRONMENT, record)
-    else:
-        write_text(place.work / ENVIRONMENT, json.dumps(record, indent=1))
-    return _Setup(config, place, data, divide(data.bags, config), record, large, trackers)
+    return _Setup(config, folder, data, divide(data.bags, config), record, large, trackers)
 
 
 def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) -> Fitted:
     """Train the network or the estimator."""
-    config, parts = setup.config, setup.parts
+    config, parts, encoder = setup.config, setup.parts, setup.data.encoder
     start = time.perf_counter()
     try:
-        with warnings.catch_warnings():
+        names = () if encoder is None else encoder.feature_names
+        with warnings.catch_warnings(), features_named(names):
             # The notes of the run cover them, once for all parts of the data.
             for kind in (ApproximationWarning, BaselineWarning, IdentifiabilityWarning):
                 warnings.simplefilter("ignore", kind)
@@ -256,7 +254,7 @@ def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) 
                 followers.start()
                 # Trackers come last: other callbacks add metrics.
                 watchers = [*callbacks, *setup.trackers]
-                model = network.train(config, setup.data, parts, setup.place.work, watchers)
+                model = network.train(config, setup.data, parts, setup.folder.work, watchers)
     # The engine names a Python argument as the remedy; here it is an option.
     except TooManyStates as error:
         kind_of_option = "method" if config.choice.estimator is None else "estimator"
@@ -267,14 +265,14 @@ def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) 
 
 def _write(setup: _Setup, model: Fitted) -> Finished:
     """Measure the model, and write everything that a finished run has into the working folder."""
-    config, data, parts, work = setup.config, setup.data, setup.parts, setup.place.work
+    config, data, parts, work = setup.config, setup.data, setup.parts, setup.folder.work
     model.encoder = data.encoder
     model.details |= {"class_names": list(data.class_names), "method": config.recipe.method}
     if PICKED in setup.record:
         model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:
         model.details["image_column"] = config.data.image
-    model.details["warnings"] = model_notes(model, parts, data.encoder)
+    model.details["warnings"] = model_notes(model, parts)
     model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
     measured = _measured(model, data, parts)
     assessed = assess(model, data.inputs, parts, measured, config.recipe.seed)
@@ -287,7 +285,7 @@ def _write(setup: _Setup, model: Fitted) -> Finished:
     config = with_chosen_options(config, model)
     _write_model(work, config, model, setup.record)
     write_report(work, Trained(config, data, parts, model, measured, assessed, setup.record))
-    setup.place.finish()
+    setup.folder.finish()
     return done
 
 

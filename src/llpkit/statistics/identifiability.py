@@ -1,7 +1,9 @@
 """Can the counts answer the question at all? Checks of features and bags before training."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +27,9 @@ _NAMED = 3
 """Maximum number of columns, and of directions, that a message names."""
 _ALIKE = 0.2
 """Counts that vary by less than this share of chance variation were not drawn at random."""
+
+
+_feature_names: ContextVar[Sequence[str]] = ContextVar("_feature_names", default=())
 
 
 class Problem(NamedTuple):
@@ -105,6 +110,19 @@ def identifiability(
     return Identifiability(tuple(problems), efficiency, known, alike, bag_columns)
 
 
+@contextmanager
+def features_named(names: Sequence[str]) -> Iterator[None]:
+    """Let warnings of fits in this block use these names, of columns that a fit gets as an array.
+
+    A parameter would have to pass through scikit-learn's ``fit(X, y)``.
+    """
+    token = _feature_names.set(names)
+    try:
+        yield
+    finally:
+        _feature_names.reset(token)
+
+
 def warn_unidentified(
     X: Any, bags: Bags, multiplicity: Any = None, *, stacklevel: int = 3
 ) -> tuple[Problem, ...]:
@@ -136,7 +154,9 @@ def problems_of(X: Any, bags: Bags, multiplicity: Any = None) -> tuple[Problem, 
         bags = Bags(ends, bags.evidence[chosen])
     if bool((bags.sizes == 1).all()) and bags.evidence.is_exact:
         return ()  # labelled instances
-    return identifiability(X, bags).problems
+    names = _feature_names.get()
+    known = len(names) > 0 and np.shape(X)[1:] == (len(names),)
+    return identifiability(X, bags, feature_names=names if known else None).problems
 
 
 def _of_counts(bags: Bags, rho: Array) -> list[Problem]:

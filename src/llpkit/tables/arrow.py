@@ -70,9 +70,9 @@ def _of_file(buffer: Any) -> Iterator[Any]:
         raise ValueError("its footer is damaged")
     foot = _Head(buffer[end - length : end].to_pybytes())
     for index in (2, 3):  # the fields "dictionaries" and "recordBatches"
-        for place in foot.structs(foot.root, index, 24):
-            start, size = foot.number("<q", place), foot.number("<i", place + 8)
-            size += foot.number("<q", place + 16)
+        for offset in foot.structs(foot.root, index, 24):
+            start, size = foot.number("<q", offset), foot.number("<i", offset + 8)
+            size += foot.number("<q", offset + 16)
             if start < 0 or size < 0 or start + size > len(buffer):
                 raise ValueError("its footer points beyond the end of the file")
             yield pa.ipc.read_message(buffer[start : start + size])
@@ -107,33 +107,33 @@ class _Head:
         self.data = data
         self.root = self.number("<I", 0)
 
-    def number(self, kind: str, place: int) -> int:
-        if place < 0:
+    def number(self, kind: str, offset: int) -> int:
+        if offset < 0:
             raise ValueError("the header of a message is damaged")
-        return int(struct.unpack_from(kind, self.data, place)[0])
+        return int(struct.unpack_from(kind, self.data, offset)[0])
 
     def field(self, table: int, index: int) -> int | None:
-        """The place of a field of a table, if the table has it."""
+        """The offset of a field of a table, if the table has it."""
         fields = table - self.number("<i", table)
         if 4 + 2 * index >= self.number("<H", fields):
             return None
-        offset = self.number("<H", fields + 4 + 2 * index)
-        return table + offset if offset else None
+        found = self.number("<H", fields + 4 + 2 * index)
+        return table + found if found else None
 
     def table(self, table: int, index: int) -> int:
-        """The place of a table that a field refers to."""
-        place = self.field(table, index)
-        if place is None:
+        """The offset of a table that a field refers to."""
+        offset = self.field(table, index)
+        if offset is None:
             raise ValueError("the header of a message is damaged")
-        return place + self.number("<I", place)
+        return offset + self.number("<I", offset)
 
     def buffers(self, table: int, index: int) -> list[tuple[int, int]]:
         """Start and length of every buffer."""
-        places = self.structs(table, index, 16)
-        return [(self.number("<q", place), self.number("<q", place + 8)) for place in places]
+        offsets = self.structs(table, index, 16)
+        return [(self.number("<q", offset), self.number("<q", offset + 8)) for offset in offsets]
 
     def structs(self, table: int, index: int, size: int) -> range:
-        """The places of the entries of a list, each of this many bytes."""
+        """The offsets of the entries of a list, each of this many bytes."""
         if self.field(table, index) is None:
             return range(0)
         vector = self.table(table, index)

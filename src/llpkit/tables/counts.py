@@ -172,8 +172,8 @@ class CountColumns:
         if self._has_bounds:  # a bag may then have bounds and no count
             counted = replace(counted, partly=True)
         if self.count is not None:
-            place = option("count_noise")
-            noise = None if self.count_noise is None else CountNoise.parse(self.count_noise, place)
+            name = option("count_noise")
+            noise = None if self.count_noise is None else CountNoise.parse(self.count_noise, name)
             evidence = counted.counts(self.count, noise)
         else:
             evidence = counted.proportions(self.proportion, self.decimals)

@@ -92,8 +92,8 @@ def _with_categories(table: Any, schema: bytes | None) -> Any:
         return table
     written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema)))
     for i, name in enumerate(table.column_names):
-        place = written.get_field_index(name)
-        if place >= 0 and pa.types.is_dictionary(written.field(place).type):
+        index = written.get_field_index(name)
+        if index >= 0 and pa.types.is_dictionary(written.field(index).type):
             column = table.column(i)
             if not pa.types.is_dictionary(column.type):
                 table = table.set_column(i, name, column.dictionary_encode())

@@ -298,9 +298,9 @@ def bag_batches(
     order = order[sizes[order] > 0]
     length = sizes[order].tolist()
     cuts, filled, number = [], 0, 0
-    for place, n in enumerate(length):
+    for i, n in enumerate(length):
         if number and (filled + n > batch_size or number == max_bags):
-            cuts.append(place)
+            cuts.append(i)
             filled = number = 0
         filled, number = filled + n, number + 1
     batches = list(order.tensor_split(cuts)) if len(order) else []

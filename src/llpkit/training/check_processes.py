@@ -40,7 +40,7 @@ def check_same_arguments(job: "Job", processes: Processes) -> None:
     own = {option(key): str(name_of(value)) for key, value in job.recipe.to_dict().items()}
     own |= {"method": f"{job.method.key} {options_of(job.method)}"} | job.checksums()
     # DDP sends all processes the weights of the first; FSDP does not.
-    if job.place.fsdp and isinstance(job.network, nn.Module):
+    if job.placement.fsdp and isinstance(job.network, nn.Module):
         own["initial weights"] = of_tensors(*job.network.state_dict().values())
     first = processes.broadcast(own)
     different = [key for key, value in own.items() if value != first.get(key)]

@@ -134,8 +134,8 @@ class Steps:
             if other not in waits:
                 warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
         if waits:
-            place = f"{waits[0].filename}, line {waits[0].lineno}"
-            self._give_up(f"it waits for the device: {place}")
+            line = f"{waits[0].filename}, line {waits[0].lineno}"
+            self._give_up(f"it waits for the device: {line}")
 
     def _record(self) -> None:
         assert self.static is not None

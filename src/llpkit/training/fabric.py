@@ -33,25 +33,25 @@ def weight_dtype(precision: str) -> torch.dtype | None:
     return _WEIGHTS.get(precision)
 
 
-def make_fabric(place: Placement, precision: Any) -> "Fabric":
+def make_fabric(placement: Placement, precision: Any) -> "Fabric":
     """Fabric on one device, or with DDP or FSDP on several processes."""
     # It takes a second or two to import, and only training needs it.
     from lightning_fabric import Fabric
 
-    if place.fsdp and precision == "16-mixed":
+    if placement.fsdp and precision == "16-mixed":
         raise LLPError(
             f'precision = "16-mixed" is not possible with {option("strategy", "fsdp")}; give '
             '"bf16-mixed" or "32-true"'
         )
-    index = place.device.index
+    index = placement.device.index
     arguments: dict[str, Any] = {"devices": 1 if index is None else [index], "plugins": []}
     with quiet():
-        if place.number > 1:
-            arguments = _several(place)
+        if placement.number > 1:
+            arguments = _several(placement)
         if precision == "64-true":
             arguments["plugins"].append(_double())
             precision = None
-        return Fabric(accelerator=place.device.type, precision=precision, **arguments)
+        return Fabric(accelerator=placement.device.type, precision=precision, **arguments)
 
 
 def _double() -> Any:
@@ -67,7 +67,7 @@ def _unchanged(data: Any) -> Any:  # at the top level, because processes get a p
     return data
 
 
-def _several(place: Placement) -> dict[str, Any]:
+def _several(placement: Placement) -> dict[str, Any]:
     """Fabric's arguments for several processes."""
     from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
@@ -75,29 +75,29 @@ def _several(place: Placement) -> dict[str, Any]:
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     environment: Any = LightningEnvironment()
-    if place.external:
+    if placement.external:
         elastic = TorchElasticEnvironment.detect()
         environment = TorchElasticEnvironment() if elastic else SLURMEnvironment()
     shared: dict[str, Any] = {}
-    cards = torch.cuda.device_count() if place.device.type == "cuda" else place.devices
-    if place.devices > cards:
+    cards = torch.cuda.device_count() if placement.device.type == "cuda" else placement.devices
+    if placement.devices > cards:
         # NCCL refuses two processes on one card; gloo copies their gradients through the host.
-        devices = [torch.device("cuda", i % cards) for i in range(place.devices)]
+        devices = [torch.device("cuda", i % cards) for i in range(placement.devices)]
         shared = {"parallel_devices": devices, "process_group_backend": "gloo"}
-    start: Any = "popen" if place.external else _start_method(place.device)
+    start: Any = "popen" if placement.external else _start_method(placement.device)
     strategy: Any
-    if place.fsdp:
+    if placement.fsdp:
         from llpkit.training.fsdp import FSDPStrategy
 
-        strategy = FSDPStrategy(place.number, start)
+        strategy = FSDPStrategy(placement.number, start)
     else:
         # The loop averages buffers once per epoch; in every step it would cost more than batch norm
         # gains, and one process could not evaluate the network on its own.
         strategy = DDPStrategy(start_method=start, broadcast_buffers=False, **shared)
     return {
         "strategy": strategy,
-        "devices": min(place.devices, cards),
-        "num_nodes": place.nodes,
+        "devices": min(placement.devices, cards),
+        "num_nodes": placement.nodes,
         "plugins": [environment],
     }
 

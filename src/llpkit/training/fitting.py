@@ -19,7 +19,7 @@ from llpkit._registry import did_you_mean
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
-from llpkit.files import locked, place_of
+from llpkit.files import locked, path_of
 from llpkit.methods import Method
 from llpkit.methods.tractability import check_tractable
 from llpkit.recipe import AUTO, Execution, Recipe
@@ -155,7 +155,7 @@ def fit(
     True
     """
     recipe, execution = _settings(recipe, method, network, held_out, settings)
-    place = placement(execution)
+    here = placement(execution)
     callbacks = _callbacks(callbacks)
     inputs, encoder = checked_inputs(inputs, bags, stacklevel=4, held_out=held_out)
     if bags.num_instances == 0:
@@ -166,10 +166,10 @@ def fit(
         method = recipe.method
     if method == AUTO:
         of_images = len(getattr(inputs, "shape", (0,) * 4)) == 4  # files are images
-        choice = pick_method(bags, recipe, of_images, place.number > 1)
+        choice = pick_method(bags, recipe, of_images, here.number > 1)
         method = choice.name
         recipe = recipe.replace(method=method)
-        if progress and place.first:
+        if progress and here.first:
             print(f"method: {choice}", file=sys.stderr)
     method = methods.make(method, recipe.method_options)
     if labels is not None and not method.needs_labels:
@@ -184,14 +184,14 @@ def fit(
     parts = [bags] if held_out is None else [bags, held_out]
     check_finite(inputs, *(part.rows for part in parts))
     check_views(method, bags, recipe.batch_size)
-    if place.number > 1:
+    if here.number > 1:
         check_shardable(method, bags, recipe, execution)
     approximation = None
     if hasattr(method, "approximation"):
         approximation = check_tractable(method.approximation, bags)
     if held_out is not None:
         check_measurable(held_out)
-    if place.first:
+    if here.first:
         warn_of_approximations(method, approximation, *parts, stacklevel=4)
 
     job = Job(
@@ -203,24 +203,24 @@ def fit(
         approximation=approximation,
         labels=labels,
         callbacks=callbacks,
-        checkpoint=None if run_dir is None else place_of("run_dir", run_dir) / CHECKPOINT,
+        checkpoint=None if run_dir is None else path_of("run_dir", run_dir) / CHECKPOINT,
         resume=resume,
         progress=progress,
         recipe=recipe,
         execution=execution,
-        place=place,
-        precision=precision_on(recipe.precision, place.device),
+        placement=here,
+        precision=precision_on(recipe.precision, here.device),
     )
     model: Fitted
     with _reserved(job):
-        model, weights = launch.run(place, job.precision, train, job)
+        model, weights = launch.run(here, job.precision, train, job)
     if weights is not None:  # several processes trained copies of the user's network
         assert isinstance(network, nn.Module)
         network.to(dtype=weight_dtype(job.precision)).load_state_dict(weights)
     model.encoder = encoder
     if choice is not None:
         model.details |= choice.about()
-    if place.first:
+    if here.first:
         verdict = model.details["verdict"]
         if verdict["ok"] is False:
             warnings.warn(verdict["text"], BaselineWarning, stacklevel=3)
@@ -266,7 +266,7 @@ def _reserved(job: Job) -> Iterator[None]:
             raise LLPError("resume needs the run_dir that holds the checkpoint")
         yield
         return
-    with locked(job.checkpoint) if job.place.first else nullcontext():
+    with locked(job.checkpoint) if job.placement.first else nullcontext():
         if job.checkpoint.exists() and not job.resume:
             raise LLPError(
                 f"run_dir = {str(job.checkpoint.parent)!r} holds the checkpoint of a run; continue "

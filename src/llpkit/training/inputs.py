@@ -91,7 +91,7 @@ class Feed:
         self.workers = workers
         self.inputs = inputs
         self._number = len(inputs)
-        self._place: Tensor | None = None
+        self._index_of: Tensor | None = None
         if not self.resident:
             return
         if rows is None or (isinstance(inputs, Tensor) and inputs.device.type == device.type):
@@ -100,8 +100,8 @@ class Feed:
             return
         part = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
         self.inputs = part.to(device)
-        self._place = torch.full((self._number,), -1, device=device)
-        self._place[rows.to(device)] = torch.arange(len(rows), device=device)
+        self._index_of = torch.full((self._number,), -1, device=device)
+        self._index_of[rows.to(device)] = torch.arange(len(rows), device=device)
 
     def __len__(self) -> int:
         return self._number
@@ -111,7 +111,7 @@ class Feed:
         if isinstance(self.inputs, Tensor):
             for rows in batches:
                 if self.resident:
-                    yield self.inputs[rows if self._place is None else self._place[rows]]
+                    yield self.inputs[rows if self._index_of is None else self._index_of[rows]]
                 elif self.device.type == "cuda":
                     some = self.inputs[rows.cpu()].pin_memory()
                     yield some.to(self.device, non_blocking=True)

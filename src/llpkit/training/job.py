@@ -64,7 +64,7 @@ class Job:
     progress: bool
     recipe: Recipe
     execution: Execution
-    place: Placement
+    placement: Placement
     precision: str
 
     @property
@@ -90,12 +90,12 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         The model; and with several processes the weights of the network that the user passed, if
         that was a module: they trained copies of it.
     """
-    processes, passed = Processes(fabric, job.place.fsdp), job.network
+    processes, passed = Processes(fabric, job.placement.fsdp), job.network
     if job.execution.threads is not None:
         torch.set_num_threads(job.execution.threads)
     if not processes.alone:
         job = _own_copy(job, processes)
-    device = job.place.device if processes.alone else fabric.device
+    device = job.placement.device if processes.alone else fabric.device
     shard = _shard(job, job.bags, processes)
     held_out = None if job.held_out is None else _shard(job, job.held_out, processes)
     task = _task(job, shard, device)
@@ -196,7 +196,9 @@ def _build(fabric: "Fabric", job: Job, processes: Processes, task: Task, feed: F
 
 def _own_copy(job: Job, processes: Processes) -> Job:
     """The job with a network and a method of this process: processes share tensors in memory."""
-    if job.place.external or job.place.nodes > 1:  # else all have copies of the same arguments
+    if (
+        job.placement.external or job.placement.nodes > 1
+    ):  # else all have copies of the same arguments
         check_same_arguments(job, processes)
     job = replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
     if hasattr(job.method, "approximation"):  # this process's bags alone may suggest another
@@ -234,7 +236,9 @@ def _feed(
     if processes.alone:
         return Feed(job.inputs, device, resident, workers)
     rows = torch.cat([part.bags.rows for part in (shard, held_out) if part is not None])
-    sharing = job.place.devices if device.type == "cpu" else 1  # processes that share its memory
+    sharing = (
+        job.placement.devices if device.type == "cpu" else 1
+    )  # processes that share its memory
     return Feed(job.inputs, device, resident, workers, rows, sharing)
 
 

@@ -39,16 +39,16 @@ _GLOO = "gloo"
 raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``."""
 
 
-def run(place: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
+def run(placement: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
     """Call ``function(fabric, *arguments)`` in every process; returns the first one's result.
 
     Processes that torchrun or Slurm started all get a result.
     """
-    if place.number == 1:
-        return function(make_fabric(place, precision), *arguments)
-    _check_startable(place)
-    fabric = make_fabric(place, precision)
-    if place.external:
+    if placement.number == 1:
+        return function(make_fabric(placement, precision), *arguments)
+    _check_startable(placement)
+    fabric = make_fabric(placement, precision)
+    if placement.external:
         with quiet(), watching_others():
             return fabric.launch(function, *arguments)
     return _start(fabric, function, arguments)
@@ -57,24 +57,24 @@ def run(place: Placement, precision: Any, function: Function, *arguments: Any) -
 @contextlib.contextmanager
 def together(execution: Execution) -> Iterator[Processes]:
     """All processes that torchrun or Slurm started, before they train; else only this one."""
-    place = placement(execution)
-    if not place.external:
+    here = placement(execution)
+    if not here.external:
         yield Processes()
         return
-    fabric = make_fabric(place, None)
+    fabric = make_fabric(here, None)
     with quiet(), watching_others():
         fabric.launch()
         yield Processes(fabric)
 
 
-def _check_startable(place: Placement) -> None:
+def _check_startable(placement: Placement) -> None:
     """Refuse notebooks, and scripts that would start processes without end."""
-    if place.external:
+    if placement.external:
         return
     if hasattr(sys, "ps1") or in_notebook():
         raise LLPError(
-            f"{option('devices')} = {place.devices}: a notebook or an interactive session cannot "
-            "start training processes; put the call in a script, or run llpkit fit --devices"
+            f"{option('devices')} = {placement.devices}: a notebook or an interactive session "
+            "cannot start training processes; put the call in a script, or run llpkit fit --devices"
         )
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise LLPError(

@@ -13,7 +13,7 @@ from llpkit.bags import Bags
 from llpkit.datasets import image_files
 from llpkit.errors import LLPError, UnseenValueWarning
 from llpkit.evaluation import labels_of, warn_of_approximation
-from llpkit.files import Checksums, add_checksums, claim, place_of, write_bytes, write_text
+from llpkit.files import Checksums, add_checksums, claim, path_of, write_bytes, write_text
 from llpkit.likelihood.budget import best_posterior
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame
@@ -165,7 +165,7 @@ class Fitted:
         """
         from safetensors.torch import save
 
-        folder = place_of("directory", directory)
+        folder = path_of("directory", directory)
         names = (WEIGHTS, DESCRIPTION, *([] if self.encoder is None else [ENCODER]))
         claim(folder, names)
         tensors = {f"network.{k}": v for k, v in self.network.state_dict().items()}
@@ -212,7 +212,7 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
 
     from llpkit import networks
 
-    folder = place_of("directory", directory)
+    folder = path_of("directory", directory)
     if not (folder / DESCRIPTION).exists():
         raise LLPError(f"{folder} holds no model: {DESCRIPTION} is missing")
     checked = Checksums.need(folder)

@@ -80,12 +80,12 @@ class Shard:
         return instances_of(self.whole.offsets, self.numbers)[0]
 
     @cached_property
-    def _place(self) -> Tensor:
+    def _index_of(self) -> Tensor:
         """This process's position of every instance; -1 for those of other processes."""
         return _inverse(self.positions, self.whole.num_instances)
 
     @cached_property
-    def _place_of_bag(self) -> Tensor:
+    def _index_of_bag(self) -> Tensor:
         return _inverse(self.numbers, len(self.whole))
 
     @cached_property
@@ -106,11 +106,11 @@ class Shard:
     def _part(self, step: Step) -> Step:
         bags = offsets = None
         if step.bags is None:
-            into = self._place[step.positions]
+            into = self._index_of[step.positions]
             into = into[into >= 0]
             real, total = len(into), len(step.positions)
         else:
-            bags = self._place_of_bag[step.bags]
+            bags = self._index_of_bag[step.bags]
             bags = bags[bags >= 0]
             into, offsets = instances_of(self.bags.offsets, bags)
             real, total = len(bags), len(step.bags)
@@ -128,7 +128,7 @@ class Shard:
         return Step(own, into, step.share / self.number, weights, offsets, None, bags)
 
 
-def _inverse(places: Tensor, length: int) -> Tensor:
+def _inverse(positions: Tensor, length: int) -> Tensor:
     inverse = torch.full((length,), -1)
-    inverse[places] = torch.arange(len(places))
+    inverse[positions] = torch.arange(len(positions))
     return inverse

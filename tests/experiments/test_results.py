@@ -9,7 +9,7 @@ import pytest
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
 from llpkit.experiments import Results
-from llpkit.experiments.records import write_run
+from llpkit.experiments.records import write_packed, write_run
 from llpkit.experiments.results import begin, merge, pack
 
 FOLDER = Path("results")
@@ -178,12 +178,22 @@ def test_damaged_files_are_named():
         Results.read(Path("nowhere"))
 
 
-def test_settings_that_are_newer_than_a_record_have_their_defaults():
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_record_whose_keys_differ_is_refused(packed):
     made = record("mle", 0, [0.5])
-    older = {key: value for key, value in made.recipe.items() if key != "patience"}
-    write_run(FOLDER, replace(made, recipe=older))
-    [found] = Results.read(FOLDER).records["convergence"]
-    assert found.id == made.id
+    less = {key: value for key, value in made.recipe.items() if key != "max_bags"}
+    for recipe, match in (
+        (less, r"it has no max_bags, so another version of llpkit wrote it\); .*remove it"),
+        ({**made.recipe, "speed": 1}, "it has an unknown speed, so another version"),
+    ):
+        if packed:
+            write_packed(FOLDER / "convergence.parquet", [replace(made, recipe=recipe)])
+        else:
+            write_run(FOLDER, replace(made, recipe=recipe))
+        with pytest.raises(LLPError, match=match):
+            Results.read(FOLDER)
+        for path in FOLDER.glob("runs/*"):
+            path.unlink()
 
 
 def test_a_record_of_an_unknown_method_asks_for_its_plugin():

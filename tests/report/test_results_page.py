@@ -11,7 +11,7 @@ from llpkit.experiments import page_examples
 from llpkit.experiments.page import results_page, write_report
 from llpkit.experiments.protocol import Grid, Protocol, Sizes, Times
 from llpkit.experiments.protocol_file import FILE, write
-from llpkit.experiments.records import Data, Record, write_run
+from llpkit.experiments.records import FoldData, Record, write_run
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
 from llpkit.report import Figure
@@ -44,7 +44,7 @@ def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence",
     columns = {"epoch": [1, 2], "seconds": [1.0, 1.0], "log_likelihood": [-2.0, -1.0]}
     given = {
         "recipe": plan.recipe_of(method, experiment, **changes.pop("chosen", {})).to_dict(),
-        "data": Data("0" * 64, ("even", "odd"), 9, 3, 90, 30),
+        "data": FoldData("0" * 64, ("even", "odd"), 9, 3, 90, 30),
         "final": {"accuracy": final, "log_likelihood": -1.0, "proportion_error": 0.1},
         "history": columns | {"test_accuracy": [0.5, final]},
         "calibration": BINS,
@@ -167,7 +167,7 @@ def test_a_failed_run_is_on_the_page(tmp_path):
 def examples(plan: Protocol, sha256: str) -> list[Record]:
     """Records with one bag of five, of which the first four instances are kept."""
     bag = {"bag": "7", "count": 2, "size": 5, "rows": [3, 1, 4, 5], "truth": [1, 0, 1, 0]}
-    data = Data(sha256, ("even", "odd"), 9, 3, 90, 30)
+    data = FoldData(sha256, ("even", "odd"), 9, 3, 90, 30)
     said = {**bag, "probability": [0.9, 0.1, 0.2, 0.4]}
     return [record(plan, name, 0, data=data, examples=[said]) for name in METHODS]
 

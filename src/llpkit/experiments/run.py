@@ -25,7 +25,7 @@ from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
 from llpkit.experiments.measure import Watch, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
-from llpkit.experiments.records import Data, Record, Run, write_run
+from llpkit.experiments.records import FoldData, Record, Run, write_run
 from llpkit.files import write_text
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
@@ -168,7 +168,7 @@ def train(
         selected = at_epoch(model.history[(model.chosen_epoch or 0) - 1])
     return Record(
         **_fields(run),
-        data=Data(
+        data=FoldData(
             sha256,
             tuple(data.class_names),
             len(train_bags),

@@ -42,8 +42,7 @@ class Accuracy:
         band: The deviation over folds, averaged over all epochs.
         gap: Points from supervised training on the same folds.
         proportion_error, log_likelihood: Of test bags; means over folds, like all that follow.
-        baseline_log_likelihood: Of a model that gives every instance the rate of the training bags;
-            missing in older records.
+        baseline_log_likelihood: Of a model that gives every instance the rate of the training bags.
         log_loss, brier: Of test instances.
         calibration_error: Of the pooled test instances of all folds.
         recipe: The settings that its runs share.

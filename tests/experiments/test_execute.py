@@ -13,12 +13,12 @@ import pytest
 from experiments.conftest import record, small
 from llpkit.errors import Diverged, LLPError
 from llpkit.experiments import Results, reproduce
+from llpkit.experiments import results as results_module
 from llpkit.experiments import run as run_module
 from llpkit.experiments.check import check
 from llpkit.experiments.plan import plan
-from llpkit.experiments.protocol_file import write
+from llpkit.experiments.protocol_file import FILE, write
 from llpkit.experiments.records import write_run
-from llpkit.experiments.results import begin
 from llpkit.files import locked
 
 EVERYTHING = small(
@@ -76,6 +76,23 @@ def test_only_what_is_asked_for_runs_and_the_rest_is_left(worker):
     assert (some.before, some.now) == (0, 1)
     rest = reproduce(worker, ["convergence"])["convergence"]
     assert (rest.before, rest.now) == (1, 3)
+
+
+def test_records_are_read_once(worker, monkeypatch):
+    read = []
+    for name in ("read_packed", "read_run"):
+        right = getattr(results_module, name)
+
+        def counted(path, *more, right=right):
+            read.append(path.name)
+            return right(path, *more)
+
+        monkeypatch.setattr(results_module, name, counted)
+    reproduce(worker, ["convergence"], methods=["mle"])
+    assert len(read) == len(set(read)) == 2  # the new runs, when they are packed
+    read.clear()
+    reproduce(worker, ["convergence"], methods=["mle"])
+    assert read == ["convergence.parquet"]
 
 
 def test_failures_are_kept_and_tried_again(worker, monkeypatch):
@@ -152,7 +169,7 @@ def test_there_may_be_more_turns_than_folds(worker):
 
 def test_epoch_times_are_of_one_machine(worker):
     worker = replace(worker, protocol=EVERYTHING)
-    begin(worker.folder, EVERYTHING)
+    write(EVERYTHING, worker.folder / FILE)
     elsewhere = record("mle", 0, [0.5] * 3, EVERYTHING, "epoch-time")
     write_run(worker.folder, elsewhere)
     with pytest.raises(
@@ -163,7 +180,7 @@ def test_epoch_times_are_of_one_machine(worker):
 
 
 def test_a_folder_in_use_is_refused(worker):
-    begin(worker.folder, worker.protocol)
+    write(worker.protocol, worker.folder / FILE)
     code = (
         "from pathlib import Path; from llpkit.files import locked; import time\n"
         "with locked(Path('results')): print('held', flush=True); time.sleep(60)"

@@ -205,12 +205,14 @@ def _check(
     """Repeat recorded runs and print the differences: none on a CPU, small ones on a GPU."""
     from llpkit.experiments import Results, Worker
     from llpkit.experiments.check import check
+    from llpkit.experiments.plan import check_plan
 
     if not words:
         raise LLPError("check takes a results folder; name one")
     results = Results.read(Path(words[0]))
     protocol = results.protocol
     experiments = _experiments(words[1:], protocol)
+    check_plan(protocol, experiments)
     most = max(map(protocol.fold_limit, experiments))
     numbers = range(most) if folds is None else parse_folds(folds, most)
     records = [
@@ -242,9 +244,10 @@ def _dry_run(
     """Print the runs, which of them are done, and how long the others take."""
     from llpkit.experiments import Results
     from llpkit.experiments.estimate import epoch_seconds, estimate
-    from llpkit.experiments.plan import plan
+    from llpkit.experiments.plan import check_plan, plan
     from llpkit.experiments.results import view
 
+    check_plan(protocol, experiments, methods, folds)
     results = view(out, protocol)
     done, seconds = results.ids, epoch_seconds(Results.read(like) if like else results)
     for experiment in experiments:
@@ -260,12 +263,7 @@ def _dry_run(
 
 def _experiments(words: Sequence[str], protocol: "Protocol") -> list[str]:
     """The experiments with these names; all of them if there are none."""
-    from llpkit.experiments.plan import check_plan
-
-    chosen = protocol.experiments if not words or "all" in words else list(words)
-    for name in chosen:
-        check_plan(protocol, name)
-    return chosen
+    return protocol.experiments if not words or "all" in words else list(words)
 
 
 def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:

@@ -84,34 +84,40 @@ def reproduce(
     whole("jobs", worker.jobs)
     if backend == "loky":  # the machines of a cluster may have other devices
         device_of(worker.device)
-    for experiment in experiments:
-        check_plan(worker.protocol, experiment, methods, folds)
+    check_plan(worker.protocol, experiments, methods, folds)
     outcomes = {}
     with locked(worker.folder):
-        if not view(worker.folder, worker.protocol).every:
+        results = view(worker.folder, worker.protocol)
+        if not results.every:
             _check_data([None], worker)
-        begin(worker.folder, worker.protocol)
-        try:
-            for experiment in experiments:
-                results = pack(worker.folder)  # includes records that a killed call left
+        begin(results)
+        for experiment in experiments:
+            try:
                 if experiment == "grid":
-                    outcomes[experiment] = _run_grid(results, worker, methods, backend, display)
-                    if outcomes[experiment].left:
-                        break
+                    outcome = _run_grid(results, worker, methods, backend, display)
                 else:
+                    if experiment == "epoch-time":
+                        _check_machine(results, worker)
                     runs = plan(results, experiment, methods, folds)
-                    _check_machine(results, worker, experiment)
-                    done = results.ids
-                    new = [run for run in runs if run.id not in done]
-                    before = len(runs) - len(new)
-                    records = _execute(new, before, worker, backend, display)
-                    failed = [record for record in records if record.error]
-                    outcomes[experiment] = Outcome(
-                        before, len(records) - len(failed), failed, len(new) - len(records)
-                    )
-        finally:
-            pack(worker.folder)
+                    outcome = _run_all(results, runs, worker, backend, display)
+            finally:
+                results = pack(results)  # also what ended before an error, or a killed call left
+            outcomes[experiment] = outcome
+            if experiment == "grid" and outcome.left:
+                break
     return outcomes
+
+
+def _run_all(
+    results: Results, runs: Sequence[Run], worker: Worker, backend: str, display: Display | None
+) -> Outcome:
+    """Perform the runs that have no record yet."""
+    done = results.ids
+    new = [run for run in runs if run.id not in done]
+    before = len(runs) - len(new)
+    records = _execute(new, before, worker, backend, display)
+    failed = [record for record in records if record.error]
+    return Outcome(before, len(records) - len(failed), failed, len(new) - len(records))
 
 
 def _run_grid(
@@ -183,16 +189,14 @@ def _running(status: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
+def _check_machine(results: Results, worker: Worker) -> None:
     """Refuse to time runs on a machine other than that of the folder's epoch times."""
-    if experiment != "epoch-time" or not results.records[experiment]:
-        return
-    there = results.records[experiment][0].machine
-    if (here := machine(circumstances(replace(worker, jobs=1)))) != there:
-        raise LLPError(
-            f"{results.folder} has epoch times of {there}, but this machine is {here}; choose "
-            "another folder"
-        )
+    for record in results.records["epoch-time"][:1]:
+        if (here := machine(circumstances(replace(worker, jobs=1)))) != record.machine:
+            raise LLPError(
+                f"{results.folder} has epoch times of {record.machine}, but this machine is "
+                f"{here}; choose another folder"
+            )
 
 
 def _check_data(sizes: Sequence[int | None], worker: Worker) -> None:

@@ -23,7 +23,6 @@ def plan(
     For a grid, only the runs that the records so far ask for.
     """
     protocol = results.protocol
-    check_plan(protocol, experiment, methods, folds)
     names = methods_of(protocol, methods)
     if experiment == "grid":
         known = known_runs(results)
@@ -61,20 +60,22 @@ def _ignores_bags(protocol: Protocol, name: str) -> bool:
 
 def check_plan(
     protocol: Protocol,
-    experiment: str,
+    experiments: Sequence[str],
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
 ) -> None:
-    """Refuse an experiment, methods or folds that the protocol does not have."""
-    if experiment not in protocol.experiments:
-        raise LLPError(
-            f"{experiment!r} is not an experiment of the protocol {protocol.title!r}, which has "
-            f"{', '.join(protocol.experiments)}; choose one of these, or add it to the protocol"
-        )
+    """Refuse experiments, methods or folds that the protocol does not have."""
+    for experiment in experiments:
+        if experiment not in protocol.experiments:
+            raise LLPError(
+                f"{experiment!r} is not an experiment of the protocol {protocol.title!r}, which "
+                f"has {', '.join(protocol.experiments)}; choose one of these, or add it to the "
+                "protocol"
+            )
+        if experiment != "grid":  # which has its own folds
+            for fold in folds or ():
+                whole(f"folds of {experiment}", fold, 0, protocol.fold_limit(experiment) - 1)
     methods_of(protocol, methods)
-    if experiment != "grid":  # which has its own folds
-        for fold in folds or ():
-            whole(f"folds of {experiment}", fold, 0, protocol.fold_limit(experiment) - 1)
 
 
 def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from llpkit.cli import main
-from llpkit.experiments import Protocol, Record, Worker
+from llpkit.experiments import Protocol, Record, WorkerSettings
 from llpkit.experiments.protocol_file import parse
 from llpkit.experiments.records import FoldData
 from llpkit.report import Figure
@@ -59,8 +59,8 @@ def small(**changes: Any) -> Protocol:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path / "results", small(), device="cpu")
+def settings(tmp_path: Path) -> WorkerSettings:
+    return WorkerSettings(tmp_path / "results", small(), device="cpu")
 
 
 def record(

@@ -39,7 +39,7 @@ class FoldData:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """One training run; the protocol of its folder has the data.
 
     Args:
@@ -85,7 +85,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Record(Run):
+class Record(ExperimentRun):
     """A run and its result.
 
     Args:

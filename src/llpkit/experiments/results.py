@@ -18,8 +18,8 @@ from llpkit.experiments import protocol_file
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.records import (
     RUNS,
+    ExperimentRun,
     Record,
-    Run,
     read_packed,
     read_run,
     write_packed,
@@ -97,9 +97,9 @@ class Results:
         return {record.id for record in self.every if record.done}
 
 
-def check_alike(runs: Iterable[Run], folder: Path) -> None:
+def check_alike(runs: Iterable[ExperimentRun], folder: Path) -> None:
     """Refuse runs that are not comparable: of other data, settings or machines."""
-    usual: dict[tuple[Any, ...], tuple[Any, Run]] = {}
+    usual: dict[tuple[Any, ...], tuple[Any, ExperimentRun]] = {}
     for run in runs:
         facts: dict[tuple[Any, ...], Any] = {}
         if run.experiment != "grid":

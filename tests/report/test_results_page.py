@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llpkit.datasets import register
 from llpkit.errors import LLPError
 from llpkit.experiments import page_examples
 from llpkit.experiments.page import results_page, write_report
@@ -202,13 +203,17 @@ def test_example_bags_are_of_the_first_fold(tmp_path):
     assert set(wall.methods) == set(METHODS)
 
 
-def test_faces_are_never_read(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("name", ["group-photos", "portraits"])
+def test_pictures_of_people_are_never_read(tmp_path, monkeypatch, name):
+    register("portraits", summary="a plugin's", shows_people=True)(lambda: None)
+
     def read(*_):
-        raise AssertionError("the faces were read")
+        raise AssertionError("the pictures were read")
 
     monkeypatch.setattr(page_examples, "load", read)
-    plan = protocol(dataset="group-photos", bag_size=None)
-    page = results_page([folder_of_examples(tmp_path / "faces", plan, "0" * 64)])
+    plan = protocol(dataset=name, bag_size=None)
+    page = results_page([folder_of_examples(tmp_path / "people", plan, "0" * 64)])
     [wall] = [block for block in page.walk() if block.kind == "wall"]
     assert not wall.has_images
 

@@ -78,6 +78,7 @@ class Face(NamedTuple):
     source=SOURCE,
     place=PLACE,
     files=_PLACES,
+    shows_people=True,
 )
 def group_photos(
     *,

@@ -10,8 +10,7 @@ from table_kit import Rows, code, table
 
 from llpkit._text import several
 from llpkit.experiments import Record, Results, load
-from llpkit.experiments.estimate import START, epoch_seconds, estimate
-from llpkit.experiments.plan import plan
+from llpkit.experiments.plan import START, epoch_seconds, estimate, plan
 from llpkit.experiments.protocol_file import read
 from llpkit.experiments.search import Search, searches
 from llpkit.experiments.statistics import by_fold, unpaired

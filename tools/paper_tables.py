@@ -9,9 +9,8 @@ from table_kit import Rows, code, signed, table
 
 from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
-from llpkit.experiments.sizes import size_accuracies, slopes
 from llpkit.experiments.statistics import Runs, by_fold, interval, paired
-from llpkit.experiments.summary import accuracies, differences
+from llpkit.experiments.summary import accuracies, differences, size_accuracies, slopes
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Spread, true_minus
 

@@ -4,7 +4,7 @@ from paper_tables import ROOT
 from table_kit import Rows, code, table
 
 from llpkit.experiments import Results
-from llpkit.experiments.sizes import size_accuracies
+from llpkit.experiments.summary import size_accuracies
 
 
 def benchmark(folder: str) -> Rows:

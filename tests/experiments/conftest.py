@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from llpkit.cli import main
-from llpkit.experiments import Protocol, Record, Worker
+from llpkit.experiments import Protocol, Record, WorkerSettings
 from llpkit.experiments.protocol_file import parse
-from llpkit.experiments.records import Data
+from llpkit.experiments.records import FoldData
 from llpkit.report import Figure
 
 HARDWARE = {"processor": "a processor", "threads": 1}
@@ -59,8 +59,8 @@ def small(**changes: Any) -> Protocol:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Worker:
-    return Worker(tmp_path / "results", small(), device="cpu")
+def settings(tmp_path: Path) -> WorkerSettings:
+    return WorkerSettings(tmp_path / "results", small(), device="cpu")
 
 
 def record(
@@ -80,7 +80,7 @@ def record(
         experiment,
         recipe,
         fold,
-        data=Data("0" * 64, ("even", "odd"), 9, 1, 90, 10),
+        data=FoldData("0" * 64, ("even", "odd"), 9, 1, 90, 10),
         final={"epoch": len(accuracy), "accuracy": accuracy[-1], "log_likelihood": -1.0},
         history={**history, "test_accuracy": accuracy, **changes.pop("history", {})},
         seconds=1.0,

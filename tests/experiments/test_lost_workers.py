@@ -42,8 +42,8 @@ def _patient(monkeypatch):
 
 
 @pytest.fixture
-def deadly(tmp_path: Path, worker, registries):  # noqa: ARG001
-    """A worker with a method that kills its process as often as there are files."""
+def deadly(tmp_path: Path, settings, registries):  # noqa: ARG001
+    """Settings with a method that kills its process as often as there are files."""
     folder = tmp_path / "kills"
     folder.mkdir()
     (tmp_path / "plugin.py").write_text(PLUGIN.format(folder=str(folder)))
@@ -53,7 +53,7 @@ def deadly(tmp_path: Path, worker, registries):  # noqa: ARG001
     def prepare(times: int):
         for i in range(times):
             (folder / f"kill-{i}").touch()
-        return replace(worker, protocol=protocol, jobs=2)
+        return replace(settings, protocol=protocol, jobs=2)
 
     return prepare
 

@@ -54,19 +54,19 @@ def test_concentrated_bags_have_fewer_classes():
     assert number[1] < number[0] / 2
 
 
-def test_a_benchmark_of_ten_classes_and_its_page(worker, tmp_path):
-    worker = replace(worker, protocol=small(**TEN))
-    done = reproduce(worker, ["bag-size"])["bag-size"]
+def test_a_benchmark_of_ten_classes_and_its_page(settings, tmp_path):
+    settings = replace(settings, protocol=small(**TEN))
+    done = reproduce(settings, ["bag-size"])["bag-size"]
     # Labels do not depend on bags: supervised training runs at one size only.
     assert (done.now, done.failed) == (2 * (1 + 2 + 2), [])
-    results = Results.read(worker.folder)
+    results = Results.read(settings.folder)
     for record in results.records["bag-size"]:
         assert record.data.test_instances == 297
         assert len(record.data.class_names) == 10
         assert record.data.redrawn
         assert 0 < record.final["accuracy"] < 1
         assert record.final["log_loss"] > 0
-    page = write_report([worker.folder], tmp_path / "report")
+    page = write_report([settings.folder], tmp_path / "report")
     assert "each class" in page.read_text()
     table = (tmp_path / "report" / "bag-size-last.csv").read_text().splitlines()
     names = table[0].split(",")
@@ -76,27 +76,27 @@ def test_a_benchmark_of_ten_classes_and_its_page(worker, tmp_path):
     assert all(name in times for name in TEN["methods"])
 
 
-def test_a_run_stopped_by_the_time_limit_continues_where_it_was(worker, monkeypatch):
+def test_a_run_stopped_by_the_time_limit_continues_where_it_was(settings, monkeypatch):
     protocol = small(methods={"mle": {}}, recipe={"network": "mlp", "epochs": 6})
-    whole = replace(worker, protocol=protocol, folder=worker.folder.with_name("whole"))
+    whole = replace(settings, protocol=protocol, folder=settings.folder.with_name("whole"))
     reproduce(whole, ["convergence"], folds=[0])
 
     # The clock of the first call jumps beyond the limit after its first epochs.
-    parts = replace(worker, protocol=protocol, deadline=time.time() + 3600)
-    (run,) = plan(Results.of(worker.folder, protocol), "convergence", folds=[0])
+    parts = replace(settings, protocol=protocol, deadline=time.time() + 3600)
+    (run,) = plan(Results.of(settings.folder, protocol), "convergence", folds=[0])
     ticks = iter([False, False, False, True])
     real = time.time
     clock = type("Clock", (), {"time": staticmethod(lambda: real() + 7200 * next(ticks, False))})
     monkeypatch.setattr(run_module, "time", _Proxy(time, clock.time))
     first = reproduce(parts, ["convergence"], folds=[0])["convergence"]
     assert (first.now, first.left) == (0, 1)
-    assert (worker.folder / UNFINISHED / run.id).is_dir()
+    assert (settings.folder / UNFINISHED / run.id).is_dir()
     second = reproduce(parts, ["convergence"], folds=[0])["convergence"]
     assert (second.now, second.left) == (1, 0)
-    assert not (worker.folder / UNFINISHED).exists()
+    assert not (settings.folder / UNFINISHED).exists()
 
     one, other = (
-        Results.read(folder).records["convergence"][0] for folder in (whole.folder, worker.folder)
+        Results.read(folder).records["convergence"][0] for folder in (whole.folder, settings.folder)
     )
     for name in ("loss", "test_accuracy", "epoch"):
         assert one.history[name] == other.history[name]
@@ -112,14 +112,14 @@ class _Proxy:
         return getattr(self._module, name)
 
 
-def test_what_cannot_be_an_official_split(worker):
+def test_what_cannot_be_an_official_split(settings):
     with pytest.raises(LLPError, match="concentration needs official"):
         small(concentration=1.0)
     with pytest.raises(LLPError, match="official draws random bags; set bag_size"):
         parse({"title": "A", "dataset": "digits", "official": True})
     protocol = small(official=True, dataset="synthetic", bag_size=5)
     with pytest.raises(LLPError, match="synthetic has no test split"):
-        reproduce(replace(worker, protocol=protocol), ["convergence"])
+        reproduce(replace(settings, protocol=protocol), ["convergence"])
 
 
 @pytest.mark.parametrize("name", ["cifar10-ten", "fashion-ten"])

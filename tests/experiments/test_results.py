@@ -8,16 +8,22 @@ import pytest
 
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
-from llpkit.experiments import Results
-from llpkit.experiments.records import write_run
-from llpkit.experiments.results import begin, merge, pack
+from llpkit.experiments import Protocol, Results
+from llpkit.experiments.records import write_packed, write_run
+from llpkit.experiments.results import begin, merge, pack, view
 
 FOLDER = Path("results")
 
 
 @pytest.fixture(autouse=True)
 def _folder():
-    begin(FOLDER, small())
+    start(FOLDER, small())
+
+
+def start(folder: Path, protocol: Protocol) -> Protocol:
+    """Open a folder for runs, as ``reproduce`` does."""
+    begin(results := view(folder, protocol))
+    return results.protocol
 
 
 def files(folder: Path = FOLDER) -> list[str]:
@@ -35,11 +41,11 @@ def test_packing_keeps_every_value_and_is_idempotent():
     for each in kept:
         write_run(FOLDER, each)
     before = Results.read(FOLDER)
-    pack(FOLDER)
+    pack(Results.read(FOLDER))
     assert files() == ["convergence.parquet", "protocol.yaml"]
     packed = (FOLDER / "convergence.parquet").read_bytes()
     assert Results.read(FOLDER) == before
-    pack(FOLDER)
+    pack(Results.read(FOLDER))
     assert (FOLDER / "convergence.parquet").read_bytes() == packed
     assert {r.id for r in before.records["convergence"]} == {r.id for r in kept}
     table = pyarrow.parquet.read_table(FOLDER / "convergence.parquet")
@@ -53,10 +59,10 @@ def test_a_kill_while_packing_loses_and_doubles_nothing(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            pack(FOLDER)
+            pack(Results.read(FOLDER))
     assert len(files()) == 4  # packed, and the small files are still there
     assert len(Results.read(FOLDER).records["convergence"]) == 2
-    pack(FOLDER)
+    pack(Results.read(FOLDER))
     assert files() == ["convergence.parquet", "protocol.yaml"]
     assert len(Results.read(FOLDER).records["convergence"]) == 2
 
@@ -64,14 +70,14 @@ def test_a_kill_while_packing_loses_and_doubles_nothing(monkeypatch):
 def test_a_success_takes_the_place_of_a_failure():
     failed = replace(record("mle", 0, [0.5]), error="OSError: gone", data=None, history={})
     write_run(FOLDER, failed)
-    found = pack(FOLDER)
+    found = pack(Results.read(FOLDER))
     assert [each.error for each in found.failures] == ["OSError: gone"]
     assert found.ids == set()
     write_run(FOLDER, record("mle", 0, [0.5]))
-    found = pack(FOLDER)
+    found = pack(Results.read(FOLDER))
     assert (len(found.failures), len(found.ids)) == (0, 1)
     write_run(FOLDER, failed)
-    assert pack(FOLDER).failures == []
+    assert pack(Results.read(FOLDER)).failures == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_a_record_of_another_protocol_is_refused(changes, match):
 
 
 def test_records_that_differ_among_themselves_are_refused():
-    begin(FOLDER, small(grid={}))  # it may choose any rate, but one for all folds
+    start(FOLDER, small(grid={}))  # it may choose any rate, but one for all folds
     first, other = record("mle", 0, [0.5]), record("mle", 1, [0.5])
     write_run(FOLDER, first)
     path = write_run(FOLDER, replace(other, data=replace(other.data, sha256="1" * 64)))
@@ -111,7 +117,7 @@ def test_records_that_differ_among_themselves_are_refused():
 def test_times_of_two_machines_are_refused():
     folder = Path("timed")
     protocol = small(times={"epochs": 4})
-    begin(folder, protocol)
+    start(folder, protocol)
     for fold, name in enumerate(("slow", "fast")):
         about = {"device": "cpu", "hardware": {"processor": name, "threads": 1}}
         timed = record("mle", fold, [0.5], protocol, "epoch-time", environment=about)
@@ -121,30 +127,30 @@ def test_times_of_two_machines_are_refused():
 
 
 def test_a_folder_keeps_its_protocol():
-    begin(FOLDER, small(folds=3))  # as long as there are no records, another may replace it
-    assert Results.read(FOLDER).protocol == begin(FOLDER, small(folds=3)).protocol
-    begin(FOLDER, small())
+    start(FOLDER, small(folds=3))  # as long as there are no records, another may replace it
+    assert Results.read(FOLDER).protocol == start(FOLDER, small(folds=3))
+    start(FOLDER, small())
     write_run(FOLDER, record("mle", 0, [0.5]))
-    assert begin(FOLDER, replace(small(), title="Another title")).protocol.title == "Small"
+    assert start(FOLDER, replace(small(), title="Another title")).title == "Small"
     with pytest.raises(LLPError, match=r"a different protocol \(folds is 2 there and 3 here\)"):
-        begin(FOLDER, small(folds=3))
+        start(FOLDER, small(folds=3))
     Path("mine").mkdir()
     Path("mine", ".protocol.yaml.0123abcd.llpkit-part").touch()  # of a call that was killed
-    begin(Path("mine"), small())
+    start(Path("mine"), small())
     Path("mine", "protocol.yaml").rename(Path("mine", "thesis.txt"))
     with pytest.raises(LLPError, match=r"mine has no protocol\.yaml and is not empty"):
-        begin(Path("mine"), small())
+        start(Path("mine"), small())
 
 
 def test_folders_of_two_machines_merge():
     for folder, fold in (("one", 0), ("two", 1), ("two", 0)):
-        begin(Path(folder), small())
+        start(Path(folder), small())
         write_run(Path(folder), record("mle", fold, [0.5 + 0.1 * (folder == "one")]))
     merged = merge(Path("both"), [Path("one"), Path("two")])
     found = {r.fold: r.final["accuracy"] for r in merged.records["convergence"]}
     assert found == {0: 0.6, 1: 0.5}
     assert merge(Path("both"), [Path("two")]) == merged
-    begin(Path("other"), small(folds=3))
+    start(Path("other"), small(folds=3))
     with pytest.raises(LLPError, match="a different protocol"):
         merge(Path("both"), [Path("other")])
     assert Results.read(Path("both")) == merged
@@ -152,7 +158,7 @@ def test_folders_of_two_machines_merge():
 
 def test_a_merge_that_is_refused_changes_nothing():
     for folder, fold, digit in (("one", 0, "0"), ("two", 1, "1")):
-        begin(Path(folder), small())
+        start(Path(folder), small())
         made = record("mle", fold, [0.5])
         write_run(Path(folder), replace(made, data=replace(made.data, sha256=digit * 64)))
     merged = merge(Path("both"), [Path("one")])
@@ -178,12 +184,22 @@ def test_damaged_files_are_named():
         Results.read(Path("nowhere"))
 
 
-def test_settings_that_are_newer_than_a_record_have_their_defaults():
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_record_whose_keys_differ_is_refused(packed):
     made = record("mle", 0, [0.5])
-    older = {key: value for key, value in made.recipe.items() if key != "patience"}
-    write_run(FOLDER, replace(made, recipe=older))
-    [found] = Results.read(FOLDER).records["convergence"]
-    assert found.id == made.id
+    less = {key: value for key, value in made.recipe.items() if key != "max_bags"}
+    for recipe, match in (
+        (less, r"it has no max_bags, so another version of llpkit wrote it\); .*remove it"),
+        ({**made.recipe, "speed": 1}, "it has an unknown speed, so another version"),
+    ):
+        if packed:
+            write_packed(FOLDER / "convergence.parquet", [replace(made, recipe=recipe)])
+        else:
+            write_run(FOLDER, replace(made, recipe=recipe))
+        with pytest.raises(LLPError, match=match):
+            Results.read(FOLDER)
+        for path in FOLDER.glob("runs/*"):
+            path.unlink()
 
 
 def test_a_record_of_an_unknown_method_asks_for_its_plugin():

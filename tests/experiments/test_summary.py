@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import linregress, pearsonr, t, ttest_ind
 
 from experiments.conftest import by_method, record
-from llpkit.experiments.sizes import size_accuracies, slopes
 from llpkit.experiments.statistics import (
     difference,
     held_out_bags,
@@ -17,7 +16,7 @@ from llpkit.experiments.statistics import (
     pitman_morgan,
     unpaired,
 )
-from llpkit.experiments.summary import accuracies, calibration, differences
+from llpkit.experiments.summary import accuracies, calibration, differences, size_accuracies, slopes
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Interval
 

@@ -8,8 +8,7 @@ import pytest
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
 from llpkit.experiments import Results, load, reproduce
-from llpkit.experiments.estimate import START, epoch_seconds, estimate
-from llpkit.experiments.plan import plan
+from llpkit.experiments.plan import START, epoch_seconds, estimate, plan
 from llpkit.experiments.protocol_file import parse, presets, write
 from llpkit.experiments.records import write_run
 from llpkit.experiments.results import check_record, merge
@@ -25,15 +24,15 @@ VARIANTS = small(
 )
 
 
-def test_variants_run_and_are_compared_by_name(worker, llpkit):
-    worker = replace(worker, protocol=VARIANTS)
-    done = reproduce(worker, VARIANTS.experiments)
+def test_variants_run_and_are_compared_by_name(settings, llpkit):
+    settings = replace(settings, protocol=VARIANTS)
+    done = reproduce(settings, VARIANTS.experiments)
     assert {name: outcome.now for name, outcome in done.items()} == {
         "convergence": 5,
         "epoch-time": 3,
     }
-    assert {o.before for o in reproduce(worker, VARIANTS.experiments).values()} == {5, 3}
-    runs = Results.read(worker.folder).by_method("convergence")
+    assert {o.before for o in reproduce(settings, VARIANTS.experiments).values()} == {5, 3}
+    runs = Results.read(settings.folder).by_method("convergence")
     assert {name: len(records) for name, records in runs.items()} == {
         "mle": 2,
         "mle-network": 1,
@@ -42,7 +41,7 @@ def test_variants_run_and_are_compared_by_name(worker, llpkit):
     curves = {name: its[0].history["test_accuracy"] for name, its in runs.items()}
     assert curves["mle"] != curves["mle-network"]
     assert [d.folds for d in differences(runs)] == [1, 2]
-    one = llpkit("reproduce", "check", worker.folder, "convergence", "--methods", "mle-network")
+    one = llpkit("reproduce", "check", settings.folder, "convergence", "--methods", "mle-network")
     assert "the same to the last digit" in one[1]
 
 
@@ -84,7 +83,7 @@ def test_a_record_of_an_unknown_variant_is_refused():
 
 
 @pytest.mark.parametrize("name", presets())
-def test_every_preset_runs_in_its_quick_form_on_tiny_data(worker, name):
+def test_every_preset_runs_in_its_quick_form_on_tiny_data(settings, name):
     """Settings, variants and experiments of a preset, with a dense network on a few points."""
     given = load(name).quick()
     recipe = {"network": "mlp", "epochs": 1, "precision": "32-true"}
@@ -104,7 +103,7 @@ def test_every_preset_runs_in_its_quick_form_on_tiny_data(worker, name):
         times=None,
     )
     assert parse(tiny.plain()) == tiny
-    outcomes = reproduce(replace(worker, protocol=tiny), tiny.experiments, folds=[0])
+    outcomes = reproduce(replace(settings, protocol=tiny), tiny.experiments, folds=[0])
     assert all(not each.failed and not each.left for each in outcomes.values())
     assert sum(each.now for each in outcomes.values()) == len(tiny.experiments) * len(tiny.methods)
 
@@ -130,13 +129,13 @@ def test_the_time_of_runs_is_that_of_recorded_epochs(llpkit):
     assert "digits: " in llpkit("reproduce", "list")[1]
 
 
-def test_a_run_that_diverged_is_a_result(worker):
+def test_a_run_that_diverged_is_a_result(settings):
     lost = {"method": "amle", "method_options": {"floor": 0.0}, "lr": 0.1, "epochs": 20}
     protocol = small(methods={"mle": {}, "bare": lost})
-    worker = replace(worker, protocol=protocol)
-    first = reproduce(worker, ["convergence"])["convergence"]
+    settings = replace(settings, protocol=protocol)
+    first = reproduce(settings, ["convergence"])["convergence"]
     assert [r.diverged for r in first.failed] == [True, True]
-    again = reproduce(worker, ["convergence"])["convergence"]
+    again = reproduce(settings, ["convergence"])["convergence"]
     assert (again.before, again.now, len(again.failed)) == (4, 0, 0)
-    both = merge(Path("both"), [worker.folder])
+    both = merge(Path("both"), [settings.folder])
     assert [r.method for r in both.failures] == ["bare", "bare"]

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from llpkit.datasets import register
 from llpkit.errors import LLPError
 from llpkit.experiments import page_examples
 from llpkit.experiments.page import results_page, write_report
 from llpkit.experiments.protocol import Grid, Protocol, Sizes, Times
 from llpkit.experiments.protocol_file import FILE, write
-from llpkit.experiments.records import Data, Record, write_run
+from llpkit.experiments.records import FoldData, Record, write_run
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
 from llpkit.report import Figure
@@ -44,7 +45,7 @@ def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence",
     columns = {"epoch": [1, 2], "seconds": [1.0, 1.0], "log_likelihood": [-2.0, -1.0]}
     given = {
         "recipe": plan.recipe_of(method, experiment, **changes.pop("chosen", {})).to_dict(),
-        "data": Data("0" * 64, ("even", "odd"), 9, 3, 90, 30),
+        "data": FoldData("0" * 64, ("even", "odd"), 9, 3, 90, 30),
         "final": {"accuracy": final, "log_likelihood": -1.0, "proportion_error": 0.1},
         "history": columns | {"test_accuracy": [0.5, final]},
         "calibration": BINS,
@@ -167,7 +168,7 @@ def test_a_failed_run_is_on_the_page(tmp_path):
 def examples(plan: Protocol, sha256: str) -> list[Record]:
     """Records with one bag of five, of which the first four instances are kept."""
     bag = {"bag": "7", "count": 2, "size": 5, "rows": [3, 1, 4, 5], "truth": [1, 0, 1, 0]}
-    data = Data(sha256, ("even", "odd"), 9, 3, 90, 30)
+    data = FoldData(sha256, ("even", "odd"), 9, 3, 90, 30)
     said = {**bag, "probability": [0.9, 0.1, 0.2, 0.4]}
     return [record(plan, name, 0, data=data, examples=[said]) for name in METHODS]
 
@@ -202,13 +203,17 @@ def test_example_bags_are_of_the_first_fold(tmp_path):
     assert set(wall.methods) == set(METHODS)
 
 
-def test_faces_are_never_read(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("name", ["group-photos", "portraits"])
+def test_pictures_of_people_are_never_read(tmp_path, monkeypatch, name):
+    register("portraits", summary="a plugin's", shows_people=True)(lambda: None)
+
     def read(*_):
-        raise AssertionError("the faces were read")
+        raise AssertionError("the pictures were read")
 
     monkeypatch.setattr(page_examples, "load", read)
-    plan = protocol(dataset="group-photos", bag_size=None)
-    page = results_page([folder_of_examples(tmp_path / "faces", plan, "0" * 64)])
+    plan = protocol(dataset=name, bag_size=None)
+    page = results_page([folder_of_examples(tmp_path / "people", plan, "0" * 64)])
     [wall] = [block for block in page.walk() if block.kind == "wall"]
     assert not wall.has_images
 

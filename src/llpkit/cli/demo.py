@@ -35,15 +35,15 @@ def demo(
       llpkit demo
       llpkit demo --quick
     """
-    from llpkit.experiments import Results, Worker, load, reproduce
+    from llpkit.experiments import Results, WorkerSettings, load, reproduce
     from llpkit.experiments.page import write_report
     from llpkit.experiments.summary import accuracies
 
     protocol = load("digits").quick() if quick else load("digits")
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
     jobs = 1 if quick else min(os.cpu_count() or 1, 4)  # quick runs end before workers start
-    worker = Worker(out, protocol, device="cpu", jobs=jobs)
-    reproduce(worker, ["convergence"], display=display_of(quiet))
+    settings = WorkerSettings(out, protocol, device="cpu", jobs=jobs)
+    reproduce(settings, ["convergence"], display=display_of(quiet))
     page = write_report([out])
     if not quiet:
         from rich.table import Table

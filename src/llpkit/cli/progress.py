@@ -10,8 +10,8 @@ from llpkit.cli.printing import terminal
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-    from llpkit.experiments import Record, Run
-    from llpkit.experiments.execute import Progress
+    from llpkit.experiments import ExperimentRun, Record
+    from llpkit.experiments.execute import Running
 
 
 class Lines:
@@ -21,7 +21,7 @@ class Lines:
         self.console = console
         self.total = self.ends = 0
 
-    def begin(self, runs: Sequence["Run"], done: int, running: "Progress") -> None:  # noqa: ARG002
+    def begin(self, runs: Sequence["ExperimentRun"], done: int, running: "Running") -> None:  # noqa: ARG002
         """Print the number of runs."""
         self.total, self.ends = len(runs), 0
         before = f", {done} done before" if done else ""
@@ -43,7 +43,7 @@ class Lines:
 class Live(Lines):
     """A progress bar, the current runs, and the mean accuracy of each method so far."""
 
-    def begin(self, runs: Sequence["Run"], done: int, running: "Progress") -> None:
+    def begin(self, runs: Sequence["ExperimentRun"], done: int, running: "Running") -> None:
         """Open the display."""
         import rich.live
         import rich.progress as parts

@@ -124,7 +124,7 @@ def reproduce(
       llpkit reproduce merge from-one from-another --out both
       llpkit report llpkit-results/bird-cat
     """
-    from llpkit.experiments import Worker, load, reproduce
+    from llpkit.experiments import WorkerSettings, load, reproduce
     from llpkit.experiments.page import write_report
     from llpkit.experiments.protocol_file import dumps
 
@@ -153,12 +153,12 @@ def reproduce(
     if time_limit is not None:
         ends = time.time() + number("--time-limit", time_limit, 0)
     typed = ctx.obj or []
-    worker = Worker(
+    settings = WorkerSettings(
         out, chosen, device, compiled, jobs, data_dir, deadline=ends, command=_command(typed)
     )
     try:
         outcomes = reproduce(
-            worker,
+            settings,
             experiments,
             methods=some,
             folds=numbers,
@@ -203,14 +203,16 @@ def _check(
     data_dir: str | None,
 ) -> None:
     """Repeat recorded runs and print the differences: none on a CPU, small ones on a GPU."""
-    from llpkit.experiments import Results, Worker
+    from llpkit.experiments import Results, WorkerSettings
     from llpkit.experiments.check import check
+    from llpkit.experiments.plan import check_plan
 
     if not words:
         raise LLPError("check takes a results folder; name one")
     results = Results.read(Path(words[0]))
     protocol = results.protocol
     experiments = _experiments(words[1:], protocol)
+    check_plan(protocol, experiments)
     most = max(map(protocol.fold_limit, experiments))
     numbers = range(most) if folds is None else parse_folds(folds, most)
     records = [
@@ -221,10 +223,10 @@ def _check(
     ]
     if not records:
         raise LLPError(f"{results.folder} has no such records; name other methods or folds")
-    worker = Worker(results.folder, protocol, device, data_dir=data_dir)
+    settings = WorkerSettings(results.folder, protocol, device, data_dir=data_dir)
     agree = True
     for record in records:
-        result = check(record, worker)
+        result = check(record, settings)
         agree &= result.agrees
         echo(result)
     if not agree:
@@ -241,10 +243,10 @@ def _dry_run(
 ) -> None:
     """Print the runs, which of them are done, and how long the others take."""
     from llpkit.experiments import Results
-    from llpkit.experiments.estimate import epoch_seconds, estimate
-    from llpkit.experiments.plan import plan
+    from llpkit.experiments.plan import check_plan, epoch_seconds, estimate, plan
     from llpkit.experiments.results import view
 
+    check_plan(protocol, experiments, methods, folds)
     results = view(out, protocol)
     done, seconds = results.ids, epoch_seconds(Results.read(like) if like else results)
     for experiment in experiments:
@@ -260,12 +262,7 @@ def _dry_run(
 
 def _experiments(words: Sequence[str], protocol: "Protocol") -> list[str]:
     """The experiments with these names; all of them if there are none."""
-    from llpkit.experiments.plan import check_plan
-
-    chosen = protocol.experiments if not words or "all" in words else list(words)
-    for name in chosen:
-        check_plan(protocol, name)
-    return chosen
+    return protocol.experiments if not words or "all" in words else list(words)
 
 
 def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:

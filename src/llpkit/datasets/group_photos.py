@@ -78,6 +78,7 @@ class Face(NamedTuple):
     source=SOURCE,
     save_as=SAVE_AS,
     files=_PLACES,
+    shows_people=True,
 )
 def group_photos(
     *,

@@ -28,6 +28,7 @@ class Entry:
         source: Where to get it; empty if there is nothing to get.
         save_as: What to put into the data folder; empty if nothing.
         files: The data set is present if the data folder has one of these.
+        shows_people: Whether its images must not be copied to pages, for privacy.
     """
 
     loader: Callable[..., DataSet]
@@ -35,6 +36,7 @@ class Entry:
     source: str = ""
     save_as: str = ""
     files: tuple[str, ...] = ()
+    shows_people: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -58,7 +60,13 @@ DATASETS: Registry[Entry] = Registry("data set")
 
 
 def register(
-    name: str, *, summary: str, source: str = "", save_as: str = "", files: tuple[str, ...] = ()
+    name: str,
+    *,
+    summary: str,
+    source: str = "",
+    save_as: str = "",
+    files: tuple[str, ...] = (),
+    shows_people: bool = False,
 ) -> Callable[[_Loader], _Loader]:
     """A decorator that adds a data set; it takes the arguments of :class:`Entry`.
 
@@ -74,7 +82,7 @@ def register(
     """
 
     def add(loader: _Loader) -> _Loader:
-        DATASETS.register(name, Entry(loader, summary, source, save_as, files))
+        DATASETS.register(name, Entry(loader, summary, source, save_as, files, shows_people))
         return loader
 
     return add

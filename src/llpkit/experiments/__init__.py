@@ -11,20 +11,20 @@ from llpkit.experiments.backends import BACKENDS
 from llpkit.experiments.execute import Display, Outcome, reproduce
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.protocol_file import load
-from llpkit.experiments.records import Record, Run
+from llpkit.experiments.records import ExperimentRun, Record
 from llpkit.experiments.results import Results
-from llpkit.experiments.run import Worker
+from llpkit.experiments.run import WorkerSettings
 
 __all__ = [
     "BACKENDS",
     "EXPERIMENTS",
     "Display",
+    "ExperimentRun",
     "Outcome",
     "Protocol",
     "Record",
     "Results",
-    "Run",
-    "Worker",
+    "WorkerSettings",
     "load",
     "reproduce",
 ]

@@ -17,26 +17,28 @@ from llpkit._package import package
 from llpkit._text import several
 from llpkit._workers import end_with
 from llpkit.errors import LLPError
-from llpkit.experiments.records import Record, Run
-from llpkit.experiments.run import Worker, carry_out
+from llpkit.experiments.records import ExperimentRun, Record
+from llpkit.experiments.run import WorkerSettings, train_and_record
 
 BACKENDS = ("loky", "ray", "dask")
 RETRIES = 3
 """How often a run is repeated after the death of its worker: the default of Ray and Dask."""
 
 
-def perform(runs: Sequence[Run], worker: Worker, backend: str) -> Iterator[Record]:
-    """Perform runs, as many at once as the worker has jobs, and yield each record when it ends.
+def perform(
+    runs: Sequence[ExperimentRun], settings: WorkerSettings, backend: str
+) -> Iterator[Record]:
+    """Perform runs, as many at once as the settings allow, and yield each record when it ends.
 
     Runs that the deadline stops have no record.
     """
-    jobs = min(worker.jobs, len(runs))
+    jobs = min(settings.jobs, len(runs))
     if backend != "loky":
         with {"ray": _ray, "dask": _dask}[backend](jobs) as cluster:
-            yield from _spread(cluster, runs, worker, jobs)
+            yield from _spread(cluster, runs, settings, jobs)
         return
     if jobs == 1:
-        yield from filter(None, (carry_out(run, worker) for run in runs))
+        yield from filter(None, (train_and_record(run, settings) for run in runs))
         return
     from joblib import Parallel, delayed, parallel_config
 
@@ -46,13 +48,13 @@ def perform(runs: Sequence[Run], worker: Worker, backend: str) -> Iterator[Recor
             yield from filter(
                 None,
                 Parallel(batch_size=1, return_as="generator_unordered")(
-                    delayed(_in_worker)(run, worker, loaded, parent) for run in runs
+                    delayed(_in_worker)(run, settings, loaded, parent) for run in runs
                 ),
             )
         except BrokenExecutor as error:
             raise LLPError(
                 "a worker process was killed, perhaps for lack of memory; finished runs are kept: "
-                f"call again with fewer jobs than {worker.jobs}"
+                f"call again with fewer jobs than {settings.jobs}"
             ) from error
 
 
@@ -71,14 +73,16 @@ class _Cluster(NamedTuple):
     """The result of a handle that is ready; raises :class:`_Lost`."""
 
 
-def _spread(cluster: _Cluster, runs: Sequence[Run], worker: Worker, jobs: int) -> Iterator[Record]:
+def _spread(
+    cluster: _Cluster, runs: Sequence[ExperimentRun], settings: WorkerSettings, jobs: int
+) -> Iterator[Record]:
     """Keep as many runs going as there are jobs."""
-    waiting, going, lost = list(reversed(runs)), dict[Any, Run](), list[str]()
+    waiting, going, lost = list(reversed(runs)), dict[Any, ExperimentRun](), list[str]()
     loaded = plugins.loaded()
     while waiting or going:
         while waiting and len(going) < jobs:
             run = waiting.pop()
-            going[cluster.submit(run, worker, loaded)] = run
+            going[cluster.submit(run, settings, loaded)] = run
         handle = cluster.first(list(going))
         run = going.pop(handle)
         try:
@@ -92,18 +96,18 @@ def _spread(cluster: _Cluster, runs: Sequence[Run], worker: Worker, jobs: int) -
         raise LLPError(
             f"{several(len(lost), 'run')} had no result, because the workers died, perhaps for "
             f"lack of memory ({lost[0]}); finished runs are kept: call again, with fewer jobs than "
-            f"{worker.jobs} per machine"
+            f"{settings.jobs} per machine"
         )
 
 
 def _in_worker(
-    run: Run, worker: Worker, loaded: Sequence[str], parent: int | None = None
+    run: ExperimentRun, settings: WorkerSettings, loaded: Sequence[str], parent: int | None = None
 ) -> Record | None:
     """Perform a run in a process that ends with its parent, if one is given."""
     if parent is not None:
         end_with(parent)
     plugins.load(loaded)
-    return carry_out(run, worker)
+    return train_and_record(run, settings)
 
 
 @contextmanager

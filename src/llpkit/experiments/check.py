@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llpkit.experiments.records import Record
-from llpkit.experiments.run import Worker, threads, train
+from llpkit.experiments.run import WorkerSettings, threads, train
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
@@ -78,15 +78,15 @@ class Check:
         return f"{first.experiment}, {first.title}, {device}: {found}{changed}"
 
 
-def check(record: Record, worker: Worker) -> Check:
+def check(record: Record, settings: WorkerSettings) -> Check:
     """Repeat the run of a record, compiled if it was compiled; nothing is written.
 
     The number of threads is that of the record, because it determines the order of sums on a CPU.
     """
     about = record.environment
-    worker = replace(worker, compile=bool(about.get("compiled")), jobs=1)
+    settings = replace(settings, compile=bool(about.get("compiled")), jobs=1)
     with threads(about.get("hardware", {}).get("threads", 1)):
-        again = train(record, worker)
+        again = train(record, settings)
     return Check(record, again, *_difference(record.history, again.history))
 
 

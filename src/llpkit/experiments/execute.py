@@ -4,30 +4,32 @@ import contextlib
 import json
 import tempfile
 import time
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from llpkit._device import device_of
 from llpkit._validation import one_of, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, perform
 from llpkit.experiments.plan import check_plan, methods_of, plan
-from llpkit.experiments.records import Record, Run, machine
+from llpkit.experiments.records import ExperimentRun, Record, machine
 from llpkit.experiments.results import Results, begin, pack, view
-from llpkit.experiments.run import Worker, circumstances, divide, load
+from llpkit.experiments.run import WorkerSettings, divide, environment_of, load
 from llpkit.experiments.search import known_runs, search
 from llpkit.files import locked
 
-Progress = Callable[[], Sequence[Mapping[str, Any]]]
+Running = Callable[[], Sequence[Mapping[str, Any]]]
+"""Returns the progress of each current run; see :meth:`Display.begin`."""
 
 
-class Display(Protocol):
+class Display(typing.Protocol):
     """Shows the progress of runs."""
 
-    def begin(self, runs: Sequence[Run], done: int, running: Progress) -> None:
+    def begin(self, runs: Sequence[ExperimentRun], done: int, running: Running) -> None:
         """Before the first run.
 
         Args:
@@ -55,7 +57,7 @@ class Outcome:
 
 
 def reproduce(
-    worker: Worker,
+    settings: WorkerSettings,
     experiments: Sequence[str],
     *,
     methods: Sequence[str] = (),
@@ -69,7 +71,7 @@ def reproduce(
     choice do not run.
 
     Args:
-        worker: The folder, its protocol, and how to perform runs.
+        settings: The folder, its protocol, and how to perform runs.
         experiments: The experiments, in this order.
         methods: By default those of the protocol.
         folds: By default those of the protocol; a grid has its own.
@@ -81,42 +83,52 @@ def reproduce(
         The outcome of each experiment.
     """
     one_of("backend", backend, BACKENDS)
-    whole("jobs", worker.jobs)
+    whole("jobs", settings.jobs)
     if backend == "loky":  # the machines of a cluster may have other devices
-        device_of(worker.device)
-    for experiment in experiments:
-        check_plan(worker.protocol, experiment, methods, folds)
+        device_of(settings.device)
+    check_plan(settings.protocol, experiments, methods, folds)
     outcomes = {}
-    with locked(worker.folder):
-        if not view(worker.folder, worker.protocol).every:
-            _check_data([None], worker)
-        begin(worker.folder, worker.protocol)
-        try:
-            for experiment in experiments:
-                results = pack(worker.folder)  # includes records that a killed call left
+    with locked(settings.folder):
+        results = view(settings.folder, settings.protocol)
+        if not results.every:
+            _check_data([None], settings)
+        begin(results)
+        for experiment in experiments:
+            try:
                 if experiment == "grid":
-                    outcomes[experiment] = _run_grid(results, worker, methods, backend, display)
-                    if outcomes[experiment].left:
-                        break
+                    outcome = _run_grid(results, settings, methods, backend, display)
                 else:
+                    if experiment == "epoch-time":
+                        _check_machine(results, settings)
                     runs = plan(results, experiment, methods, folds)
-                    _check_machine(results, worker, experiment)
-                    done = results.ids
-                    new = [run for run in runs if run.id not in done]
-                    before = len(runs) - len(new)
-                    records = _execute(new, before, worker, backend, display)
-                    failed = [record for record in records if record.error]
-                    outcomes[experiment] = Outcome(
-                        before, len(records) - len(failed), failed, len(new) - len(records)
-                    )
-        finally:
-            pack(worker.folder)
+                    outcome = _run_all(results, runs, settings, backend, display)
+            finally:
+                results = pack(results)  # also what ended before an error, or a killed call left
+            outcomes[experiment] = outcome
+            if experiment == "grid" and outcome.left:
+                break
     return outcomes
+
+
+def _run_all(
+    results: Results,
+    runs: Sequence[ExperimentRun],
+    settings: WorkerSettings,
+    backend: str,
+    display: Display | None,
+) -> Outcome:
+    """Perform the runs that have no record yet."""
+    done = results.ids
+    new = [run for run in runs if run.id not in done]
+    before = len(runs) - len(new)
+    records = _execute(new, before, settings, backend, display)
+    failed = [record for record in records if record.error]
+    return Outcome(before, len(records) - len(failed), failed, len(new) - len(records))
 
 
 def _run_grid(
     results: Results,
-    worker: Worker,
+    settings: WorkerSettings,
     methods: Sequence[str],
     backend: str,
     display: Display | None,
@@ -133,7 +145,7 @@ def _run_grid(
         if not new:
             break
         asked |= {run.id for run in new}
-        records = _execute(new, len(runs) - len(new), worker, backend, display)
+        records = _execute(new, len(runs) - len(new), settings, backend, display)
         known |= {record.id: record for record in records if record.done}
         failed += [record for record in records if not record.done]
     done = {run.id for run in runs} & set(known)
@@ -148,23 +160,27 @@ def _run_grid(
 
 
 def _execute(
-    runs: Sequence[Run], done: int, worker: Worker, backend: str, display: Display | None
+    runs: Sequence[ExperimentRun],
+    done: int,
+    settings: WorkerSettings,
+    backend: str,
+    display: Display | None,
 ) -> list[Record]:
     """Perform runs until the deadline; returns the records of those that ended."""
-    if not runs or time.time() > worker.deadline:
+    if not runs or time.time() > settings.deadline:
         return []
-    _check_data([run.bag_size for run in runs], worker)
+    _check_data([run.bag_size for run in runs], settings)
     timed = runs[0].experiment == "epoch-time"
     if timed:  # one run at a time
-        worker, backend = replace(worker, jobs=1), "loky"
+        settings, backend = replace(settings, jobs=1), "loky"
     records = []
     with tempfile.TemporaryDirectory(prefix="llpkit-", ignore_cleanup_errors=True) as status:
         if display is not None:
             display.begin(runs, done, partial(_running, Path(status)))
             if not timed:  # notes on progress take time
-                worker = replace(worker, status=Path(status))
+                settings = replace(settings, status=Path(status))
         try:
-            for record in perform(runs, worker, backend):
+            for record in perform(runs, settings, backend):
                 records.append(record)
                 if display is not None:
                     display.ended(record)
@@ -183,27 +199,25 @@ def _running(status: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _check_machine(results: Results, worker: Worker, experiment: str) -> None:
+def _check_machine(results: Results, settings: WorkerSettings) -> None:
     """Refuse to time runs on a machine other than that of the folder's epoch times."""
-    if experiment != "epoch-time" or not results.records[experiment]:
-        return
-    there = results.records[experiment][0].machine
-    if (here := machine(circumstances(replace(worker, jobs=1)))) != there:
-        raise LLPError(
-            f"{results.folder} has epoch times of {there}, but this machine is {here}; choose "
-            "another folder"
-        )
+    for record in results.records["epoch-time"][:1]:
+        if (here := machine(environment_of(replace(settings, jobs=1)))) != record.machine:
+            raise LLPError(
+                f"{results.folder} has epoch times of {record.machine}, but this machine is "
+                f"{here}; choose another folder"
+            )
 
 
-def _check_data(sizes: Sequence[int | None], worker: Worker) -> None:
+def _check_data(sizes: Sequence[int | None], settings: WorkerSettings) -> None:
     """Before any run, refuse data that are missing, unsplit or have too few bags."""
     for size in dict.fromkeys(sizes):
-        data, _ = load(worker.protocol, worker.data_dir, size)
-        if worker.protocol.official:
-            divide(worker.protocol, data, 0, size)
-        elif len(data.bags) < worker.protocol.folds:
+        data, _ = load(settings.protocol, settings.data_dir, size)
+        if settings.protocol.official:
+            divide(settings.protocol, data, 0, size)
+        elif len(data.bags) < settings.protocol.folds:
             bags = f"{len(data.bags)} bags" + (f" of {size}" if size else "")
             raise LLPError(
-                f"{data.name} has {bags}, too few for {worker.protocol.folds} folds; use smaller "
+                f"{data.name} has {bags}, too few for {settings.protocol.folds} folds; use smaller "
                 "bags or fewer folds"
             )

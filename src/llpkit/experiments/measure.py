@@ -20,7 +20,7 @@ EXAMPLES = 12
 _EASY = range(4, 9)
 
 
-class Watch(Callback):
+class TestFoldMeasures(Callback):
     """Measures the test fold after every epoch, or only after the last."""
 
     def __init__(

@@ -47,7 +47,7 @@ def write_report(
     Args:
         folders: Results folders, one chapter each.
         out: Where to write; by default ``report`` in the first folder.
-        data_dir: Where data sets are, for pictures of example bags (never of faces).
+        data_dir: Where data sets are, for pictures of example bags (never of people).
     """
     every = [Results.read(folder) for folder in folders]
     for results in every:

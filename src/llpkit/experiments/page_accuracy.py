@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, histories
 from llpkit.experiments.page_times import time_to_accuracy_section
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import (
     BOUND,
     FEWEST,
     Runs,
+    folds_in_words,
+    histories,
     most_folds,
     references,
     with_interval,
@@ -73,7 +74,7 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
         Column("accuracy_percent", "Accuracy", "%, last epoch", ".1f", better="higher"),
         Column("difference", f"lead of {reference}", with_interval("points", runs), "+.1f"),
     ]
-    about = f"Mean ± one standard deviation over {folds(list(runs.values()))}."
+    about = f"Mean ± one standard deviation over {folds_in_words(list(runs.values()))}."
     if most_folds(runs) == 1:
         about = "One fold, so the spread is not known."
     if len([name for name in runs if name != BOUND]) > 1:
@@ -166,7 +167,7 @@ def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     ]
     text = "The vertical axis is fitted to where the curves settle."
     if most_folds(runs) > 1:
-        means = f"Means over {folds(list(runs.values()))}"
+        means = f"Means over {folds_in_words(list(runs.values()))}"
         text = f"{means}; bands are one standard deviation either side. {text}"
     if figures[-1] is not None:
         text += " The training pass has dropout and augmentation, if the settings do."

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from llpkit.datasets import DATASETS
 from llpkit.errors import LLPError
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
@@ -10,12 +11,9 @@ from llpkit.experiments.run import load
 from llpkit.report import Wall, WallBag, WallInstance
 from llpkit.report.images import is_picture
 
-_FACES = ("group-photos",)
-"""Data sets that show people, whose pictures are never copied to a page."""
-
 
 def example_bags(results: Results, data_dir: str | None) -> Wall | None:
-    """The example bags of the records, with pictures if the data are found and show no faces."""
+    """The example bags of the records, with pictures if the data are found and show no people."""
     records = [r for r in results.records["convergence"] if r.examples]
     if not records:
         return None
@@ -46,8 +44,8 @@ def example_bags(results: Results, data_dir: str | None) -> Wall | None:
 def _pictures(
     results: Results, record: Record, rows: Sequence[int], data_dir: str | None
 ) -> dict[int, Any]:
-    """The images of some rows, if the data are found; never faces."""
-    if results.protocol.dataset in _FACES:
+    """The images of some rows, if the data are found; never of people."""
+    if DATASETS[results.protocol.dataset].shows_people:
         return {}
     try:
         data, sha256 = load(results.protocol, data_dir)

@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from llpkit.experiments.page_cells import folds, histories
 from llpkit.experiments.results import Results
-from llpkit.experiments.sizes import by_size, size_accuracies, slopes
 from llpkit.experiments.statistics import (
     BOUND,
     FEWEST,
     LEVEL,
     Runs,
     difference,
+    folds_in_words,
+    histories,
     most_folds,
     references,
 )
+from llpkit.experiments.summary import by_size, size_accuracies, slopes
 from llpkit.experiments.times import BELOW, seconds_to_accuracy
 from llpkit.report import (
     Block,
@@ -62,7 +63,7 @@ def size_sections(results: Results, label: str, look: Mapping[str, Style]) -> li
 
 
 def _how_measured(runs: Runs, sizes: Sequence[int]) -> str:
-    number = folds([its for own in runs.values() for its in by_size(own).values()])
+    number = folds_in_words([its for own in runs.values() for its in by_size(own).values()])
     text = "One fold." if most_folds(runs) == 1 else f"Means over {number}."
     if most_folds(runs) >= FEWEST:
         text += f" Intervals are {LEVEL:.0%} and allow for overlapping training sets."

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from llpkit.experiments.page_cells import histories
 from llpkit.experiments.protocol import WARM_UP
 from llpkit.experiments.results import Results
 from llpkit.experiments.statistics import (
     BOUND,
     FEWEST,
     Runs,
+    histories,
     most_folds,
     references,
     with_interval,

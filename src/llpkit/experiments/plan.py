@@ -1,15 +1,19 @@
-"""The runs of an experiment."""
+"""The runs of an experiment, and how long they will take."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
 
 from llpkit._validation import whole
 from llpkit.errors import LLPError
-from llpkit.experiments.protocol import Protocol
-from llpkit.experiments.records import Run
+from llpkit.experiments.protocol import WARM_UP, Protocol
+from llpkit.experiments.records import ExperimentRun, Record
 from llpkit.experiments.results import Results, check_alike
 from llpkit.experiments.search import choices, known_runs, search
 from llpkit.methods import METHODS
+
+START = 5.0
+"""Seconds of a run besides its epochs: reading data, building the network, writing the record."""
 
 
 def plan(
@@ -17,13 +21,12 @@ def plan(
     experiment: str,
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
-) -> list[Run]:
+) -> list[ExperimentRun]:
     """The runs of an experiment, fold by fold: an experiment that is stopped can be compared too.
 
     For a grid, only the runs that the records so far ask for.
     """
     protocol = results.protocol
-    check_plan(protocol, experiment, methods, folds)
     names = methods_of(protocol, methods)
     if experiment == "grid":
         known = known_runs(results)
@@ -49,7 +52,7 @@ def plan(
                 continue
             if size == sizes[0] or not _ignores_bags(protocol, name):
                 recipe, variant = recipes[name, size], protocol.variant(name)
-                runs.append(Run(experiment, recipe, fold, size, variant))
+                runs.append(ExperimentRun(experiment, recipe, fold, size, variant))
     check_alike([*results.records[experiment], *runs], results.folder)
     return runs
 
@@ -61,20 +64,22 @@ def _ignores_bags(protocol: Protocol, name: str) -> bool:
 
 def check_plan(
     protocol: Protocol,
-    experiment: str,
+    experiments: Sequence[str],
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
 ) -> None:
-    """Refuse an experiment, methods or folds that the protocol does not have."""
-    if experiment not in protocol.experiments:
-        raise LLPError(
-            f"{experiment!r} is not an experiment of the protocol {protocol.title!r}, which has "
-            f"{', '.join(protocol.experiments)}; choose one of these, or add it to the protocol"
-        )
+    """Refuse experiments, methods or folds that the protocol does not have."""
+    for experiment in experiments:
+        if experiment not in protocol.experiments:
+            raise LLPError(
+                f"{experiment!r} is not an experiment of the protocol {protocol.title!r}, which "
+                f"has {', '.join(protocol.experiments)}; choose one of these, or add it to the "
+                "protocol"
+            )
+        if experiment != "grid":  # which has its own folds
+            for fold in folds or ():
+                whole(f"folds of {experiment}", fold, 0, protocol.fold_limit(experiment) - 1)
     methods_of(protocol, methods)
-    if experiment != "grid":  # which has its own folds
-        for fold in folds or ():
-            whole(f"folds of {experiment}", fold, 0, protocol.fold_limit(experiment) - 1)
 
 
 def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:
@@ -85,3 +90,34 @@ def methods_of(protocol: Protocol, methods: Sequence[str]) -> list[str]:
         if names.count(name) > 1:
             raise LLPError(f"methods: {name} is named twice; name each method once")
     return names
+
+
+def epoch_seconds(results: Results) -> dict[str, float]:
+    """Seconds per epoch by method: of timed runs or, without any, of all others.
+
+    The time of runs that shared a machine is divided by their number.
+    """
+    found: dict[str, list[float]] = {}
+    timed = results.records["epoch-time"]
+    for record in timed or results.finished:
+        found.setdefault(str(record.recipe["method"]), []).append(_each(record))
+    return {method: fmean(values) for method, values in found.items()}
+
+
+def _each(record: Record) -> float:
+    seconds = record.history["seconds"]
+    jobs = max(1, int(record.environment.get("jobs", 1)))
+    return float(median(seconds[WARM_UP:] or seconds)) / jobs
+
+
+def estimate(runs: Iterable[ExperimentRun], seconds: Mapping[str, float]) -> float | None:
+    """Seconds that runs take one after the other; ``None`` without any record.
+
+    A method without records is taken to be as fast as the median of the others. Batch sizes are
+    ignored.
+    """
+    if not seconds:
+        return None
+    usual = median(seconds.values())
+    each = (START + r.recipe["epochs"] * seconds.get(r.recipe["method"], usual) for r in runs)
+    return float(sum(each))

@@ -7,7 +7,7 @@ experiment. All files are written atomically.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ _TEXT = ("calibration", "examples", "environment", "method_options")
 """Fields that a Parquet file holds as JSON text."""
 _NESTED = ("data", "final", "selected", "history")
 """Fields that it holds in columns such as ``final.accuracy``."""
-_DEFAULTS = Recipe().to_dict()
+_SETTINGS = tuple(Recipe.defaults())
 
 
 @dataclass(frozen=True)
-class Data:
+class FoldData:
     """The bags and instances of one fold."""
 
     sha256: str
@@ -39,7 +39,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Run:
+class ExperimentRun:
     """One training run; the protocol of its folder has the data.
 
     Args:
@@ -85,7 +85,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Record(Run):
+class Record(ExperimentRun):
     """A run and its result.
 
     Args:
@@ -104,7 +104,7 @@ class Record(Run):
 
     error: str = ""
     diverged: bool = False
-    data: Data | None = None
+    data: FoldData | None = None
     final: Mapping[str, float] = field(default_factory=dict)
     selected: Mapping[str, float] | None = None
     history: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -122,6 +122,10 @@ class Record(Run):
     def machine(self) -> str:
         """The machine that the run used."""
         return machine(self.environment)
+
+
+_KEYS = tuple(each.name for each in fields(Record))
+_DATA = tuple(each.name for each in fields(FoldData))
 
 
 def machine(environment: Mapping[str, Any]) -> str:
@@ -142,16 +146,27 @@ def write_run(folder: Path, record: Record) -> Path:
 def read_run(path: Path) -> Record:
     """The record in a small file."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return _record(**values)
+        return _record(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, LookupError) as error:
         raise LLPError(f"{path} is not a record ({error}); remove it to run it again") from error
 
 
-def _record(data: Mapping[str, Any] | None, recipe: Mapping[str, Any], **rest: Any) -> Record:
-    """A record from plain values. Settings newer than the record get their defaults."""
-    bags = None if data is None else Data(**{**data, "class_names": tuple(data["class_names"])})
-    return Record(data=bags, recipe={**_DEFAULTS, **recipe}, **rest)
+def _record(values: Mapping[str, Any]) -> Record:
+    """A record from plain values, which must have all keys and no others."""
+    _check_keys(values, _KEYS)
+    _check_keys(values["recipe"], _SETTINGS)
+    data = values["data"]
+    if data is not None:
+        _check_keys(data, _DATA)
+        data = FoldData(**{**data, "class_names": tuple(data["class_names"])})
+    return Record(**{**values, "data": data})
+
+
+def _check_keys(values: Mapping[str, Any], wanted: Sequence[str]) -> None:
+    differ = [f"no {key}" for key in wanted if key not in values]
+    differ += [f"an unknown {key}" for key in values if key not in wanted]
+    if differ:
+        raise LLPError(f"it has {differ[0]}, so another version of llpkit wrote it")
 
 
 def write_packed(path: Path, records: Sequence[Record]) -> None:
@@ -184,25 +199,21 @@ def read_packed(path: Path, experiment: str) -> list[Record]:
 
     try:
         rows = parquet.read_table(path).to_pylist()
-        return [_unflat(row, experiment) for row in rows]
+        return [_record({"experiment": experiment, **_unflat(row)}) for row in rows]
     except (OSError, ValueError, TypeError, LookupError, pa.ArrowException) as error:
         raise LLPError(
             f"{path} is not a file of records ({error}); restore or remove it"
         ) from error
 
 
-def _unflat(row: dict[str, Any], experiment: str) -> Record:
-    parts: dict[str, Any] = {name: {} for name in ("recipe", *_NESTED)}
+def _unflat(row: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: {} for name in ("recipe", *_NESTED)}
     for name, value in row.items():
         own = json.loads(value) if name in _TEXT else value
         part, dot, key = name.partition(".")
-        if name in _DEFAULTS:
-            parts["recipe"][name] = own
-        elif not dot:
-            parts[name] = own
-        # Columns are the union over all records; null means that this one lacks the value.
+        if not dot:
+            (values if name in _KEYS else values["recipe"])[name] = own
+        # Measures differ between methods; null means that this record lacks one.
         elif value is not None:
-            parts[part][key] = own
-    for name in ("data", "selected"):
-        parts[name] = parts[name] or None
-    return _record(experiment=experiment, **parts)
+            values[part][key] = own
+    return values | {name: values[name] or None for name in ("data", "selected")}

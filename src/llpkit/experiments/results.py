@@ -18,12 +18,11 @@ from llpkit.experiments import protocol_file
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.records import (
     RUNS,
+    ExperimentRun,
     Record,
-    Run,
     read_packed,
     read_run,
     write_packed,
-    write_run,
 )
 from llpkit.files import is_ours, locked
 from llpkit.methods import METHODS
@@ -54,17 +53,26 @@ class Results:
                 f"{folder} has no {protocol_file.FILE}; give a folder of llpkit reproduce (a run "
                 "of llpkit fit has its page already: report.html)"
             )
-        results = cls.of(folder, protocol_file.read(path), _rows(folder))
-        results.check()
-        return results
+        return cls.of(folder, protocol_file.read(path), _rows(folder))
 
     @classmethod
     def of(cls, folder: Path, protocol: Protocol, records: Sequence[Record] = ()) -> "Results":
-        """Results from unchecked records in any order."""
+        """Results from records in any order; raises if one does not match the protocol.
+
+        Of two records of the same run the finished one counts, else the first.
+        """
+        kept: dict[str, Record] = {}
+        for record in records:
+            if record.id not in kept or (kept[record.id].error and not record.error):
+                kept[record.id] = record
         # A fixed order, so that the same records give the same files.
-        done = sorted((r for r in records if not r.error), key=lambda r: _order(protocol, r))
+        ordered = sorted(kept.values(), key=lambda r: _order(protocol, r))
+        done = [record for record in ordered if not record.error]
+        for record in done:
+            check_record(record, protocol, folder)
+        check_alike(done, folder)
         found = {name: [r for r in done if r.experiment == name] for name in EXPERIMENTS}
-        return cls(folder, protocol, found, [r for r in records if r.error])
+        return cls(folder, protocol, found, [r for r in ordered if r.error])
 
     def by_method(self, experiment: str) -> dict[str, list[Record]]:
         """The finished runs of an experiment by method, in the protocol's order."""
@@ -88,16 +96,10 @@ class Results:
         """Ids of the runs that need not be repeated."""
         return {record.id for record in self.every if record.done}
 
-    def check(self) -> None:
-        """Refuse records that do not belong together."""
-        for record in self.finished:
-            check_record(record, self.protocol, self.folder)
-        check_alike(self.finished, self.folder)
 
-
-def check_alike(runs: Iterable[Run], folder: Path) -> None:
+def check_alike(runs: Iterable[ExperimentRun], folder: Path) -> None:
     """Refuse runs that are not comparable: of other data, settings or machines."""
-    usual: dict[tuple[Any, ...], tuple[Any, Run]] = {}
+    usual: dict[tuple[Any, ...], tuple[Any, ExperimentRun]] = {}
     for run in runs:
         facts: dict[tuple[Any, ...], Any] = {}
         if run.experiment != "grid":
@@ -156,17 +158,17 @@ def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:
 def view(folder: Path, protocol: Protocol) -> Results:
     """The results in a folder, none if it is new; raises if its records have another protocol."""
     path = folder / protocol_file.FILE
-    if path.exists():
-        if not _rows(folder):  # nothing depends on its protocol yet
-            return Results.of(folder, protocol)
-        results = Results.read(folder)
-        _check_same(folder, results.protocol, protocol)
-        return results
-    if folder.exists() and not all(is_ours(path.name) for path in folder.iterdir()):
+    there = path.exists()
+    if not there and folder.exists() and not all(is_ours(each.name) for each in folder.iterdir()):
         raise LLPError(
             f"{folder} has no {protocol_file.FILE} and is not empty; choose another folder"
         )
-    return Results.of(folder, protocol)
+    rows = _rows(folder) if there else []
+    if not rows:  # nothing depends on its protocol yet
+        return Results.of(folder, protocol)
+    results = Results.of(folder, protocol_file.read(path), rows)
+    _check_same(folder, results.protocol, protocol)
+    return results
 
 
 def _check_same(folder: Path, there: Protocol, here: Protocol) -> None:
@@ -179,33 +181,38 @@ def _check_same(folder: Path, there: Protocol, here: Protocol) -> None:
         )
 
 
-def begin(folder: Path, protocol: Protocol) -> Results:
-    """Like :func:`view`, and a folder without records gets this protocol."""
-    results = view(folder, protocol)
+def begin(results: Results) -> None:
+    """Give a folder without records its protocol."""
     if not results.every:
-        protocol_file.write(protocol, folder / protocol_file.FILE)
-    return results
+        protocol_file.write(results.protocol, results.folder / protocol_file.FILE)
 
 
-def pack(folder: Path) -> Results:
-    """Move the rows of small files into one Parquet file per experiment.
+def pack(results: Results) -> Results:
+    """Add the records of small files to the results, and move their rows into the Parquet files.
 
     Nothing is lost if this is interrupted: small files are removed last, and repeating it gives the
     same files.
     """
+    folder = results.folder
     small = sorted((folder / RUNS).glob("*.json"))
-    results = Results.read(folder)
     if not small:
         return results
-    for experiment in {record.experiment for record in results.every}:
-        rows = [record for record in results.every if record.experiment == experiment]
-        write_packed(folder / f"{experiment}.parquet", rows)
+    new = [read_run(path) for path in small]
+    results = Results.of(folder, results.protocol, [*new, *results.every])
+    _write(results, new)
     # Only once all Parquet files are in place.
     for path in small:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         (folder / RUNS).rmdir()
     return results
+
+
+def _write(results: Results, new: Sequence[Record]) -> None:
+    """Write the Parquet files of the experiments that have new records."""
+    for experiment in {record.experiment for record in new}:
+        rows = [record for record in results.every if record.experiment == experiment]
+        write_packed(results.folder / f"{experiment}.parquet", rows)
 
 
 def merge(folder: Path, others: Sequence[Path]) -> Results:
@@ -218,20 +225,16 @@ def merge(folder: Path, others: Sequence[Path]) -> Results:
         known = view(folder, read[0].protocol)
         for theirs in read:
             _check_same(folder, known.protocol, theirs.protocol)
-        new: dict[str, Record] = {}
-        for record in (r for theirs in read for r in theirs.every):
-            if record.done and record.id not in known.ids:
-                new.setdefault(record.id, record)
-        Results.of(folder, known.protocol, [*known.every, *new.values()]).check()
-        begin(folder, known.protocol)
-        # As small files, which pack adds at the end: a kill in between loses nothing.
-        for record in new.values():
-            write_run(folder, record)
-        return pack(folder)
+        done = known.ids
+        new = [r for theirs in read for r in theirs.every if r.done and r.id not in done]
+        merged = Results.of(folder, known.protocol, [*new, *known.every])
+        begin(known)
+        _write(merged, new)
+        return merged
 
 
 def _rows(folder: Path) -> list[Record]:
-    """Every record once: of two with the same id the finished one, else that of a small file."""
+    """The records of small files and of Parquet files; one may be in both."""
     rows = []
     # Small files first: if one is packed in the meantime, its row is in the Parquet file, which is
     # read later.
@@ -242,8 +245,4 @@ def _rows(folder: Path) -> list[Record]:
         path = folder / f"{experiment}.parquet"
         if path.exists():
             rows += read_packed(path, experiment)
-    found: dict[str, Record] = {}
-    for record in rows:
-        if record.id not in found or (found[record.id].error and not record.error):
-            found[record.id] = record
-    return list(found.values())
+    return rows

@@ -23,9 +23,9 @@ from llpkit._device import device_of
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
-from llpkit.experiments.measure import Watch, at_epoch, columns
+from llpkit.experiments.measure import TestFoldMeasures, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
-from llpkit.experiments.records import Data, Record, Run, write_run
+from llpkit.experiments.records import ExperimentRun, FoldData, Record, write_run
 from llpkit.files import write_text
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
@@ -39,7 +39,7 @@ _CHECKPOINT_EVERY = 60.0
 
 
 @dataclass(frozen=True)
-class Worker:
+class WorkerSettings:
     """Settings of a process that performs runs; they do not affect results.
 
     Args:
@@ -70,19 +70,19 @@ class Worker:
         return 1 if self.jobs > 1 or self.protocol.flat else None
 
 
-def carry_out(run: Run, worker: Worker) -> Record | None:
+def train_and_record(run: ExperimentRun, settings: WorkerSettings) -> Record | None:
     """Train, measure and write the record, also of a failure; ``None`` if the time was up."""
-    if time.time() > worker.deadline:
+    if time.time() > settings.deadline:
         return None
-    state = worker.folder / UNFINISHED / run.id
-    with _progress(run, worker.status) as progress:
+    state = settings.folder / UNFINISHED / run.id
+    with _status_file(run, settings.status) as callbacks:
         try:
-            record = train(run, worker, progress, state)
+            record = train(run, settings, callbacks, state)
         except _Unfinished:
             return None
         except Exception as error:
             # One failed run must not stop the others. Tracebacks are for bugs only.
-            about = {"command": worker.command}
+            about = {"command": settings.command}
             if not isinstance(error, LLPError):
                 about["traceback"] = traceback.format_exc()
             record = Record(
@@ -91,16 +91,16 @@ def carry_out(run: Run, worker: Worker) -> Record | None:
                 diverged=isinstance(error, Diverged),
                 environment=about,
             )
-        write_run(worker.folder, record)
+        write_run(settings.folder, record)
     shutil.rmtree(state, ignore_errors=True)
     with contextlib.suppress(OSError):  # other runs may be unfinished
         state.parent.rmdir()
     return record
 
 
-def _fields(run: Run) -> dict[str, Any]:
+def _fields(run: ExperimentRun) -> dict[str, Any]:
     """The fields of a run, without those that a record adds."""
-    return {each.name: getattr(run, each.name) for each in fields(Run)}
+    return {each.name: getattr(run, each.name) for each in fields(ExperimentRun)}
 
 
 class _Unfinished(Exception):
@@ -121,15 +121,18 @@ class _Deadline(Callback):
 
 
 def train(
-    run: Run, worker: Worker, callbacks: Sequence[Callback] = (), state: Path | None = None
+    run: ExperimentRun,
+    settings: WorkerSettings,
+    callbacks: Sequence[Callback] = (),
+    state: Path | None = None,
 ) -> Record:
     """Train and return the record, without writing it.
 
     With a time limit, checkpoints go to the folder ``state``, and a run paused there is resumed.
     """
     started, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-    protocol, recipe = worker.protocol, Recipe.from_dict(run.recipe)
-    data, sha256 = load(protocol, worker.data_dir, run.bag_size)
+    protocol, recipe = settings.protocol, Recipe.from_dict(run.recipe)
+    data, sha256 = load(protocol, settings.data_dir, run.bag_size)
     assert data.truth is not None  # load() checks it
     inputs: Any = data.inputs
     if protocol.flat:
@@ -137,13 +140,13 @@ def train(
     train_bags, test_bags = divide(protocol, data, run.fold, run.bag_size)
     # A timed run must not spend time on the test fold.
     every_epoch = run.experiment != "epoch-time"
-    watch = Watch(inputs, data.truth, test_bags, train_bags, every_epoch)
+    watch = TestFoldMeasures(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"  # must not see the test fold
-    limit = _Deadline(worker.deadline)
-    run_dir = state if math.isfinite(worker.deadline) else None
+    limit = _Deadline(settings.deadline)
+    run_dir = state if math.isfinite(settings.deadline) else None
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
-    with warnings.catch_warnings(), threads(worker.threads):
+    with warnings.catch_warnings(), threads(settings.threads):
         # Methods are compared by their accuracy, and many bags are too large for exact values.
         for kind in (BaselineWarning, ApproximationWarning):
             warnings.simplefilter("ignore", kind)
@@ -153,8 +156,8 @@ def train(
             inputs,
             recipe=recipe.replace(seed=seed),
             labels=data.truth if METHODS[recipe.method].needs_labels else None,
-            device=worker.device,
-            compile=worker.compile,
+            device=settings.device,
+            compile=settings.compile,
             callbacks=[*callbacks, limit] if blind else [watch, *callbacks, limit],
             progress=False,
             run_dir=run_dir,
@@ -168,7 +171,7 @@ def train(
         selected = at_epoch(model.history[(model.chosen_epoch or 0) - 1])
     return Record(
         **_fields(run),
-        data=Data(
+        data=FoldData(
             sha256,
             tuple(data.class_names),
             len(train_bags),
@@ -184,19 +187,19 @@ def train(
         calibration=None if blind else watch.calibration(),
         examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment={
-            **circumstances(worker),
+            **environment_of(settings),
             "started": started,
             "parameters": sum(p.numel() for p in model.network.parameters()),
         },
     )
 
 
-def circumstances(worker: Worker) -> dict[str, Any]:
+def environment_of(settings: WorkerSettings) -> dict[str, Any]:
     """Versions, hardware, device and jobs, for the record."""
-    with threads(worker.threads):
+    with threads(settings.threads):
         about = environment()
-    about |= {"device": device_of(worker.device).type, "compiled": worker.compile}
-    return about | {"jobs": worker.jobs, "command": worker.command}
+    about |= {"device": device_of(settings.device).type, "compiled": settings.compile}
+    return about | {"jobs": settings.jobs, "command": settings.command}
 
 
 def load(
@@ -262,10 +265,10 @@ def threads(number: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Progress(Callback):
+class _StatusFile(Callback):
     """Writes the progress of a run to a small file, for the display of another process."""
 
-    def __init__(self, run: Run, path: Path) -> None:
+    def __init__(self, run: ExperimentRun, path: Path) -> None:
         self.run, self.path, self.last = run, path, 0.0
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
@@ -280,12 +283,12 @@ class _Progress(Callback):
 
 
 @contextmanager
-def _progress(run: Run, folder: Path | None) -> Iterator[list[Callback]]:
+def _status_file(run: ExperimentRun, folder: Path | None) -> Iterator[list[Callback]]:
     if folder is None:
         yield []
         return
     path = folder / f"{run.id}.json"
     try:
-        yield [_Progress(run, path)]
+        yield [_StatusFile(run, path)]
     finally:
         path.unlink(missing_ok=True)

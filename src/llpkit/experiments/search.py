@@ -14,7 +14,7 @@ from typing import Any
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.protocol_keys import RATES
-from llpkit.experiments.records import Record, Run
+from llpkit.experiments.records import ExperimentRun, Record
 from llpkit.experiments.results import Results
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
@@ -55,7 +55,7 @@ class Search:
     """
 
     method: str
-    runs: Sequence[Run]
+    runs: Sequence[ExperimentRun]
     candidates: Sequence[Candidate]
     choice: Mapping[str, Any] | None = None
     edges: Sequence[str] = ()
@@ -83,7 +83,7 @@ def search(protocol: Protocol, method: str, known: Mapping[str, Record]) -> Sear
     # Later axes have their defaults until they are searched.
     rate = METHODS[protocol.method_of(method)].lr
     best: dict[str, Any] = {"lr": rate, "weight_decay": Recipe.defaults()["weight_decay"]}
-    runs: dict[str, Run] = {}
+    runs: dict[str, ExperimentRun] = {}
     tried: dict[str, Candidate] = {}
     edges = []
     for axis, ladder in protocol.grid.axes(protocol.method_of(method)).items():
@@ -134,10 +134,10 @@ def _longer(
     return values
 
 
-def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[Run]:
+def _runs(protocol: Protocol, method: str, values: Mapping[str, Any]) -> list[ExperimentRun]:
     recipe = protocol.recipe_of(method, "grid", **settings(values)).to_dict()
     folds = range(protocol.folds_of("grid"))
-    return [Run("grid", recipe, fold, variant=protocol.variant(method)) for fold in folds]
+    return [ExperimentRun("grid", recipe, fold, variant=protocol.variant(method)) for fold in folds]
 
 
 def settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _candidate(
-    values: Mapping[str, Any], runs: Sequence[Run], known: Mapping[str, Record]
+    values: Mapping[str, Any], runs: Sequence[ExperimentRun], known: Mapping[str, Record]
 ) -> Candidate:
     done = [known[run.id] for run in runs if run.id in known]
     scores = [r.final["held_out_log_likelihood"] for r in done if not r.error]

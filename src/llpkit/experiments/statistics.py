@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import correlation, fmean, stdev
 
+from llpkit._text import several
 from llpkit.experiments.records import Record
+from llpkit.report.curves import History
 from llpkit.report.spread import Interval
 
 Runs = Mapping[str, Sequence[Record]]
@@ -30,9 +32,31 @@ def most_folds(runs: Runs) -> int:
     return max((len({record.fold for record in records}) for records in runs.values()), default=0)
 
 
+def folds_in_words(groups: Sequence[Sequence[Record]]) -> str:
+    """The number of folds in some groups of records, in words.
+
+    >>> folds_in_words([[None] * 3] * 2), folds_in_words([[None], [None] * 5])
+    ('3 folds', '1 to 5 folds')
+    """
+    numbers = sorted({len(group) for group in groups})
+    if len(numbers) == 1:
+        return several(numbers[0], "fold")
+    return f"{numbers[0]} to {several(numbers[-1], 'fold')}"
+
+
 def with_interval(text: str, runs: Runs) -> str:
     """The heading of a column that has intervals, if there are enough folds."""
     return f"{text}, {LEVEL:.0%} interval" if most_folds(runs) >= FEWEST else text
+
+
+def histories(runs: Runs) -> dict[str, list[History]]:
+    """The runs as figures take them."""
+    return {name: [_rows(record) for record in records] for name, records in runs.items()}
+
+
+def _rows(record: Record) -> History:
+    columns = record.history
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def paired(one: Sequence[Record], other: Sequence[Record]) -> tuple[list[Record], list[Record]]:

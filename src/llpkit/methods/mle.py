@@ -52,6 +52,7 @@ class MLE(Method):
         self, step: float = 1.0, approximation: Approximation = "auto", first: str = "counts"
     ) -> None:
         self.wants_first_pass = one_of("first", first, FIRST_TARGETS) == "network"
+        # Not self.step, which would hide the method of that name.
         self.stride = number("step", step, most=2, above=0)
         check_approximation(approximation)
         self.approximation = approximation

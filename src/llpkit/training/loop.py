@@ -13,6 +13,7 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import Learner, Method, Task
+from llpkit.probability import probability_of
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
@@ -20,7 +21,7 @@ from llpkit.training.check import check_finite
 from llpkit.training.check_processes import check_gradients
 from llpkit.training.checkpoint import Checkpoint
 from llpkit.training.cuda_graph import ReplayedSteps
-from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
+from llpkit.training.inputs import Feed, Pipeline, as_inputs
 from llpkit.training.measures import Measures
 from llpkit.training.processes import Processes
 from llpkit.training.seeds import epoch_seed, forked_rng
@@ -325,7 +326,7 @@ class Session:
 
     def predict(self, inputs: Any) -> Tensor:
         """The current model's probabilities for some inputs."""
-        return probabilities(self.logits(inputs))
+        return probability_of(self.logits(inputs))
 
     def _outputs(self, network: nn.Module) -> Tensor:
         """What any network returns for the training instances, see :attr:`Method.outputs`."""

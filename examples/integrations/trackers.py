@@ -40,7 +40,7 @@ def main(name: str = "tensorboard", folder: str = "tracked", epochs: int = 10) -
     em.fit(x[train.rows], train.evidence, train.bag_index.numpy())
     score = bag_log_likelihood(em, x[test.rows], test.evidence, test.bag_index.numpy())
     path = [{"epoch": i, "log_likelihood": v} for i, v in enumerate(em.log_likelihoods_, 1)]
-    LOGGERS[name]().record(path, {"test": score}, em.get_params(), f"{folder}/estimator")
+    LOGGERS[name]().log_run(path, {"test": score}, em.get_params(), f"{folder}/estimator")
     return model.history[-1]["test_accuracy"]
 
 

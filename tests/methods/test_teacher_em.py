@@ -1,4 +1,4 @@
-"""Teacher EM: targets, the teacher's average, the linear start, recordable steps, resuming."""
+"""Teacher EM: targets, the teacher's average, the linear start, graph capture, resuming."""
 
 import copy
 import itertools
@@ -16,7 +16,7 @@ from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.ragged import segment_sum
 from llpkit.training import Callback, job
-from llpkit.training.cuda_graph import Steps
+from llpkit.training.cuda_graph import ReplayedSteps
 
 CPU = torch.device("cpu")
 
@@ -245,20 +245,20 @@ def test_padding_changes_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])
-def test_a_recording_stays_valid_from_epoch_to_epoch(num_classes):
+def test_a_graph_stays_valid_from_epoch_to_epoch(num_classes):
     """Weights, temperature and targets change in place, so one graph serves the whole run."""
     truth = torch.arange(30) % (num_classes or 2)
     bags = llpkit.random_bags(truth, 6, generator=0, num_classes=num_classes)
     network = nn.Linear(2, num_classes or 1)
     method = prepared(bags, num_classes, network, epochs=10, start=0.0)
     learner = learner_of(network)
-    steps = Steps(method, learner, 30, num_classes, CPU)
+    steps = ReplayedSteps(method, learner, 30, num_classes, CPU)
     method.begin_epoch(1)
-    steps.graph, steps.recorded = "a recording", steps._read_by_a_step()
+    steps.graph, steps.captured = "a graph", steps._read_by_a_step()
     for epoch in range(1, 11):
         method.begin_epoch(epoch)
         steps.begin_epoch()
-        assert steps.graph == "a recording", epoch
+        assert steps.graph == "a graph", epoch
         batch = Batch(torch.randn(8, 2), torch.arange(8), strong=torch.randn(8, 2))
         method.step(batch, learner, num_classes)
         shape = (30,) if num_classes is None else (30, num_classes)

@@ -12,7 +12,7 @@ import llpkit
 from llpkit.likelihood import Evidence
 from llpkit.training import job
 from llpkit.training.batches import plan_bags, plan_instances
-from llpkit.training.cuda_graph import Steps
+from llpkit.training.cuda_graph import ReplayedSteps
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
@@ -177,14 +177,16 @@ def test_direct_of_many_classes_is_not_replayed(problem):
         assert not mine.replayable
 
 
-def test_a_recording_is_dropped_when_what_it_read_has_changed(problem):
-    """On the CPU nothing is recorded, but what a recording would hold is known."""
+def test_a_graph_is_dropped_when_what_it_read_has_changed(problem):
+    """On the CPU nothing is captured, but what a graph would hold is known."""
     x, labels = problem
     marks = []
 
     class Watch(llpkit.training.Callback):
         def on_epoch(self, session, row):
-            steps = Steps(session.method, session.learner, len(x), None, torch.device("cpu"))
+            steps = ReplayedSteps(
+                session.method, session.learner, len(x), None, torch.device("cpu")
+            )
             marks.append(steps._read_by_a_step())
             group = session.learner.optimizer.param_groups[0]
             if row["epoch"] == 2:

@@ -36,11 +36,11 @@ def train(method, network="mlp", epochs=4, **options):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_recorded(method):
+def test_every_method_is_captured(method):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # giving up is one
         warnings.simplefilter("ignore", BaselineWarning)
-        _, model = train(method, augment="geometric", precision="auto", callbacks=[Recorded()])
+        _, model = train(method, augment="geometric", precision="auto", callbacks=[Captured()])
     assert len(model.history) == 4
 
 
@@ -48,15 +48,15 @@ def test_every_method_is_recorded(method):
 def test_replayed_steps_train_the_same_network(method):
     """A dense network without dropout: what is left is rounding."""
     data, usual = train(method, cuda_graph=False)
-    _, replayed = train(method, callbacks=[Recorded()])
+    _, replayed = train(method, callbacks=[Captured()])
     a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, replayed))
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
     for x, y in zip(usual.history, replayed.history, strict=True):
         assert x["loss"] == pytest.approx(y["loss"], abs=1e-3)
 
 
-class Recorded(Callback):
-    """That a graph was recorded, and is still in use."""
+class Captured(Callback):
+    """That a graph was captured, and is still in use."""
 
     def on_epoch(self, session, row):
         if row["epoch"] > 1:
@@ -84,18 +84,18 @@ class Listen(Callback):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_waits_inside_an_epoch(method):
-    train(method, epochs=5, callbacks=[Listen(), Recorded()], augment="geometric")
+    train(method, epochs=5, callbacks=[Listen(), Captured()], augment="geometric")
 
 
-def test_a_teacher_is_recorded(own_parts):
+def test_a_teacher_is_captured(own_parts):
     plugins.load([str(own_parts)])
     data, usual = train("ema-teacher", "flat", cuda_graph=False, strong_augment="none")
-    _, replayed = train("ema-teacher", "flat", callbacks=[Recorded()], strong_augment="none")
+    _, replayed = train("ema-teacher", "flat", callbacks=[Captured()], strong_augment="none")
     a, b = (m.predict_proba(data.inputs).cpu() for m in (usual, replayed))
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
 
 
-def test_a_recorded_step_follows_the_schedule():
+def test_a_captured_step_follows_the_schedule():
     """With a learning rate of zero from the third epoch on the weights stand still."""
     weights = []
 
@@ -106,7 +106,7 @@ def test_a_recorded_step_follows_the_schedule():
     def schedule(optimizer):
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: float(epoch < 2))
 
-    train("mle", epochs=4, schedule=schedule, callbacks=[Keep(), Recorded()])
+    train("mle", epochs=4, schedule=schedule, callbacks=[Keep(), Captured()])
     assert not all(torch.equal(a, b) for a, b in zip(weights[0], weights[1], strict=True))
     assert all(torch.equal(a, b) for a, b in zip(weights[1], weights[3], strict=True))
 
@@ -122,7 +122,7 @@ def test_a_method_that_waits_is_run_as_it_is():
             assert float(loss.detach().mean()) < 1e6
             return loss
 
-    with pytest.warns(UserWarning, match=r'method "waits" cannot be recorded .* line \d+'):
+    with pytest.warns(UserWarning, match=r'method "waits" cannot be captured .* line \d+'):
         _, model = train(Waits())
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
 
@@ -149,8 +149,8 @@ def test_compiled_steps_train_the_same_network():
     torch.testing.assert_close(a, b, atol=2e-3, rtol=0)
 
 
-def test_sgd_is_recorded_too():
-    _, model = train("mle", optimizer="sgd", lr=0.05, callbacks=[Recorded()])
+def test_sgd_is_captured_too():
+    _, model = train("mle", optimizer="sgd", lr=0.05, callbacks=[Captured()])
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
 
 
@@ -158,7 +158,7 @@ def test_sgd_is_recorded_too():
 def test_batch_norm_and_dropout_are_replayed(method):
     """Other random numbers, so only the outcome can be compared."""
     data, usual = train(method, network="small-cnn", epochs=8, lr=3e-3, cuda_graph=False)
-    _, replayed = train(method, network="small-cnn", epochs=8, lr=3e-3, callbacks=[Recorded()])
+    _, replayed = train(method, network="small-cnn", epochs=8, lr=3e-3, callbacks=[Captured()])
     right = [
         float((m.predict(data.inputs).cpu() == data.truth).float().mean())
         for m in (usual, replayed)
@@ -172,8 +172,8 @@ def test_batch_norm_and_dropout_are_replayed(method):
     assert min(steps[0]) > 0
 
 
-def test_another_number_is_recorded_anew():
-    """Momentum that a schedule changes is a number; a recording would hold the old one."""
+def test_another_number_is_captured_anew():
+    """Momentum that a schedule changes is a number; a graph would hold the old one."""
     graphs = []
 
     class Change(Callback):
@@ -204,7 +204,7 @@ def test_large_bags_between_replays():
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_inputs_that_are_not_resident(resident):
-    _, model = train("mle", resident=resident, callbacks=[Recorded()])
+    _, model = train("mle", resident=resident, callbacks=[Captured()])
     assert model.history[-1]["log_likelihood"] > model.history[0]["log_likelihood"]
 
 

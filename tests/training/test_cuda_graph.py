@@ -1,4 +1,4 @@
-"""What a recorded step would not hear of is seen before the next epoch; no device is needed."""
+"""What a captured step would not notice is seen before the next epoch; no device is needed."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from llpkit import methods
 from llpkit.methods import Learner
-from llpkit.training.cuda_graph import Steps
+from llpkit.training.cuda_graph import ReplayedSteps
 
 
 class Network(nn.Module):
@@ -74,16 +74,16 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", [nothing, other_mode, *CHANGES])
-def test_a_recording_is_forgotten_when_what_it_read_has_changed(change):
+def test_a_graph_is_dropped_when_what_it_read_has_changed(change):
     network, method = Network(), methods.make("mle")
     method.settings = {"w": 1.0}
     method.generator = nn.Linear(2, 2)
     method.optimizer = torch.optim.Adam(method.generator.parameters())
     learner = Learner(network, torch.optim.Adam(network.parameters()), torch.Tensor.backward)
-    steps = Steps(method, learner, 5, None, torch.device("cpu"))
-    steps.graph, steps.recorded = "a recording", steps._read_by_a_step()
+    steps = ReplayedSteps(method, learner, 5, None, torch.device("cpu"))
+    steps.graph, steps.captured = "a graph", steps._read_by_a_step()
     steps.begin_epoch()
-    assert steps.graph == "a recording"
+    assert steps.graph == "a graph"
     change(network, method)
     steps.begin_epoch()
     assert (steps.graph is None) == (change in CHANGES)

@@ -10,9 +10,9 @@ from torch import Tensor
 from llpkit import evaluation
 from llpkit.bags import Bags
 from llpkit.likelihood.budget import cost, even_sample
+from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
 from llpkit.training import Callback, Feed
-from llpkit.training.inputs import probabilities
 from llpkit.training.measures import BUDGET
 
 EXAMPLES = 12
@@ -41,7 +41,7 @@ class TestFoldMeasures(Callback):
         if not self.every_epoch and row["epoch"] < session.epochs:
             return
         z = self._look(session)
-        p = probabilities(z)
+        p = probability_of(z)
         # From the logits: the logarithm of a rounded probability may be infinite.
         loss = F.cross_entropy(z, self.truth) if z.dim() == 2 else _log_loss(z, self.truth)
         row["test_accuracy"] = evaluation.accuracy(p, self.truth)
@@ -67,7 +67,7 @@ class TestFoldMeasures(Callback):
     def calibration(self) -> dict[str, list[float]]:
         """The reliability after the last epoch, in 20 bins."""
         assert self.logits is not None
-        found = evaluation.calibration(probabilities(self.logits), self.truth, bins=20)
+        found = evaluation.calibration(probability_of(self.logits), self.truth, bins=20)
         return {
             "mean_predicted": [round(p, 6) for p in found.mean_predicted.tolist()],
             "fraction_positive": [round(p, 6) for p in found.fraction_positive.tolist()],

@@ -16,9 +16,10 @@ from llpkit.errors import LLPError
 from llpkit.export.encoder import ColumnEncoder, empty_columns
 from llpkit.export.graph import IR, OPSET, OUTPUTS
 from llpkit.methods import as_logits, at_least_single
+from llpkit.probability import per_class, probability_of
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
-from llpkit.training.inputs import probabilities, to_float
+from llpkit.training.inputs import to_float
 
 FEATURES, IMAGES = "features", "images"
 
@@ -41,10 +42,10 @@ class Deployed(nn.Module):
         if self.encoder is not None:
             inputs = self.encoder(inputs)
         output = self.network(self.preprocess(to_float(inputs)).to(self.dtype))
-        p = probabilities(as_logits(at_least_single(output), self.num_classes))
+        p = probability_of(as_logits(at_least_single(output), self.num_classes))
         if p.dim() == 2:
             return p.float(), p.argmax(1)
-        return torch.stack([1 - p, p], 1).float(), (p >= 0.5).long()
+        return per_class(p).float(), (p >= 0.5).long()
 
 
 def input_of(model: Fitted, float_images: bool) -> tuple[str, torch.dtype]:

@@ -38,12 +38,12 @@ from llpkit.training.check import (
     labels_of_rows,
 )
 from llpkit.training.check_logits import refuse_probabilities
-from llpkit.training.cuda_graph import Steps
 from llpkit.training.fingerprint import of_bags
 from llpkit.training.frames import checked_inputs
 from llpkit.training.inputs import Feed, Pipeline, Views, blocks_of, to_float
 from llpkit.training.measures import Measures
 from llpkit.training.seeds import epoch_seed, forked_rng
+from llpkit.training.steps import Steps
 
 _CPU = torch.device("cpu")
 _KEY = "llpkit"

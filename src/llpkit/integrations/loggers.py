@@ -33,7 +33,7 @@ class Logger(Callback):
     """Base of the loggers; a new one defines ``_open``, ``_log``, ``_measure`` and ``_close``.
 
     Pass loggers to :func:`llpkit.fit` as ``callbacks``, after those that add metrics. For an
-    estimator, call :meth:`record` once it is fitted.
+    estimator, call :meth:`log_run` once it is fitted.
     """
 
     name: ClassVar[str]
@@ -64,7 +64,7 @@ class Logger(Callback):
             self._final(session.history[epoch - 1])
         self._end(finished)
 
-    def record(
+    def log_run(
         self,
         history: Iterable[Row],
         measures: Mapping[str, Any] | None = None,

@@ -28,6 +28,7 @@ from llpkit.likelihood.dispatch import (
     exact_solver,
     solve,
 )
+from llpkit.probability import per_class
 
 
 class CountDistribution(NamedTuple):
@@ -258,5 +259,5 @@ def _solve(
         solver.refuse_impossible(z.detach())
     log_p, phi = solve(z, solver)
     if z.dim() < logits.dim():  # two classes, solved as binary
-        phi = torch.stack([1 - phi, phi], 1)
+        phi = per_class(phi)
     return log_p.to(logits.dtype), phi.to(logits.dtype)

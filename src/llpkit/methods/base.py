@@ -120,7 +120,7 @@ class Method:
     """Whether :meth:`end_epoch` is also called before the first epoch, with the logits of the
     untrained network."""
     replayable: bool = False
-    """Whether a step can be recorded as a CUDA graph and replayed for all others. If so,
+    """Whether a step can be captured as a CUDA graph and replayed for all others. If so,
     :meth:`loss` must use ``batch.weights`` (as :class:`BagMethod` does) and a step must never wait
     for the device. Not inherited: a subclass that still qualifies sets it again."""
     shardable: bool = False
@@ -175,7 +175,7 @@ class Method:
     def begin_epoch(self, epoch: int) -> None:
         """Called before each epoch, from 1 to ``task.epochs``, also after a resume.
 
-        A recorded CUDA graph holds numbers as constants, so a changed number costs a new recording.
+        A CUDA graph holds numbers as constants, so a changed number costs a new capture.
         Keep what changes in every epoch in a tensor on the device, and fill it in place.
         """
 

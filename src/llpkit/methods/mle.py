@@ -17,6 +17,7 @@ from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods.base import Batch, Method, Task, logit_dtype, mean_cross_entropy
 from llpkit.methods.tractability import check_tractable
+from llpkit.probability import probability_of
 
 FIRST_TARGETS = ("counts", "network")
 
@@ -52,6 +53,7 @@ class MLE(Method):
         self, step: float = 1.0, approximation: Approximation = "auto", first: str = "counts"
     ) -> None:
         self.wants_first_pass = one_of("first", first, FIRST_TARGETS) == "network"
+        # Not self.step, which would hide the method of that name.
         self.stride = number("step", step, most=2, above=0)
         check_approximation(approximation)
         self.approximation = approximation
@@ -71,9 +73,8 @@ class MLE(Method):
     def end_epoch(self, logits: Tensor) -> Tensor | None:
         log_p, phi = self._e_step(logits)
         if self.stride != 1:
-            p = logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
             # lerp extrapolates for a weight above one.
-            phi = torch.lerp(p.to(phi.dtype), phi, self.stride)
+            phi = torch.lerp(probability_of(logits).to(phi.dtype), phi, self.stride)
         self.targets.copy_(phi)  # in place: a CUDA graph reads this address
         return log_p if self.chosen_approximation is None else None
 

@@ -100,7 +100,7 @@ class Teacher(Method):
 
     def begin_epoch(self, epoch: int) -> None:
         done = (epoch - 1) / self.epochs
-        # A tensor: a recorded step reads its current value.
+        # A tensor: a captured step reads its current value.
         self.strength.fill_(self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0))
         self.starting = done < self.start
         if self.starting and self.bank is None:
@@ -153,7 +153,7 @@ class Teacher(Method):
         ]
         real = [(old.data, now.data) for old, now in pairs if old.is_floating_point()]
         teacher, student = [old for old, _ in real], [now for _, now in real]
-        # All tensors at once, in three kernels; a scalar weight would be frozen in a recording.
+        # All tensors at once, in three kernels; a scalar weight would be frozen in a CUDA graph.
         gaps = torch._foreach_sub(student, teacher)
         torch._foreach_mul_(gaps, new)
         torch._foreach_add_(teacher, gaps)

@@ -10,6 +10,7 @@ from llpkit.bags import Bags
 from llpkit.config import Values
 from llpkit.datasets import Inputs
 from llpkit.likelihood.budget import best_log_prob, best_posterior, tractability
+from llpkit.probability import probability_of
 from llpkit.runs.data import take
 from llpkit.training import Fitted
 
@@ -86,11 +87,6 @@ def how_measured(bags: Bags) -> str:
     numbers = {"exact": exact, "approximate": approximate, "not known": unknown}
     parts = [f"{kind} for {number:,}" for kind, number in numbers.items() if number]
     return f"{', '.join(parts)} of {len(bags):,} bags"
-
-
-def probability_of(logits: Tensor) -> Tensor:
-    """``(n,)`` of the positive class, or ``(n, K)``."""
-    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)
 
 
 def posterior_of(logits: Tensor, bags: Bags) -> Tensor:

@@ -18,6 +18,7 @@ from llpkit.datasets import DataSet
 from llpkit.files import write_text
 from llpkit.likelihood.budget import best_posterior
 from llpkit.methods import METHODS
+from llpkit.probability import probability_of
 from llpkit.report import (
     Block,
     Cell,
@@ -47,7 +48,7 @@ from llpkit.runs.estimator import FittedEstimator
 from llpkit.runs.folder import FIGURES, REPORT
 from llpkit.runs.importances import importances
 from llpkit.runs.inference import is_likelihood_model, summarise
-from llpkit.runs.measures import Measured, how_measured, probability_of
+from llpkit.runs.measures import Measured, how_measured
 from llpkit.runs.page_checks import (
     described_bags,
     fit_section,

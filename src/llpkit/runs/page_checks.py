@@ -8,6 +8,7 @@ from torch import Tensor
 from llpkit.bags import Bags
 from llpkit.datasets import DataSet
 from llpkit.likelihood.budget import tractability
+from llpkit.probability import probability_of
 from llpkit.report import (
     Block,
     Facts,
@@ -26,7 +27,6 @@ from llpkit.report import (
 from llpkit.runs.assessment import Assessment
 from llpkit.runs.data import take
 from llpkit.runs.importances import Importance
-from llpkit.runs.measures import probability_of
 from llpkit.statistics import Goodness, bag_calibration
 from llpkit.tables import FeatureEncoder
 from llpkit.tables.columns import CategoryColumn, NumberColumn

@@ -16,8 +16,9 @@ from llpkit.config import Data
 from llpkit.datasets import DataSet
 from llpkit.errors import LLPError
 from llpkit.files import check_apart
+from llpkit.probability import probability_of
 from llpkit.runs.data import load_data
-from llpkit.runs.measures import posterior_of, probability_of
+from llpkit.runs.measures import posterior_of
 from llpkit.runs.opening import Run
 from llpkit.runs.reading import read_table, table_bags, table_inputs
 from llpkit.tables import Table

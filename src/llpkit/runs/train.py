@@ -278,7 +278,7 @@ def _write(setup: _Setup, model: Fitted) -> Finished:
     assessed = assess(model, data.inputs, parts, measured, config.recipe.seed)
     done = _finished(model, data, measured)
     for tracker in setup.trackers:
-        tracker.record(model.history, done.measures, config.flat(), work)
+        tracker.log_run(model.history, done.measures, config.flat(), work)
     # Matplotlib is slow to import, and other commands draw nothing.
     from llpkit.runs.page import Trained, write_report
 

@@ -10,6 +10,7 @@ from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.budget import cost, tractability
+from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
 
 _ROWS = 4_000
@@ -113,7 +114,7 @@ def _climb(x: Array, bags: Bags, start: Array) -> Mode:
     def objective(flat: Array) -> tuple[float, Array]:
         z = logits(flat)
         log_p, phi = log_prob_and_posterior(z, bags.evidence, bags.offsets, validate=False)
-        p = z.sigmoid() if width == 1 else z.softmax(1)
+        p = probability_of(z)
         residual = (p - phi).numpy().reshape(number, width)
         slope = np.vstack([x.T @ residual, residual.sum(0)])
         w = flat.reshape(-1, width)
@@ -125,7 +126,7 @@ def _climb(x: Array, bags: Bags, start: Array) -> Mode:
         objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 60}
     ).x
     z = logits(flat)
-    p = z.sigmoid() if width == 1 else z.softmax(1)
+    p = probability_of(z)
     log_p, _ = log_prob_and_posterior(z, bags.evidence, bags.offsets, validate=False)
     return Mode(flat.reshape(start.shape), log_p.numpy(), p.numpy())
 

@@ -24,7 +24,7 @@ _SAMPLE_BYTES = 2**24
 
 
 def paddable(method: Method, task: Task) -> bool:
-    """Whether to pad all batches to one shape: it pays where steps can be recorded."""
+    """Whether to pad all batches to one shape: it pays where steps can be captured."""
     if task.device.type != "cuda" or not method.replayable:
         return False
     if method.batches == "instances":
@@ -33,8 +33,8 @@ def paddable(method: Method, task: Task) -> bool:
     return task.bags.evidence.is_exact and (isinstance(method, BagMethod) or not large)
 
 
-def recordable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
-    """Whether the learning rate can be scheduled in a recorded step, without a gradient scaler."""
+def capturable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
+    """Whether the learning rate can be scheduled in a captured step, without a gradient scaler."""
     # A 16-bit gradient scaler reads its overflow flag on the host, which capture forbids.
     rates = [group["lr"] for group in optimizer.param_groups]
     scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)

@@ -1,19 +1,19 @@
-"""Training steps, run one by one or, on a CUDA device, recorded once and replayed.
+"""Training steps captured once as a CUDA graph and replayed from then on.
 
 A step of a small network is a hundred short kernels, and the device waits for the host between
-them. A CUDA graph holds them all: the first steps run as usual, the next is recorded, and from then
-on a step is a few copies into the recorded step's inputs and one launch.
+them. A CUDA graph holds them all: the first steps run as usual, the next is captured, and from then
+on a step is a few copies into the captured step's inputs and one launch.
 
 A graph holds addresses and constants, so it does not notice when a tensor is replaced or a number
-changes. Before every epoch these are compared with their recorded values: the hyper-parameters; the
+changes. Before every epoch these are compared with their captured values: the hyper-parameters; the
 parameters, buffers and plain attributes of the network and its submodules; the attributes of the
-method, including its networks and optimisers. After a change, a new graph is recorded. Other
+method, including its networks and optimisers. After a change, a new graph is captured. Other
 objects that a network refers to are not compared.
 """
 
 import gc
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable
 from types import NoneType
 from typing import Any
 
@@ -21,62 +21,44 @@ import torch
 from torch import Tensor, nn
 
 from llpkit.evidence import Evidence
-from llpkit.methods import BagMethod, Batch, LargeBag, Learner, Method, Task, logit_dtype
+from llpkit.methods import Batch
 from llpkit.training.batches import Step
-from llpkit.training.inputs import Views
+from llpkit.training.steps import Steps
 
 WARM_UP = 3
-"""Steps before recording, which allocate gradients, optimiser state and other one-off tensors."""
+"""Steps before the capture, which allocate gradients, optimiser state and other one-off tensors."""
 
 
-class Steps:
-    """Runs the steps of an epoch and gathers their logits and losses.
+class ReplayedSteps(Steps):
+    """Steps that are captured and replayed, or run one by one if that turns out impossible.
 
-    Args:
-        method: The method whose steps are run.
-        learner: The network and its optimiser.
-        num_instances: ``N``.
-        num_classes: ``None`` for binary labels.
-        device: The training device.
-        cuda_graph: Whether to record a graph; only on a CUDA device, outside its default stream,
-            and if all steps have one shape.
+    They need a CUDA device, outside its default stream, and batches of one shape. Arguments as for
+    :class:`~llpkit.training.steps.Steps`.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        learner: Learner,
-        num_instances: int,
-        num_classes: int | None,
-        device: torch.device,
-        cuda_graph: bool = False,
-    ) -> None:
-        self.method, self.learner, self.num_classes = method, learner, num_classes
-        self.cuda_graph = cuda_graph
-        last = () if num_classes is None else (num_classes,)
-        # The extra last row takes the logits of padding.
-        dtype = logit_dtype(learner.network)
-        self.logits = torch.zeros((num_instances + 1, *last), dtype=dtype, device=device)
-        self.loss = torch.zeros((), device=device)
-        self.warm = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.static: tuple[Step, Batch] | None = None
-        self.recorded: Hashable = None
+    possible = True
+    """Whether the step can be captured, as far as is known."""
+    warm = 0
+    """Steps run before the capture."""
+    graph: torch.cuda.CUDAGraph | None = None
+    captured: Hashable = None
+    """What the graph read when it was captured."""
+    static: tuple[Step, Batch] | None = None
+    """The tensors that the graph reads, into which every batch is copied."""
 
     def begin_epoch(self) -> None:
-        """Drop the recorded graph if anything that it reads has changed."""
-        self.loss.zero_()
-        if self.graph is not None and self.recorded != self._read_by_a_step():
+        """Drop the graph if anything that it reads has changed."""
+        super().begin_epoch()
+        if self.graph is not None and self.captured != self._read_by_a_step():
             self.graph = None
 
     def __call__(
         self, step: Step, evidence: Evidence, inputs: Tensor, strong: Tensor | None
     ) -> None:
-        """One optimiser step; its logits go to ``logits``, its share of the loss to ``loss``."""
-        if not self.cuda_graph:
-            self._run(step, step.batch(evidence, inputs, strong))
+        """One optimiser step, replayed if there is a graph of it."""
+        if not self.possible:
+            super().__call__(step, evidence, inputs, strong)
             return
-        # A graph reads fixed addresses, so every batch is copied into the same, static tensors.
         if self.static is None:
             copy = None if strong is None else strong.clone()
             own = step.map(torch.clone)
@@ -86,7 +68,7 @@ class Steps:
             if isinstance(old, Tensor) and isinstance(value, Tensor):
                 old.copy_(value, non_blocking=True)
         if self.graph is None and self.warm == WARM_UP:
-            self._record()
+            self._capture()
         if self.graph is not None:
             self.graph.replay()
             return
@@ -95,27 +77,6 @@ class Steps:
             self._run_and_check()
         else:
             self._run(own, batch)
-
-    def large(
-        self, step: Step, task: Task, stream: Callable[[Sequence[Tensor]], Iterator[Views]]
-    ) -> None:
-        """A step on one bag larger than a batch, whose inputs ``stream`` reads in pieces."""
-        assert isinstance(self.method, BagMethod)
-        assert step.offsets is not None
-        assert step.bags is not None
-        pieces = [task.bags.rows[part] for part in step.positions.split(task.batch_size)]
-
-        def chunks() -> Iterator[Tensor]:
-            return (weak for weak, _ in stream(pieces))
-
-        bag = LargeBag(chunks, step.positions, step.offsets, task.bags.evidence[step.bags])
-        self._keep(step, *self.method.large_step(bag, self.learner, self.num_classes))
-
-    def _keep(self, step: Step, loss: Tensor, logits: Tensor) -> None:
-        """Store a step's logits and add its share of the loss."""
-        # index_copy_ and add_ write in place: a replayed graph writes to the same buffers.
-        self.logits.index_copy_(0, step.into, logits.to(self.logits.dtype))
-        self.loss.add_(loss * step.share)
 
     def _run_and_check(self) -> None:
         """Run the last warm-up step and check that it never waits for the device."""
@@ -129,6 +90,8 @@ class Steps:
                 self._run(*self.static)
         finally:
             torch.cuda.set_sync_debug_mode(before)
+        # By their text: they have no category of their own, and torch's mode "error" would stop the
+        # step halfway.
         waits = [w for w in caught if "synchroniz" in str(w.message)]
         for other in caught:
             if other not in waits:
@@ -137,7 +100,7 @@ class Steps:
             line = f"{waits[0].filename}, line {waits[0].lineno}"
             self._give_up(f"it waits for the device: {line}")
 
-    def _record(self) -> None:
+    def _capture(self) -> None:
         assert self.static is not None
         # Gradients must be allocated inside the graph's memory pool.
         self.learner.optimizer.zero_grad(set_to_none=True)
@@ -168,28 +131,25 @@ class Steps:
         if read != self._read_by_a_step():
             self._give_up("it replaces tensors that it reads, or changes numbers")
             return
-        self.graph, self.recorded = graph, read
+        self.graph, self.captured = graph, read
 
     def _read_by_a_step(self) -> Hashable:
-        """Addresses of tensors and values of numbers that a recording would hold."""
+        """Addresses of tensors and values of numbers that a graph would hold."""
         groups = self.learner.optimizer.param_groups
         attributes = tuple((name, _mark(value)) for name, value in vars(self.method).items())
         return _mark_groups(groups), _mark(self.learner.network), attributes
 
     def _give_up(self, reason: str) -> None:
-        self.cuda_graph = False
+        self.possible = False
         warnings.warn(
-            f'a step of method "{self.method.key}" cannot be recorded as a CUDA graph ({reason}); '
+            f'a step of method "{self.method.key}" cannot be captured as a CUDA graph ({reason}); '
             "training continues without one, more slowly. Pass cuda_graph=False to skip trying",
             stacklevel=2,
         )
 
-    def _run(self, step: Step, batch: Batch) -> None:
-        self._keep(step, *self.method.step(batch, self.learner, self.num_classes))
-
 
 def _mark(value: Any) -> Hashable:
-    """A value that changes when a graph recorded with ``value`` is out of date."""
+    """A value that changes when a graph captured with ``value`` is out of date."""
     if isinstance(value, Tensor):
         return value.data_ptr(), value.requires_grad
     if isinstance(value, tuple | list):

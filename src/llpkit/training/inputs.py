@@ -283,8 +283,3 @@ def _channels_last(x: Tensor | None) -> Tensor | None:
     if x is None or x.dim() != 4:
         return x
     return x.contiguous(memory_format=torch.channels_last)
-
-
-def probabilities(logits: Tensor) -> Tensor:
-    """``(n,)`` of the positive class, or ``(n, K)``."""
-    return logits.sigmoid() if logits.dim() == 1 else logits.softmax(1)

@@ -17,12 +17,12 @@ from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import Blocks
 from llpkit.training.building import (
     augmentations,
+    capturable,
     make_network,
     make_optimizer,
     make_preprocess,
     make_scheduler,
     paddable,
-    recordable,
 )
 from llpkit.training.callbacks import Callback, Progress
 from llpkit.training.check import labels_of_rows
@@ -103,7 +103,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
 
     settings = _settings(job, parts)
     pad = processes.alone and paddable(job.method, task)
-    graph = job.execution.cuda_graph and recordable(parts.learner.optimizer, job.precision)
+    graph = job.execution.cuda_graph and capturable(parts.learner.optimizer, job.precision)
     session = Session(
         recipe=job.recipe,
         network=parts.wrapped,

@@ -13,19 +13,21 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import Diverged, LLPError
 from llpkit.methods import Learner, Method, Task
+from llpkit.probability import probability_of
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks, Step, plan_epoch, send
 from llpkit.training.callbacks import Callback, Row, plain_row
 from llpkit.training.check import check_finite
 from llpkit.training.check_processes import check_gradients
 from llpkit.training.checkpoint import Checkpoint
-from llpkit.training.cuda_graph import Steps
-from llpkit.training.inputs import Feed, Pipeline, as_inputs, probabilities
+from llpkit.training.cuda_graph import ReplayedSteps
+from llpkit.training.inputs import Feed, Pipeline, as_inputs
 from llpkit.training.measures import Measures
 from llpkit.training.processes import Processes
 from llpkit.training.seeds import epoch_seed, forked_rng
 from llpkit.training.shards import Shard
 from llpkit.training.state import restore_session, session_state
+from llpkit.training.steps import Steps
 
 _WORTH_A_SYNC = 0.1
 """Epochs of at least this many seconds wait until the checkpoint is on disk (milliseconds), so a
@@ -55,7 +57,7 @@ class Session:
         callbacks: Called after every epoch.
         checkpoint: Where the state is saved.
         pad: Whether all batches have one shape, see :mod:`llpkit.training.batches`.
-        cuda_graph: Whether steps are recorded and replayed; only with ``pad``.
+        cuda_graph: Whether steps are captured and replayed; only with ``pad``.
         blocks: How the inputs of all processes' bags are read, if in blocks.
 
     Attributes:
@@ -114,7 +116,8 @@ class Session:
         """Train to the last epoch, or until patience or a callback ends it."""
         task = self.task
         shape = task.bags.num_instances, task.num_classes
-        self._steps = Steps(self.method, self.learner, *shape, task.device, self.cuda_graph)
+        kind = ReplayedSteps if self.cuda_graph else Steps
+        self._steps = kind(self.method, self.learner, *shape, task.device)
         with forked_rng(task.device), self._on_device():
             self.method.outputs = self._outputs
             for callback in self.callbacks:
@@ -184,7 +187,7 @@ class Session:
             self._select(row)
         for callback in self.callbacks:  # in the first process
             callback.on_epoch(self, row)
-        self._record(row)
+        self._add_row(row)
 
     def _e_step(self, logits: Tensor) -> Tensor | None:
         log_p, number = self.method.end_epoch(logits), len(self.task.bags)
@@ -213,7 +216,7 @@ class Session:
         elif patience is not None and row["epoch"] - self.best["epoch"] >= patience:
             self.stop = True
 
-    def _record(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         """Add the row to the history, and write a checkpoint if one is due."""
         due = False
         if self.checkpoint is not None:
@@ -323,7 +326,7 @@ class Session:
 
     def predict(self, inputs: Any) -> Tensor:
         """The current model's probabilities for some inputs."""
-        return probabilities(self.logits(inputs))
+        return probability_of(self.logits(inputs))
 
     def _outputs(self, network: nn.Module) -> Tensor:
         """What any network returns for the training instances, see :attr:`Method.outputs`."""

@@ -12,9 +12,9 @@ from llpkit.evaluation import (
     proportion_error,
 )
 from llpkit.likelihood.budget import cost, even_sample
+from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
 from llpkit.training.callbacks import Row
-from llpkit.training.inputs import probabilities
 from llpkit.training.processes import Processes
 
 BUDGET = 2**22
@@ -71,7 +71,7 @@ class Measures:
             return self.of(logits, self.bags, "", log_p)
         some, positions = self._sample
         row, number = self._of(logits[positions], some, "", None)
-        row["proportion_error"] = proportion_error(probabilities(logits), self.bags)
+        row["proportion_error"] = proportion_error(probability_of(logits), self.bags)
         number["proportion_error"] = int(self._host.informative.sum())
         measured = int(self.processes.sum(torch.tensor(len(some), device=self.bags.device)))
         return self.processes.means(row, number) | {"measured_bags": measured}
@@ -93,6 +93,6 @@ class Measures:
             self._baselines[key] = able, float(base), int(able.sum())
         able, baseline, number = self._baselines[key]
         mean = mean_log_likelihood(logits, bags) if log_p is None else float(log_p[able].mean())
-        values = mean, baseline, proportion_error(probabilities(logits), bags)
+        values = mean, baseline, proportion_error(probability_of(logits), bags)
         numbers = number, number, int(bags.informative.sum())
         return dict(zip(names, values, strict=True)), dict(zip(names, numbers, strict=True))

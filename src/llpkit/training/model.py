@@ -15,13 +15,14 @@ from llpkit.errors import LLPError, UnseenValueWarning
 from llpkit.evaluation import labels_of, warn_of_approximation
 from llpkit.files import Checksums, add_checksums, claim, path_of, write_bytes, write_text
 from llpkit.likelihood.budget import best_posterior
+from llpkit.probability import per_class, probability_of
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame
 from llpkit.training import notebook
 from llpkit.training.check import check_finite, check_table
 from llpkit.training.checkpoint import load_weights
 from llpkit.training.frames import check_ids
-from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs, probabilities
+from llpkit.training.inputs import Feed, Inputs, Pipeline, Preprocess, as_inputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,11 +81,11 @@ class Fitted:
 
     def predict_proba(self, inputs: Any) -> Tensor:
         """Probability of every class, ``(n, 2)`` or ``(n, K)``, as in scikit-learn."""
-        return _per_class(probabilities(self.logits(inputs)))
+        return per_class(probability_of(self.logits(inputs)))
 
     def predict(self, inputs: Any, threshold: float = 0.5) -> Tensor:
         """Labels ``(n,)``: positive at or above the threshold, or the most probable class."""
-        return labels_of(probabilities(self.logits(inputs)), threshold)
+        return labels_of(probability_of(self.logits(inputs)), threshold)
 
     def posterior(self, inputs: Any, bags: Bags) -> Tensor:
         """Probability of every class given the bags' counts as well, ``(n, 2)`` or ``(n, K)``.
@@ -96,13 +97,13 @@ class Fitted:
         inputs = self._inputs(inputs, bags)
         check_table(bags, len(inputs))
         logits = self.logits(inputs)
-        result = probabilities(logits)
+        result = probability_of(logits)
         bags = bags.to("cpu")
         warn_of_approximation(bags)
         result[bags.rows] = best_posterior(
             logits[bags.rows], bags.evidence, bags.offsets, validate=True
         )
-        return _per_class(result)
+        return per_class(result)
 
     def _inputs(self, inputs: Any, bags: Bags | None = None) -> Inputs:
         """Arrays as tensors, and data frames as the features that the model was trained on.
@@ -189,13 +190,6 @@ class Fitted:
             write_text(folder / ENCODER, self.encoder.to_json())
         add_checksums(folder, names)
         return folder
-
-
-def _per_class(probability: Tensor) -> Tensor:
-    """``(n, 2)`` from the probability of the positive class; ``(n, K)`` unchanged."""
-    if probability.dim() == 2:
-        return probability
-    return torch.stack([1 - probability, probability], 1)
 
 
 def read_encoder(checked: Checksums, about: dict[str, Any]) -> FeatureEncoder | None:

@@ -245,6 +245,14 @@ def test_text_and_missing_values_are_no_obstacle():
     assert identifiability(None, bags).ok
 
 
+def test_a_constant_column_is_no_direction():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=400), np.full(400, 0.1)])
+    found = identifiability(x, Bags.from_labels(x[:, 0] > 0, np.arange(400) // 4))
+    assert found.bag_columns == ()
+    assert len(found.efficiency) == 1
+
+
 def test_efficiency_is_that_of_the_information_at_a_constant_rate():
     # One over the size in random bags; the exact matrix from its definition.
     rng = np.random.default_rng(0)

@@ -77,6 +77,11 @@ def test_assumptions_are_met():
     assert np.maximum(p, 1 - p).mean() == pytest.approx(0.9, abs=1e-6)
 
 
+def test_a_constant_column_has_no_weight():
+    x = np.column_stack([np.random.default_rng(0).normal(size=400), np.full(400, 0.1)])
+    assert assume(x).weights[1] == 0
+
+
 def test_goals_are_reached_by_the_fewest_bags():
     X = np.random.default_rng(0).normal(size=(1000, 2))
     one = plan(X, [4], accuracy=0.85)[4]

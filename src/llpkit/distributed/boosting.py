@@ -27,10 +27,9 @@ from llpkit.distributed.steps import (
 )
 from llpkit.errors import LLPError
 from llpkit.estimators import LLPClassifier
+from llpkit.estimators.em import NOISY_TOL, last_gain, warn_not_converged
 from llpkit.estimators.logistic import Scale, calibrate
 
-_TOL = 5e-3
-"""As of :class:`LLPClassifier` for classifiers whose likelihood is noisy."""
 _PER_LEAF = 20
 """Rows per leaf below which a fit may memorise its targets."""
 
@@ -120,7 +119,7 @@ def fit_parts(
     params = template.get_xgb_params() | {"objective": "binary:logistic", "tree_method": "hist"}
     params |= {"max_bin": 256, "nthread": template.n_jobs or 1}
     task = BoostingStep(uuid.uuid4().hex, params, rounds, bins, groups_of_trees, model)
-    tol = _TOL if estimator.tol is None else estimator.tol
+    tol = NOISY_TOL if estimator.tol is None else estimator.tol
     history: list[float] = []
     best, converged = model, False
     try:
@@ -142,7 +141,7 @@ def fit_parts(
             )
             if history[-1] == max(history):
                 best = task.model
-            if len(history) >= 3 and max(history[-2:]) - max(history[:-2]) < tol:
+            if len(history) >= 3 and last_gain(history) < tol:
                 converged = True
                 break
             if iteration == estimator.max_iter:
@@ -166,13 +165,7 @@ def fit_parts(
     finally:
         ranks.each(forget, task.label)
     if not converged:
-        warnings.warn(
-            f"EM did not converge in {estimator.max_iter} iterations; the last log-likelihoods per "
-            f"bag were {', '.join(f'{x:.4f}' for x in history[-3:])} and tol = {tol:g}; raise "
-            "max_iter or tol",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        warn_not_converged(estimator.max_iter, history, tol, stacklevel=5)
     return _fitted(first, template, best, history, converged, total)
 
 

@@ -128,7 +128,7 @@ def kernel_gamma(gamma: Any, X: Any) -> float:
     if not isinstance(gamma, str):
         return number("gamma", gamma, above=0)
     one_of("gamma", gamma, ("scale", "auto"))
-    if gamma == "scale":
+    if gamma == "scale":  # SVC computes it in fit only, and keeps it private
         mean_square = (X.multiply(X) if hasattr(X, "multiply") else X * X).mean()
         variance = float(mean_square - X.mean() ** 2)
         return 1 / (X.shape[1] * variance) if variance > 0 else 1.0

@@ -22,6 +22,8 @@ from llpkit.likelihood.checks import Approximation
 from llpkit.progress import Task, steps_to, task
 from llpkit.tables.frames import as_pandas, is_frame
 
+NOISY_TOL = 5e-3
+"""``tol`` for classifiers whose likelihood is noisy."""
 _IDENTITY = Scale(1.0, np.zeros(()))
 _ANNEALING_FACTOR = 1.5
 """By how much the inverse temperature rises after every annealed E-step."""
@@ -155,13 +157,7 @@ class LLPClassifier(BaseLLP):
             best.model = fits.fit(best.phi)
         self._keep(best, floor)
         if not best.converged:
-            warnings.warn(
-                f"EM did not converge in {self.max_iter} iterations; the last log-likelihoods "
-                f"per bag were {', '.join(f'{x:.4f}' for x in best.history[-3:])} and tol = "
-                f"{best.tol:g}; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warn_not_converged(self.max_iter, best.history, best.tol, stacklevel=4)
 
     def _check_parameters(self) -> None:
         one_of("start", self.start, ("additive", "proportion"))
@@ -197,7 +193,7 @@ class LLPClassifier(BaseLLP):
         sample = some_bags(bags, random)
         sample_rows, sample = sample.rows.numpy(), Bags(sample.offsets, sample.evidence)
         monotone = not scaled and em_is_monotone(fits.template)
-        tol = self.tol if self.tol is not None else 1e-4 if monotone else 5e-3
+        tol = self.tol if self.tol is not None else 1e-4 if monotone else NOISY_TOL
         best = _Run([], phi, tol=tol)
         history, scale = best.history, best.scale
         beta, annealed = float(self.annealing), 0  # inverse temperature, annealed iterations
@@ -215,7 +211,7 @@ class LLPClassifier(BaseLLP):
                 phi = solve(beta * z, bags, self.approximation_)[1]
                 beta, annealed = min(1.0, _ANNEALING_FACTOR * beta), len(history)
             elif len(history) >= annealed + 3:
-                gains.append(_last_gain(history[annealed:], monotone))
+                gains.append(last_gain(history[annealed:], monotone))
             em.step(f"log-likelihood {history[-1]:.4f}", _steps_left(len(history), gains, tol))
             if gains and gains[-1] < tol:
                 best.converged = True
@@ -274,11 +270,22 @@ class _Run:
     converged: bool = False
 
 
-def _last_gain(history: list[float], monotone: bool) -> float:
+def last_gain(history: list[float], monotone: bool = False) -> float:
     """By how much the last two iterations raised the log-likelihood."""
     if monotone:  # progress may be slow but steady, so both changes have to be small
         return float(np.abs(np.diff(history[-3:])).max())
     return max(history[-2:]) - max(history[:-2])  # noisy: only a new best counts
+
+
+def warn_not_converged(max_iter: int, history: list[float], tol: float, *, stacklevel: int) -> None:
+    """Warn that the last gain was still above the tolerance."""
+    last = ", ".join(f"{x:.4f}" for x in history[-3:])
+    warnings.warn(
+        f"EM did not converge in {max_iter} iterations; the last log-likelihoods per bag were "
+        f"{last} and tol = {tol:g}; raise max_iter or tol",
+        ConvergenceWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _steps_left(done: int, gains: list[float], tol: float) -> float:

@@ -21,6 +21,14 @@ class Gain(NamedTuple):
     number: int
     """The number of bags."""
 
+    @classmethod
+    def of(cls, log_p: Tensor, baseline: Tensor) -> "Gain":
+        """From the log-likelihoods of each bag, ``(B,)``."""
+        number = len(log_p)
+        error = float((log_p - baseline).std()) / math.sqrt(number) if number > 1 else math.inf
+        error = math.inf if math.isnan(error) else error
+        return cls(float(log_p.mean()), float(baseline.mean()), error, number)
+
     @property
     def mean(self) -> float:
         """The difference between the model's log-likelihood and the baseline."""
@@ -60,11 +68,7 @@ def gain(log_p: Tensor, bags: Bags, rate: Any = None) -> Gain:
     log_p = log_p.detach().double().cpu()
     # An approximate value might favour the model.
     used = exact if bool(exact.any()) else usable & ~(log_p.isnan() | base.isnan())
-    log_p, base = log_p[used], base[used]
-    number = len(base)
-    error = float((log_p - base).std()) / math.sqrt(number) if number > 1 else math.inf
-    error = math.inf if math.isnan(error) else error
-    return Gain(float(log_p.mean()), float(base.mean()), error, number)
+    return Gain.of(log_p[used], base[used])
 
 
 class Verdict(NamedTuple):

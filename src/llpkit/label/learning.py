@@ -90,11 +90,10 @@ def train(features: Tensor, bags: Bags, seed: int = 0, test: Tensor | None = Non
         draws[:, rows] = draws_of(model, x, training, seed)[:, rows]
         log_p[held_out_at] = _log_prob(draws, held_out)
         base[held_out_at] = baseline_log_likelihood(held_out, constant_rate(training)).numpy()
-    error = float((log_p - base).std(ddof=1)) / math.sqrt(len(bags))
     return Beliefs(
         np.stack(members),
         unseen_by,
-        Gain(float(log_p.mean()), float(base.mean()), error, len(bags)),
+        Gain.of(torch.from_numpy(log_p), torch.from_numpy(base)),
         draws,
         None if test is None else full_model.decision_function(test.numpy()),
     )

@@ -10,6 +10,7 @@ from scipy.special import expit
 from llpkit._arrays import Array
 from llpkit._validation import number, share
 from llpkit.errors import LLPError
+from llpkit.statistics.directions import standardised
 from llpkit.statistics.models import features
 
 
@@ -46,10 +47,10 @@ def assume(
     x = _features(X)
     share("rate", rate)
     number("accuracy", accuracy, above=max(rate, 1 - rate), below=1)
-    spread = x.std(0)
+    standard, spread = standardised(x)
     if not (spread > 0).any():
         raise LLPError("all columns of X are constant; give columns that differ between instances")
-    score = ((x - x.mean(0)) / np.where(spread > 0, spread, np.inf)).sum(1)
+    score = standard.sum(1)
 
     def intercept(slope: float) -> float:
         bound = 40 + slope * np.abs(score).max()

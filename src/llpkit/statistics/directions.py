@@ -80,16 +80,25 @@ def numeric(X: Any, feature_names: Sequence[str] | None) -> tuple[Array | None, 
     return (np.stack(columns, 1), names) if columns else (None, [])
 
 
+def standardised(x: Array) -> tuple[Array, Array]:
+    """Columns ``(N, D)`` of mean 0 and variance 1, and their standard deviations ``(D,)``.
+
+    A column that is constant up to rounding becomes 0, and so does its standard deviation.
+    """
+    centred = x - x.mean(0)
+    spread = np.sqrt((centred * centred).mean(0))
+    spread[spread <= 1e-12 * np.abs(x).max(0)] = 0.0
+    return centred / np.where(spread > 0, spread, np.inf), spread
+
+
 def directions(x: Array, names: list[str], bags: Bags, rho: Array) -> Directions:
     """Examine the features ``(N, D)``, in the order of the bags.
 
     ``rho`` is the share of the variance of each count that the evidence explains, ``(B,)``.
     """
     sizes = np.maximum(bags.sizes.numpy(), 1)
-    x = x - x.mean(0)
-    spread = np.sqrt((x * x).mean(0))
-    varies = spread > 1e-12 * np.abs(x).max(0, initial=1e-300)
-    x, names = x[:, varies] / spread[varies], [n for n, v in zip(names, varies, strict=True) if v]
+    x, spread = standardised(x)
+    x, names = x[:, spread > 0], [n for n, s in zip(names, spread, strict=True) if s]
     if not names or int((bags.sizes > 1).sum()) < _FEWEST:
         return Directions(np.empty(0), [], (), False, False)
     sums = segment_sum(torch.from_numpy(np.ascontiguousarray(x)), bags.offsets).numpy()  # (B, D)

@@ -12,6 +12,7 @@ from llpkit.likelihood import log_prob_and_posterior
 from llpkit.likelihood.budget import cost, tractability
 from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
+from llpkit.statistics.directions import standardised
 
 _ROWS = 4_000
 """Rows of the sample that the models are fitted to; a few hundred bags are enough."""
@@ -75,8 +76,7 @@ def _sample(bags: Bags, random: np.random.Generator) -> torch.Tensor:
 
 def _components(x: Array) -> Array:
     """Standardised features, or their principal components if there are many."""
-    x = x - x.mean(0)
-    x = x / np.maximum(np.sqrt((x * x).mean(0)), 1e-12)
+    x, _ = standardised(x)
     if x.shape[1] <= _WIDTH:
         return x
     u, s, _ = np.linalg.svd(x, full_matrices=False)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data, Values
 from llpkit.datasets import Inputs
@@ -61,13 +62,14 @@ def _evaluation_data(run: Run, data: Data) -> _EvaluationData:
         names = data.class_names or run.class_names
         if len(names) != len(run.class_names):
             raise LLPError(
-                f"--class-name is given {len(names)} times, but the run has "
+                f"{option('class_names')} is given {len(names)} times, but the run has "
                 f"{len(run.class_names)} classes; give it once per class"
             )
         truth = torch.from_numpy(table.labels(data.label, names))
     elif bags is None:
         raise LLPError(
-            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with --label"
+            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with "
+            f"{option('label')}"
         )
     if run.encoder is None and bags is not None:  # loading leaves out bags with a bad image
         return _loaded(run, data)

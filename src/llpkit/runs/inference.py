@@ -100,7 +100,8 @@ def run_summary(run: Run, data: Data, covariance: str, level: float, own: bool) 
     if not is_likelihood_model(run.model):
         raise LLPError(
             f"{run.folder} is not a logistic regression, the only model with standard errors from "
-            "its likelihood; fit one with --estimator logistic or --estimator mixed-logistic"
+            f"its likelihood; fit one with {option('estimator', 'logistic')} or "
+            f"{option('estimator', 'mixed-logistic')}"
         )
     assert isinstance(run.model, FittedEstimator)
     _, inputs, _, part = _read(run, data, own)
@@ -115,7 +116,7 @@ def run_shares(
     if not isinstance(run.model, FittedEstimator):
         raise LLPError(
             f"{run.folder} is a network, which has no standard errors; fit an estimator instead, "
-            "such as --estimator mixed-logistic"
+            f"such as {option('estimator', 'mixed-logistic')}"
         )
     model = run.model.estimator
     table, inputs, bags, part = _read(run, data, own)
@@ -128,8 +129,8 @@ def run_shares(
     else:
         raise LLPError(
             f"{run.model.details['estimator']} has no standard errors, only refits show its "
-            "uncertainty; give their number, such as --bootstrap 100, or fit --estimator "
-            "mixed-logistic"
+            f"uncertainty; give their number, such as {option('bootstrap', 100)}, or fit "
+            f"{option('estimator', 'mixed-logistic')}"
         )
     code = group_values(table, by)[bags.rows.numpy()]
     result = shares(model, *_xy(inputs, bags), by=code, level=level, **uncertainty)
@@ -189,7 +190,9 @@ def table_shares(
     if features:
         wrong = [name for name in features if name in not_features]
         if wrong:
-            raise LLPError(f"column {wrong[0]!r} cannot be a feature; leave it out of --features")
+            raise LLPError(
+                f"column {wrong[0]!r} cannot be a feature; leave it out of {option('features')}"
+            )
         chosen = list(features)
     else:
         others = [name for name in table.names if name not in not_features]
@@ -216,6 +219,6 @@ def _whole_column(table: Table, name: str) -> Any:
         row = int(wrong.argmax())
         raise LLPError(
             f"{table.cell(row, name)} = {table.words(name)[row].as_py()!r}; give whole numbers "
-            f"from 0, for {option('count')} and --multiplicity"
+            f"from 0, for {option('count')} and {option('multiplicity')}"
         )
     return values.astype(np.int64)

@@ -17,14 +17,14 @@ def several(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def a_few(values: Sequence[Any], most: int = 5) -> str:
-    """The first of some values, and how many more there are.
+def a_few(values: Sequence[Any]) -> str:
+    """The first five values, and how many more there are.
 
-    >>> a_few(["a", "b", "c"], most=2)
-    "'a', 'b' and 1 more"
+    >>> a_few(range(7))
+    '0, 1, 2, 3, 4 and 2 more'
     """
-    more = f" and {len(values) - most:,} more" if len(values) > most else ""
-    return ", ".join(map(repr, values[:most])) + more
+    more = f" and {len(values) - 5:,} more" if len(values) > 5 else ""
+    return ", ".join(map(repr, values[:5])) + more
 
 
 def html_table(

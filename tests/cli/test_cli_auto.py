@@ -26,13 +26,10 @@ def test_a_table_gets_an_estimator_and_the_reason_is_everywhere(llpkit, table):
     done = llpkit("fit", table, *COLUMNS, "--held-out", 0.2, "--out", "run")
     assert done.code == 0, done.err
     assert "picked ensemble: " in done.out
-    assert "baseline log likelihood" in done.out
     reason = json.loads(Path("run/environment.json").read_text())["picked"]
     assert reason.startswith("ensemble: ")
     assert reason in done.out
-    page = Path("run/report.html").read_text(encoding="utf-8")
-    assert "Constant rate" in page
-    assert reason in page
+    assert reason in Path("run/report.html").read_text(encoding="utf-8")
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["estimator"] == "ensemble"
     # The configuration names the choice, so that nothing is picked again.
@@ -49,9 +46,8 @@ def test_settings_of_a_network_ask_for_one(llpkit, table):
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["estimator"] is None
     assert f"picked {config['method']}: " in done.out
-    page = Path("run/report.html").read_text(encoding="utf-8")
-    assert f"{config['method']} on t.csv" in page
-    assert "picked" in page
+    reason = json.loads(Path("run/environment.json").read_text())["picked"]
+    assert reason in Path("run/report.html").read_text(encoding="utf-8")
     # The whole command again is the same run, although it names no method.
     again = llpkit(
         *("fit", table, *COLUMNS, "--epochs", 2, "--network", "linear", "--out", "run"),

@@ -63,12 +63,20 @@ DIGITS = {"data": {"dataset": "digits"}}
             "data.bag_size = '12-1'; give a number, or a range such as 1-12",
         ),
         (
+            {"data": {"dataset": "digits", "bag_size": "1x12"}},
+            "data.bag_size = '1x12'; give a number, or a range such as 1-12",
+        ),
+        (
             {"data": {"dataset": "digits", "bag_size": True}},
             "data.bag_size = True; give a number, or a range such as 1-12",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "image": "i", "image_size": 9}},
             "data.image_size = 9; give height and width, such as 90x72",
+        ),
+        (
+            {"data": {"table": "t.csv", "bag": "b", "image": "i", "image_size": "64-64"}},
+            "data.image_size = '64-64'; give height and width, such as 90x72",
         ),
         (
             {"data": {"table": "t.csv", "bag": "b", "count": [1]}},

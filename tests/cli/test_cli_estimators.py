@@ -57,7 +57,7 @@ def test_boosting_without_labels(llpkit, people, tmp_path):
     assert headings[0] == "hist-gradient-boosting on people.csv"
     assert {"Importance of the columns", "The worst bags"} <= set(headings)
     assert "Does the model explain the counts?" in headings
-    assert 'class="opening' not in page  # a bad bag is no example
+    assert 'class="example' not in page  # a bad bag is no example
     assert re.search(r"age \d\d", page)  # as the table has it, not standardised
 
     worth = read(run / "importances.csv")

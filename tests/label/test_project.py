@@ -54,7 +54,7 @@ def test_every_item_is_in_one_bag_of_a_comfortable_size(way):
 
 def test_bags_that_cannot_be_made_are_refused():
     for way in ("folder", "time"):
-        with pytest.raises(LLPError, match="--bags random"):
+        with pytest.raises(LLPError, match="way='random'"):
             bagging.make(way, range(5), 2, 0)
 
 

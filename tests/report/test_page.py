@@ -12,8 +12,8 @@ from llpkit.errors import LLPError
 from llpkit.report import (
     Figures,
     Page,
+    PageTable,
     Section,
-    Table,
     Wall,
     WallBag,
     WallInstance,
@@ -102,7 +102,7 @@ def test_methods_and_classes_are_escaped(tmp_path):
     look = styles([bad])
     figure = reliability(bad, evaluation.calibration([0.5], [1]), look[bad], bad)
     wall = Wall([bag], (bad, bad + "2"), {bad: [[0.7, 0.2]]})
-    page = Page("x", blocks=[wall, Table([], [(bad, [])]), Figures([figure])], look=look)
+    page = Page("x", blocks=[wall, PageTable([], [(bad, [])]), Figures([figure])], look=look)
     text = write_page(page, tmp_path / "p.html").read_text(encoding="utf-8")
     assert "<script" not in text
     assert text.count("</style>") == 1

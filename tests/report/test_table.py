@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from llpkit.report import Column, Interval, Spread, Table, csv_text
+from llpkit.report import Column, Interval, PageTable, Spread, csv_text
 
 ACCURACY = Column("accuracy", "Accuracy", spec=".1f", unit="%", better="higher")
 
@@ -26,26 +26,26 @@ ACCURACY = Column("accuracy", "Accuracy", spec=".1f", unit="%", better="higher")
     ],
 )
 def test_cells_as_printed(cell, spec, text, small):
-    [(head, [shown])] = Table([Column("x", "X", spec=spec)], [("mle", [cell])]).body
+    [(head, [shown])] = PageTable([Column("x", "X", spec=spec)], [("mle", [cell])]).body
     assert (head, shown.text, shown.small) == ("mle", text, small)
 
 
 def test_the_best_are_equal_to_the_printed_digit_and_not_set_apart():
     rows = [("mle", [90.01]), ("direct", [Spread(90.04, 1.0)]), ("dllp", [80.0]), ("all", [99.0])]
-    table = Table([ACCURACY], [*rows, ("none", [None])], apart=["all"])
+    table = PageTable([ACCURACY], [*rows, ("none", [None])], apart=["all"])
     assert [head for head, [cell] in table.body if cell.best] == ["mle", "direct"]
-    assert not any(cell.best for _, [cell] in Table([ACCURACY], rows[:1]).body)  # no rivals
+    assert not any(cell.best for _, [cell] in PageTable([ACCURACY], rows[:1]).body)  # no rivals
 
 
 def test_a_narrow_table_stays_a_table_on_a_phone():
-    assert not Table([ACCURACY], [("mle", [90.0])]).wide
-    assert Table([ACCURACY] * 6, [("mle", [Spread(90.0, 1.0)] * 6)]).wide
+    assert not PageTable([ACCURACY], [("mle", [90.0])]).wide
+    assert PageTable([ACCURACY] * 6, [("mle", [Spread(90.0, 1.0)] * 6)]).wide
 
 
 def test_csv_has_full_precision_and_a_column_per_number():
     columns = [ACCURACY, Column("gap", "Gap", spec="+.1f"), Column("options", "Options")]
     rows = [("mle", [Spread(97.71, 0.25), Interval(0.125, -1, 1), "a, b"]), ("dllp", [None] * 3)]
-    text = csv_text(Table(columns, rows).records())
+    text = csv_text(PageTable(columns, rows).records())
     first, second = csv.DictReader(io.StringIO(text))
     assert first == {
         "method": "mle",

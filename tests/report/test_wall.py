@@ -11,7 +11,7 @@ from PIL import Image
 
 from llpkit import Bags, Evidence
 from llpkit.report import (
-    Opening,
+    Example,
     Page,
     Wall,
     WallBag,
@@ -89,10 +89,10 @@ def test_rows_have_captions():
 
 def test_predictions_are_compared_with_the_truth():
     shown = one_bag([0.9, 0.8, 0.2], [0, 1, 0])
-    assert [i.readings[0].label for i in shown.instances] == ["yes", "yes", "no"]
-    assert [i.readings[0].right for i in shown.instances] == [False, True, True]
+    assert [i.predictions[0].label for i in shown.instances] == ["yes", "yes", "no"]
+    assert [i.predictions[0].right for i in shown.instances] == [False, True, True]
     assert (shown.right, shown.checked) == ([2], 3)
-    assert one_bag([0.9]).instances[0].readings[0].right is None
+    assert one_bag([0.9]).instances[0].predictions[0].right is None
 
 
 def test_expected_counts_are_sums_of_probabilities():
@@ -104,22 +104,22 @@ def test_expected_counts_are_sums_of_probabilities():
 def test_several_classes_name_the_likeliest():
     posterior = {"mle": [[[0.1, 0.8, 0.1]]]}
     shown = one_bag([[0.2, 0.3, 0.5]], [1], ("cat", "dog", "bird"), posterior=posterior)
-    [reading] = shown.instances[0].readings
-    assert (reading.label, reading.text, reading.right) == ("bird", "bird 50%", False)
-    assert reading.posterior_text == "10%"  # of the class that is named
+    [prediction] = shown.instances[0].predictions
+    assert (prediction.label, prediction.text, prediction.right) == ("bird", "bird 50%", False)
+    assert prediction.posterior_text == "10%"  # of the class that is named
 
 
 def test_two_columns_are_two_classes():
-    [reading] = one_bag([[0.7, 0.3]], [0]).instances[0].readings
-    assert (reading.text, reading.right) == ("yes 30%", True)
+    [prediction] = one_bag([[0.7, 0.3]], [0]).instances[0].predictions
+    assert (prediction.text, prediction.right) == ("yes 30%", True)
 
 
 @pytest.mark.parametrize(
     ("p", "text"), [(1.0, ">99%"), (0.0, "<1%"), (0.991, ">99%"), (0.5, "50%")]
 )
 def test_no_number_claims_certainty(p, text):
-    [reading] = one_bag(np.float32([p])).instances[0].readings
-    assert reading.text == f"yes {text}"
+    [prediction] = one_bag(np.float32([p])).instances[0].predictions
+    assert prediction.text == f"yes {text}"
 
 
 def test_large_bags_are_cut_and_counted(tmp_path):
@@ -133,18 +133,18 @@ def test_empty_bags_are_an_ordinary_case(tmp_path):
     assert "0 of 0 yes" in render(Wall(empty, ("no", "yes"), {"mle": [[]]}), tmp_path)
 
 
-def test_the_opening_is_the_first_easy_bag_of_mixed_labels():
+def test_the_example_is_the_first_easy_bag_of_mixed_labels():
     bags = [bag([1] * 4, "pure"), bag([0, 0, 0, 1], "wrong"), bag([0, 0, 0, 1], "right")]
     said = [[0.9] * 4, [0.9] * 4, [0.1, 0.1, 0.1, 0.9]]
     example = Wall(bags, ("no", "yes"), {"mle": said}).example
     assert (example.id, example.right) == ("wrong", [1])  # not the flattering third bag
 
 
-def test_supervised_alone_has_no_opening(tmp_path):
+def test_supervised_alone_has_no_example(tmp_path):
     wall = Wall([bag([0, 1])], ("no", "yes"), {"supervised": [[0.1, 0.9]]})
-    assert 'class="opening' not in render(wall, tmp_path, Opening(wall))
+    assert 'class="example' not in render(wall, tmp_path, Example(wall))
     with_mle = Wall(wall.bags, wall.class_names, {**wall.probability, "mle": [[0.1, 0.9]]})
-    assert 'class="opening' in render(with_mle, tmp_path, Opening(with_mle))
+    assert 'class="example' in render(with_mle, tmp_path, Example(with_mle))
 
 
 def test_the_strongest_learner_is_first_and_the_bound_last(wall):
@@ -155,7 +155,7 @@ def test_the_strongest_learner_is_first_and_the_bound_last(wall):
 
 def test_without_truth_nothing_is_marked(tmp_path):
     wall = Wall([bag([None, None])], ("no", "yes"), {"mle": [[0.9, 0.2]]})
-    text = render(wall, tmp_path, Opening(wall))
+    text = render(wall, tmp_path, Example(wall))
     assert 'class="mark' not in text
     assert "✗" not in text
 

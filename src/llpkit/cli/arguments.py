@@ -10,7 +10,15 @@ Threshold = Annotated[
     typer.Option(help="Probability from which an instance is labelled positive.", metavar="P"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+DataDir = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder of the data sets (LLPKIT_DATA, else a cache folder).",
+        metavar="DIR",
+        show_default=False,
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …", metavar="NAME")]
 TrustModel = Annotated[
     bool,

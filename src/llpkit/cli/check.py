@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from llpkit.cli.arguments import AsJson
 from llpkit.cli.options import OPTIONS, configuration, takes
 from llpkit.cli.printing import echo, note, terminal
 
@@ -22,7 +23,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
     settings: dict[str, Any],
 ) -> None:
     """Check before training whether the counts can answer your question.

@@ -1,23 +1,12 @@
 """The commands that list data sets, methods, estimators and networks."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
 
-import typer
-
+from llpkit.cli.arguments import DataDir
 from llpkit.cli.printing import echo, terminal
 
 
-def datasets(
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Where to look (LLPKIT_DATA, else a cache folder).",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
+def datasets(data_dir: DataDir = None) -> None:
     """List the data sets, whether they are found, and where to get them."""
     from llpkit.config import TABLES
     from llpkit.datasets import DATASETS, data_folder

@@ -85,8 +85,12 @@ OF_NEW_DATA = [
 """Options that may differ when a run is applied to other data."""
 
 _NAMES = {option.path.removeprefix("data."): option.name for option in OPTIONS}
-_NAMES["force"] = "--force"
-_NAMES["C"] = "--estimator-option C="
+_NAMES |= {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("bootstrap", "force", "multiplicity", "order", "out", "port", "prefix", "project",
+                 "resume", "size", "trust_model")
+}  # fmt: skip
+_NAMES |= {"C": "--estimator-option C=", "way": "--bags"}
 
 
 def as_typed(name: str, *value: Any) -> str:
@@ -94,11 +98,11 @@ def as_typed(name: str, *value: Any) -> str:
 
     See :func:`llpkit._validation.options_named`.
 
-    >>> as_typed("bag"), as_typed("categorical", "zip code")
-    ('--bag', "--categorical 'zip code'")
+    >>> as_typed("bag"), as_typed("categorical", "zip code"), as_typed("resume", True)
+    ('--bag', "--categorical 'zip code'", '--resume')
     """
     flag = _NAMES.get(name, name)
-    if not value:
+    if not value or value[0] is True:
         return flag
     values = value[0] if isinstance(value[0], list | tuple) else value
     gap = "" if flag.endswith("=") else " "

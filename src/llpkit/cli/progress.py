@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from llpkit.experiments.execute import Running
 
 
-class Lines:
+class ProgressLines:
     """One line per finished run; for logs."""
 
     def __init__(self, console: "Console") -> None:
@@ -40,7 +40,7 @@ class Lines:
         self.console.print(text, soft_wrap=True, markup=False)
 
 
-class Live(Lines):
+class LiveProgress(ProgressLines):
     """A progress bar, the current runs, and the mean accuracy of each method so far."""
 
     def begin(self, runs: Sequence["ExperimentRun"], done: int, running: "Running") -> None:
@@ -105,10 +105,10 @@ class Live(Lines):
         self.live.stop()
 
 
-def display_of(quiet: bool) -> Lines | None:
+def display_of(quiet: bool) -> ProgressLines | None:
     """The display for this terminal or log, or none."""
     console = terminal(stderr=True)
-    return None if quiet else (Live if console.is_terminal else Lines)(console)
+    return None if quiet else (LiveProgress if console.is_terminal else ProgressLines)(console)
 
 
 def _result(record: "Record") -> str:

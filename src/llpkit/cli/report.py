@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from llpkit.cli.arguments import DataDir
 from llpkit.cli.printing import echo
 
 
@@ -23,19 +24,13 @@ def report(
             show_default=False,
         ),
     ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder with the data, for pictures of examples (LLPKIT_DATA, else a cache).",
-            metavar="DIR",
-            show_default=False,
-        ),
-    ] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Make an HTML report with figures and tables from the results of llpkit reproduce.
 
     One chapter per folder: learning curves, accuracies, paired differences,
-    time to accuracy, calibration, epoch times and accuracy against bag size.
+    time to accuracy, calibration, epoch times and accuracy against bag size,
+    and pictures of examples if the data are found.
     The report works offline; the tables are also written as CSV.
 
     [bold]Examples[/bold]

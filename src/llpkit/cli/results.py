@@ -5,6 +5,8 @@ from typing import Any
 
 from llpkit.cli.printing import echo, note
 
+_MOST = 10  # candidates of a search
+
 
 def measure_table(parts: Mapping[str, Mapping[str, Any]]) -> Any:
     """A table of measures, one column per part."""
@@ -32,17 +34,17 @@ def _figure(key: str, value: Any) -> str:
     return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
 
 
-def search_table(tried: Sequence[Mapping[str, Any]], most: int = 10) -> Any:
+def search_table(tried: Sequence[Mapping[str, Any]]) -> Any:
     """The best candidates of a search."""
     from rich.table import Table
 
-    more = f" (the best {most} of {len(tried)})" if len(tried) > most else ""
+    more = f" (the best {_MOST} of {len(tried)})" if len(tried) > _MOST else ""
     title = f"log-likelihood per held-out training bag, ± standard error over folds{more}"
     table = Table(box=None, padding=(0, 2, 0, 0), title=title, title_justify="left")
     names = list(tried[0]["settings"])
     for name in [*names, "log likelihood", "behind the best"]:
         table.add_column(name, justify="right")
-    for i, candidate in enumerate(tried[:most]):
+    for i, candidate in enumerate(tried[:_MOST]):
         mean = _spread(candidate["mean"], candidate["standard_error"])
         behind = _spread(candidate["behind"], candidate["behind_error"]) if i else "kept"
         table.add_row(*(str(candidate["settings"][name]) for name in names), mean, behind)

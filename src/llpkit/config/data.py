@@ -13,10 +13,10 @@ from llpkit.errors import LLPError
 Values = dict[str, Any]
 
 
-def _numbers(value: Any) -> list[int] | None:
-    """One or two positive numbers: ``8``, ``[1, 12]``, ``"1-12"`` or ``"90x72"``."""
+def _numbers(value: Any, separators: str) -> list[int] | None:
+    """One or two positive numbers, as a list or as text with a separator (a pattern)."""
     if isinstance(value, str):
-        value = re.split(r"\s*(?:-|\.\.|,|x|×)\s*", value.strip().lower())
+        value = re.split(rf"\s*(?:{separators})\s*", value.strip().lower())
     parts = list(value) if isinstance(value, list | tuple) else [value]
     digits = [isinstance(p, str) and p.isdecimal() and len(p) < 10 for p in parts]
     try:
@@ -28,14 +28,14 @@ def _numbers(value: Any) -> list[int] | None:
 
 def bag_size(place: str, value: Any) -> int | tuple[int, int]:
     """A size, or the two ends of a range."""
-    found = _numbers(value)
+    found = _numbers(value, r"-|\.\.|,")
     if found is None or found != sorted(found):
         raise LLPError(f"{place} = {value!r}; give a number, or a range such as 1-12")
     return found[0] if len(found) == 1 else (found[0], found[1])
 
 
 def _height_and_width(place: str, value: Any) -> tuple[int, int]:
-    found = _numbers(value)
+    found = _numbers(value, "x|×|,")
     if found is None or len(found) != 2:
         raise LLPError(f"{place} = {value!r}; give height and width, such as 90x72")
     return found[0], found[1]

@@ -19,7 +19,7 @@ from llpkit.estimators._m_step import WeightedFits, class_scores, em_is_monotone
 from llpkit.estimators.base import BaseLLP, choose, solve, some_bags
 from llpkit.estimators.logistic import Scale, calibrate
 from llpkit.likelihood.checks import Approximation
-from llpkit.progress import Task, steps_to, task
+from llpkit.progress import TaskProgress, steps_to, task
 from llpkit.tables.frames import as_pandas, is_frame
 
 NOISY_TOL = 5e-3
@@ -186,7 +186,7 @@ class LLPClassifier(BaseLLP):
         floor: float,
         scaled: bool,
         random: np.random.RandomState,
-        em: Task,
+        em: TaskProgress,
     ) -> "_Run":
         """EM from these posteriors."""
         # The scale has few parameters, so a sample of the bags is enough for it.

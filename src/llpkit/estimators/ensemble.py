@@ -19,7 +19,7 @@ from llpkit.estimators.em import LLPClassifier, fold_of_rows
 from llpkit.estimators.logistic import LLPLogisticRegression, lbfgs
 from llpkit.estimators.network import LLPNetworkClassifier
 from llpkit.likelihood.checks import Approximation
-from llpkit.progress import Task, task
+from llpkit.progress import TaskProgress, task
 from llpkit.statistics.rows import take_rows
 
 _HELD_OUT_ROWS = 20_000
@@ -132,7 +132,7 @@ def _default() -> list[BaseLLP]:
 
 
 def _out_of_fold(
-    members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: Task
+    members: list[BaseLLP], X: Any, bags: Bags, folds: Array, steps: TaskProgress
 ) -> list[Array]:
     """Each member's logits of the rows of the bags, from fits to the other folds, in row order."""
     shape = (bags.num_rows,) if bags.num_classes is None else (bags.num_rows, bags.num_classes)
@@ -149,7 +149,7 @@ def _out_of_fold(
     return z
 
 
-def _fitted(member: BaseLLP, X: Any, bags: Bags, steps: Task) -> BaseLLP:
+def _fitted(member: BaseLLP, X: Any, bags: Bags, steps: TaskProgress) -> BaseLLP:
     rows = take_rows(X, bags.rows.numpy())
     fitted = member.fit(rows, bags.evidence, bags.bag_index.numpy())
     steps.step()

@@ -16,7 +16,7 @@ from llpkit.estimators._bags_from_y import bags_of, num_rows
 from llpkit.estimators.base import BaseLLP
 from llpkit.estimators.registry import full_name, make
 from llpkit.estimators.scorers import BagScorer, bag_log_likelihood
-from llpkit.progress import Task, task
+from llpkit.progress import TaskProgress, task
 
 _STRENGTHS = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0]
 _TREES: dict[str, list[Any]] = {
@@ -189,7 +189,7 @@ def tried(found: GridSearchCV) -> list[Tried]:
 class _Counting(BagScorer):
     """The estimator's own score, the log-likelihood; counts candidates for the progress."""
 
-    def __init__(self, steps: Task | None, folds: int) -> None:
+    def __init__(self, steps: TaskProgress | None, folds: int) -> None:
         super().__init__("log_likelihood", bag_log_likelihood._measure)
         self.steps, self.folds, self.scores = steps, folds, list[float]()
 

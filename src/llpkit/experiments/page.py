@@ -20,13 +20,13 @@ from llpkit.report import (
     Block,
     Commands,
     Details,
+    Example,
     Facts,
     Notes,
-    Opening,
     Page,
+    PageTable,
     Section,
     Style,
-    Table,
     Wall,
     csv_text,
     styles,
@@ -149,7 +149,7 @@ def _lead(every: Sequence[Results]) -> list[str]:
 
 
 def _opening(wall: Wall | None) -> list[Block]:
-    return [Opening(wall)] if wall is not None and wall.has_images else []
+    return [Example(wall)] if wall is not None and wall.has_images else []
 
 
 def _sections(
@@ -241,7 +241,7 @@ def _tables(page: Page, every: Sequence[Results]) -> dict[str, str]:
     rows: dict[str, list[dict[str, object]]] = {}
     for label, chapter in zip(labels, chapters, strict=True):
         for block in Page("", blocks=chapter.blocks).walk():
-            if isinstance(block, Table) and block.name:
+            if isinstance(block, PageTable) and block.name:
                 own = [{"folder": label, **record} for record in block.records()]
                 rows.setdefault(f"{block.name}.csv", []).extend(own)
     return {name: csv_text(own) for name, own in rows.items()}

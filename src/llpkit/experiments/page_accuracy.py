@@ -26,9 +26,9 @@ from llpkit.report import (
     Column,
     Details,
     Figures,
+    PageTable,
     Section,
     Style,
-    Table,
     epoch_curves,
     intervals,
     present,
@@ -67,7 +67,7 @@ def accuracy_sections(results: Results, label: str, look: Mapping[str, Style]) -
     ]
 
 
-def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
+def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> PageTable:
     reference = next(iter(references(runs)), "")
     leads = {row.rival: row.last for row in differences(runs, reference)}
     columns = [
@@ -85,7 +85,7 @@ def _accuracy_table(rows: Sequence[Accuracy], runs: Runs) -> Table:
     return table(columns, cells, about, "accuracy")
 
 
-def _spread_table(rows: Sequence[Accuracy]) -> Table:
+def _spread_table(rows: Sequence[Accuracy]) -> PageTable:
     columns = [
         Column("folds", "Folds", spec="d"),
         Column("selected_percent", "Selected", "%, epoch chosen by held-out bags", ".1f"),
@@ -103,7 +103,7 @@ def _spread_table(rows: Sequence[Accuracy]) -> Table:
     return table(columns, cells, about, "spread")
 
 
-def _measure_table(rows: Sequence[Accuracy]) -> Table:
+def _measure_table(rows: Sequence[Accuracy]) -> PageTable:
     columns = [
         Column("log_likelihood", "Log-likelihood", "exact, mean of test bags", ".3f", "", "higher"),
         Column("baseline", "Constant rate", "log-likelihood if all instances had one rate", ".3f"),
@@ -129,7 +129,7 @@ def _measure_table(rows: Sequence[Accuracy]) -> Table:
     return table(columns, cells, "Bags and probabilities at the last epoch.", "measures")
 
 
-def _settings_table(rows: Sequence[Accuracy]) -> Table:
+def _settings_table(rows: Sequence[Accuracy]) -> PageTable:
     """The settings of every method."""
     columns = [
         Column("epochs", "Epochs", spec="d"),
@@ -152,11 +152,11 @@ def table(
     rows: Sequence[tuple[str, Sequence[Cell]]],
     about: str,
     name: str,
-) -> Table:
+) -> PageTable:
     """A table of methods, without columns that are empty for all of them."""
     used = [i for i in range(len(columns)) if any(cells[i] is not None for _, cells in rows)]
     kept = [(head, [cells[i] for i in used]) for head, cells in rows]
-    return Table([columns[i] for i in used], kept, about, name=name, apart=[BOUND])
+    return PageTable([columns[i] for i in used], kept, about, name=name, apart=[BOUND])
 
 
 def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:

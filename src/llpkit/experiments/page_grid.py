@@ -4,7 +4,7 @@ from typing import Any
 
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import Search, searches
-from llpkit.report import Block, Cell, Column, Details, Section, Table
+from llpkit.report import Block, Cell, Column, Details, PageTable, Section
 
 
 def grid_section(results: Results) -> list[Block]:
@@ -26,7 +26,7 @@ def grid_section(results: Results) -> list[Block]:
         Section(
             "Choice of hyper-parameters",
             [
-                Table(columns, [(each.method, _cells(each)) for each in found], name="grid"),
+                PageTable(columns, [(each.method, _cells(each)) for each in found], name="grid"),
                 Details("All candidates", [_candidates(found)]),
             ],
             f"Scores are mean log-likelihoods of held-out bags ({grid.held_out:.0%} of the "
@@ -55,7 +55,7 @@ def _cells(search: Search) -> list[Cell]:
     ]
 
 
-def _candidates(found: list[Search]) -> Table:
+def _candidates(found: list[Search]) -> PageTable:
     axes = list(dict.fromkeys(a for each in found for c in each.candidates for a in c.values))
     columns = [
         *(Column(axis, _axis(axis).capitalize(), spec="g") for axis in axes),
@@ -69,7 +69,7 @@ def _candidates(found: list[Search]) -> Table:
             its = candidate.values
             values = [_cell(its[axis]) if axis in its else None for axis in axes]
             rows.append((each.method, [*values, candidate.score, chosen]))
-    return Table(columns, rows, name="grid-candidates")
+    return PageTable(columns, rows, name="grid-candidates")
 
 
 def _axis(name: str) -> str:

@@ -22,9 +22,9 @@ from llpkit.report import (
     Column,
     Details,
     Figures,
+    PageTable,
     Section,
     Style,
-    Table,
     epoch_curves,
     present,
     size_curves,
@@ -79,7 +79,7 @@ def _how_measured(runs: Runs, sizes: Sequence[int]) -> str:
 
 def _tables(
     runs: Runs, found: Mapping[str, Mapping[int, Spread]], sizes: Sequence[int], kind: str
-) -> list[Table]:
+) -> list[PageTable]:
     """Accuracies with their slopes, and the lead of the reference over the others."""
     slope = slopes(runs, kind == "selected")
     more = [Column("slope", "Slope", "points per doubling", "+.1f")] if slope else []
@@ -89,7 +89,7 @@ def _tables(
         for name, its in found.items()
     ]
     about = f"Accuracy in percent by bag size, {kind} epoch."
-    tables = [Table(columns, cells, about, name=f"bag-size-{kind}", apart=[BOUND])]
+    tables = [PageTable(columns, cells, about, name=f"bag-size-{kind}", apart=[BOUND])]
     for reference in references(runs)[:1]:
         ours = by_size(runs[reference])
         rivals = {name: by_size(its) for name, its in runs.items() if name != reference}
@@ -100,11 +100,11 @@ def _tables(
         if rivals:
             about = f"Lead of {reference} in points, {kind} epoch."
             name = f"bag-size-differences-{kind}"
-            tables.append(Table(_columns(sizes, "+.1f"), cells, about, name=name))
+            tables.append(PageTable(_columns(sizes, "+.1f"), cells, about, name=name))
     return tables
 
 
-def _seconds(runs: Runs, sizes: Sequence[int]) -> Table:
+def _seconds(runs: Runs, sizes: Sequence[int]) -> PageTable:
     """Time to accuracy at every size."""
     cells: list[tuple[str, list[Cell]]] = []
     for name, records in runs.items():
@@ -114,7 +114,7 @@ def _seconds(runs: Runs, sizes: Sequence[int]) -> Table:
         f"Seconds of training until the mean curve is {100 * BELOW:.0f} point below its own last "
         "accuracy, measured during the runs and so comparable on one machine only."
     )
-    return Table(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
+    return PageTable(_columns(sizes, ".3g"), cells, about, name="bag-size-time", apart=[BOUND])
 
 
 def _columns(sizes: Sequence[int], spec: str, better: str = "") -> list[Column]:

@@ -20,9 +20,9 @@ from llpkit.report import (
     Column,
     Details,
     Figures,
+    PageTable,
     Section,
     Style,
-    Table,
     decimals,
     present,
     time_curves,
@@ -54,7 +54,7 @@ def epoch_time_section(results: Results, label: str, look: Mapping[str, Style]) 
                 Figures(present([epoch_time_bars(seconds, ratios, look, f"{label}-epoch-time")])),
                 Details(
                     "The same as a table",
-                    [Table(columns, cells, name="epoch-time", apart=[BOUND])],
+                    [PageTable(columns, cells, name="epoch-time", apart=[BOUND])],
                 ),
             ],
             f"Methods take turns, each alone on the machine ({machine}). The first "
@@ -95,7 +95,7 @@ def time_to_accuracy_section(
     ]
 
 
-def _table(runs: Runs, seconds: Mapping[str, float], reference: str) -> Table:
+def _table(runs: Runs, seconds: Mapping[str, float], reference: str) -> PageTable:
     level = with_interval("of epochs", runs)
     columns = [
         Column("target_percent", "Target", "%, one point below its last accuracy", ".1f"),
@@ -123,7 +123,9 @@ def _table(runs: Runs, seconds: Mapping[str, float], reference: str) -> Table:
             _product(row.reference_epochs, seconds.get(reference)),
         ]
         rows.append((row.method, cells[: len(columns)]))
-    return Table(columns, rows, f"Each against {reference}.", name=f"time-to-accuracy-{reference}")
+    return PageTable(
+        columns, rows, f"Each against {reference}.", name=f"time-to-accuracy-{reference}"
+    )
 
 
 def _product(epochs: float | None, seconds: float | None) -> float | None:

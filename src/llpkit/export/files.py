@@ -147,7 +147,9 @@ def _target(path: Any, ending: str, force: bool) -> Path:
     if not file.parent.is_dir():
         raise LLPError(f"{file} cannot be written: there is no folder {file.parent}; create it")
     if os.path.lexists(file) and not (force and file.is_file()):
-        raise LLPError(f"{file} exists; choose another name, or replace it with {option('force')}")
+        raise LLPError(
+            f"{file} exists; choose another name, or replace it with {option('force', True)}"
+        )
     return file
 
 

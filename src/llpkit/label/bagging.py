@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from llpkit._validation import option
 from llpkit.errors import LLPError
 
 WAYS = ("folder", "time", "alike", "random", "score")
@@ -120,12 +121,14 @@ def make(
     """
     if way == "folder":
         if groups is None:
-            raise LLPError("these items have no folders; make bags with --bags random")
+            raise LLPError(f"these items have no folders; make bags with {option('way', 'random')}")
         named = by_group([groups[i] for i in free], size)
     else:
         if way == "time":
             if times is None:
-                raise LLPError("these items have no times; make bags with --bags random")
+                raise LLPError(
+                    f"these items have no times; make bags with {option('way', 'random')}"
+                )
             pieces = by_order([times[i] for i in free], size)
         elif way == "alike":
             assert features is not None  # a project has them for this

@@ -8,6 +8,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from llpkit._validation import option
 from llpkit._workers import end_with
 from llpkit.errors import LLPError
 from llpkit.files import locked, writing
@@ -25,7 +26,9 @@ def items_of(source: Path, bag: str | None = None) -> Items:
     if not source.is_dir():
         return RowItems(source, bag)
     if bag is not None:
-        raise LLPError("--bag names a column of a table; images are grouped with --bags")
+        raise LLPError(
+            f"{option('bag')} names a column of a table; images are grouped with {option('way')}"
+        )
     return ImageItems(source)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from scipy.special import expit
 from torch import Tensor
 
-from llpkit._validation import one_of, whole
+from llpkit._validation import one_of, option, whole
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.label import bagging, export, learning
@@ -65,9 +65,9 @@ class Project:
     ) -> None:
         self.items, self.store, self.folder, self.positive = items, store, folder, positive
         size = bagging.usual_size(len(items)) if size is None else size
-        size = whole("--size", size, 1, len(items))
-        one_of("--order", order, ORDERS)
-        one_of("--bags", way, bagging.WAYS)
+        size = whole(option("size"), size, 1, len(items))
+        one_of(option("order"), order, ORDERS)
+        one_of(option("way"), way, bagging.WAYS)
         # A project that is continued keeps its way of making bags.
         self.way = store.setting("bags", way) or way
         store.set_items(items.names)

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from llpkit._validation import whole
+from llpkit._validation import option, whole
 from llpkit.errors import LLPError
 from llpkit.label.project import Contradiction, Project
 from llpkit.label.store import checked_person
@@ -255,7 +255,8 @@ def serve(app: ASGIApp, port: int, ready: Callable[[int], None]) -> None:
             listening.bind(("127.0.0.1", port))
         except OSError as error:
             raise LLPError(
-                f"port {port} cannot be used: {error.strerror}; choose another with --port"
+                f"port {port} cannot be used: {error.strerror}; choose another with "
+                f"{option('port')}"
             ) from error
         config = uvicorn.Config(
             app,

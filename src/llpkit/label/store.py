@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from llpkit._validation import whole
+from llpkit._validation import option, whole
 from llpkit.errors import LLPError
 from llpkit.files import writing
 
@@ -134,7 +134,7 @@ class Store:
             first = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" * (len(missing) > 3))
             raise LLPError(
                 f"{self.path} has items that are missing now: {first}; put them back, or count the "
-                "others in another project with --project"
+                f"others in another project with {option('project')}"
             )
         old = set(known)
         new = [name for name in names if name not in old]

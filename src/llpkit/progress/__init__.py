@@ -5,10 +5,10 @@ Code that works in steps opens a :func:`task`. Nothing happens unless someone is
 """
 
 from llpkit.progress.bars import in_notebook, live_bar, progress
-from llpkit.progress.tasks import Task, seconds_left, steps_to, task, watch
+from llpkit.progress.tasks import TaskProgress, seconds_left, steps_to, task, watch
 
 __all__ = [
-    "Task",
+    "TaskProgress",
     "in_notebook",
     "live_bar",
     "progress",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from llpkit.progress.tasks import Task, Watcher, seconds_left, watch
+from llpkit.progress.tasks import TaskProgress, Watcher, seconds_left, watch
 
 _FIRST_LINE = 2.0
 """A log gets its first line after this many seconds, then after twice as many, and so on."""
@@ -125,7 +125,7 @@ class _NotebookBar:
         return {"text/html": row, "text/plain": f"{self.title}: {line}"}
 
 
-class _Lines:
+class _LogLines:
     """A log: each line comes at twice the time of the line before, so there are only a few."""
 
     def __init__(self, title: str) -> None:
@@ -148,18 +148,18 @@ class _Lines:
         print(f"{self.title}: {text}", file=sys.stderr, flush=True)
 
 
-class _Shown:
+class _ShownProgress:
     """A watcher that draws a bar when the first task begins."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.bar: Bar | None = None
-        self.outer: Task | None = None
+        self.outer: TaskProgress | None = None
         self.text = ""
 
-    def __call__(self, tasks: Sequence[Task]) -> None:
+    def __call__(self, tasks: Sequence[TaskProgress]) -> None:
         if self.bar is None:
-            self.bar = live_bar(self.title) or _Lines(self.title)
+            self.bar = live_bar(self.title) or _LogLines(self.title)
         if tasks[0] is not self.outer:  # a task after another one starts at zero
             self.outer, self.share, self.started = tasks[0], 0.0, time.monotonic()
         left, spent = seconds_left(tasks), time.monotonic() - self.started
@@ -178,7 +178,7 @@ class _Shown:
             self.bar.close()
 
 
-def _in_words(one: Task) -> str:
+def _in_words(one: TaskProgress) -> str:
     count = f"{one.done}" if one.total is None else f"{one.done}/{one.total}"
     return " ".join(part for part in (one.name, count, one.kind, one.figures) if part)
 
@@ -210,7 +210,7 @@ def progress(watcher: Watcher | None = None, *, title: str = "fit") -> Iterator[
         with watch(watcher):
             yield
         return
-    shown = _Shown(title)
+    shown = _ShownProgress(title)
     with watch(shown):
         try:
             yield

@@ -15,8 +15,8 @@ _RECENT = 10
 
 
 @dataclass
-class Task:
-    """Work in steps.
+class TaskProgress:
+    """How far a task has come, in steps.
 
     Args:
         name: What is being done, such as ``"EM"``.
@@ -75,14 +75,14 @@ class Task:
         return current + max(0.0, left - 1) * now
 
 
-Watcher = Callable[[Sequence[Task]], None]
+Watcher = Callable[[Sequence[TaskProgress]], None]
 """Called when a task begins, after each of its steps, and when it ends, with all open tasks."""
 
 
 @dataclass
 class _Watched:
     watcher: Watcher
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[TaskProgress] = field(default_factory=list)
 
 
 _watched: ContextVar[_Watched | None] = ContextVar("watched", default=None)
@@ -107,9 +107,9 @@ def watch(watcher: Watcher) -> Iterator[None]:
 
 
 @contextmanager
-def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Task]:
+def task(name: str, total: int | None = None, kinds: Sequence[str] = ()) -> Iterator[TaskProgress]:
     """Open a task for this block."""
-    opened = Task(name, len(kinds) if kinds else total, kinds)
+    opened = TaskProgress(name, len(kinds) if kinds else total, kinds)
     watched = _watched.get()
     if watched is None:
         yield opened
@@ -130,7 +130,7 @@ def _announce() -> None:
         watched.watcher(tuple(watched.tasks))
 
 
-def seconds_left(tasks: Sequence[Task]) -> float | None:
+def seconds_left(tasks: Sequence[TaskProgress]) -> float | None:
     """Expected seconds until the outermost task ends, if known."""
     left: float | None = None
     for one in reversed(tasks):

@@ -22,9 +22,9 @@ from llpkit.report.page import Page, Section, write_page
 from llpkit.report.planning import plan_curves
 from llpkit.report.spread import Interval, Spread
 from llpkit.report.style import BOUND, Style, styles
-from llpkit.report.table import Cell, Column, Table, csv_text, decimals
+from llpkit.report.table import Cell, Column, PageTable, csv_text, decimals
 from llpkit.report.transform import transform_histogram
-from llpkit.report.wall import Opening, Wall
+from llpkit.report.wall import Example, Wall
 
 __all__ = [
     "BOUND",
@@ -33,18 +33,18 @@ __all__ = [
     "Column",
     "Commands",
     "Details",
+    "Example",
     "Facts",
     "Figure",
     "Figures",
     "Interval",
     "Notes",
-    "Opening",
     "Page",
+    "PageTable",
     "Paragraph",
     "Section",
     "Spread",
     "Style",
-    "Table",
     "Wall",
     "WallBag",
     "WallInstance",

@@ -50,7 +50,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Shown:
+class CellText:
     """A cell on the page: its text, a remark in small print, whether it is the best."""
 
     text: str
@@ -59,7 +59,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table whose rows are methods, or whatever ``of`` names.
 
     Args:
@@ -71,7 +71,7 @@ class Table:
         apart: Rows that cannot be the best, such as an upper bound.
 
     >>> accuracy = Column("accuracy", "Accuracy", spec=".1f", unit=" %")
-    >>> table = Table([accuracy], [("mle", [Spread(97.71, 0.4)])])
+    >>> table = PageTable([accuracy], [("mle", [Spread(97.71, 0.4)])])
     >>> table.body[0][1][0].text
     '97.7 ± 0.4 %'
     >>> table.records()
@@ -87,7 +87,7 @@ class Table:
     kind: ClassVar[str] = "table"
 
     @property
-    def body(self) -> list[tuple[str, list[Shown]]]:
+    def body(self) -> list[tuple[str, list[CellText]]]:
         """Heads and cells as they are printed."""
         best = [self._best(i) for i in range(len(self.columns))]
         shown = []
@@ -100,7 +100,7 @@ class Table:
                 marked = (
                     top is not None and head not in self.apart and _printed(column, cell) == top
                 )
-                row.append(Shown(text, f"({rest}" if bracket else "", marked))
+                row.append(CellText(text, f"({rest}" if bracket else "", marked))
             shown.append((head, row))
         return shown
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llpkit.report.images import data_uri, is_crisp
 from llpkit.report.instances import WallBag
-from llpkit.report.readings import Reading, expected, read
+from llpkit.report.predictions import ShownPrediction, expected, shown_prediction
 from llpkit.report.style import BOUND
 
 SHOWN = 12  # most instances shown per bag; the others are only counted
@@ -19,13 +19,13 @@ STRONGEST = "mle"  # listed first if present
 
 @dataclass(frozen=True)
 class ShownInstance:
-    """An instance on the page, with one reading per method."""
+    """An instance on the page, with one prediction per method."""
 
     image: str | None
     crisp: bool
     caption: str
     truth: str | None
-    readings: Sequence[Reading]
+    predictions: Sequence[ShownPrediction]
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,13 @@ class Wall:
     def _bag(self, b: int) -> ShownBag:
         bag = self.bags[b]
         probabilities = [self._of(self.probability, name, b) for name in self.methods]
-        readings = []
+        predictions = []
         for name, p in zip(self.methods, probabilities, strict=True):
             phi = self._of(self.posterior, name, b) if name in self.posterior else None
             rows = zip(p, [None] * len(p) if phi is None else phi, bag.instances, strict=True)
-            readings.append([read(row, own, one.truth, self.class_names) for row, own, one in rows])
+            predictions.append(
+                [shown_prediction(row, own, one.truth, self.class_names) for row, own, one in rows]
+            )
         instances = []
         for i, one in enumerate(bag.instances[:SHOWN]):
             instances.append(
@@ -110,12 +112,12 @@ class Wall:
                     crisp=one.image is not None and is_crisp(one.image),
                     caption=one.caption or f"instance {i + 1} of bag {bag.id}",
                     truth=None if one.truth is None else self.class_names[one.truth],
-                    readings=[of_method[i] for of_method in readings],
+                    predictions=[of_method[i] for of_method in predictions],
                 )
             )
         truths = [one.truth for one in bag.instances if one.truth is not None]
         # Without true labels, the first method decides whether a bag is mixed.
-        predicted = {reading.label for of_method in readings[:1] for reading in of_method}
+        predicted = {one.label for of_method in predictions[:1] for one in of_method}
         return ShownBag(
             id=bag.id,
             known=bag.known,
@@ -127,7 +129,7 @@ class Wall:
             expected=[
                 None if bag.left_out else expected(p, self.class_names) for p in probabilities
             ],
-            right=[sum(reading.right is True for reading in r) for r in readings],
+            right=[sum(one.right is True for one in r) for r in predictions],
         )
 
     def _of(self, values: Mapping[str, Sequence[Any]], method: str, b: int) -> NDArray[np.float64]:
@@ -137,8 +139,8 @@ class Wall:
 
 
 @dataclass(frozen=True)
-class Opening:
+class Example:
     """One bag of a wall in three steps: its count, the predictions, the truth."""
 
     wall: Wall
-    kind: ClassVar[str] = "opening"
+    kind: ClassVar[str] = "example"

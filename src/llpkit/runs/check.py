@@ -18,7 +18,7 @@ _LOW = 0.25
 
 
 @dataclass(frozen=True)
-class Checked:
+class DataCheck:
     """What the data are, and what their counts can show."""
 
     data: DataSet
@@ -49,13 +49,13 @@ class Checked:
         }
 
 
-def check(config: Config) -> Checked:
+def check(config: Config) -> DataCheck:
     """Load the data of a configuration and look for what the counts cannot determine."""
     data = load_data(config.data, config.recipe.seed)
     features = data.inputs if isinstance(data.inputs, Tensor) and data.inputs.dim() == 2 else None
     names = None if data.encoder is None else data.encoder.feature_names
     found = identifiability(features, data.bags, feature_names=names, seed=config.recipe.seed)
-    return Checked(data, found, _facts(data, found))
+    return DataCheck(data, found, _facts(data, found))
 
 
 def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:

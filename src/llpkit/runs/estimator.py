@@ -155,7 +155,7 @@ def load(folder: Path, trust: bool = False) -> FittedEstimator:
         raise LLPError(
             f"{folder / ESTIMATOR} holds a model of {error.names[0].partition('.')[0]}, and a "
             "crafted file can crash the code that reads it; if you trust where the run comes from, "
-            "pass --trust-model (in Python: trust_model=True)"
+            f"pass {option('trust_model', True)}"
         ) from error
     return _Loaded(estimator, *parts, encoder)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data, Values
 from llpkit.datasets import Inputs
@@ -27,7 +28,7 @@ class Evaluated(NamedTuple):
     """See :class:`llpkit.evaluation.Verdict`; ``None`` if there are no bags."""
 
 
-class _Known(NamedTuple):
+class _EvaluationData(NamedTuple):
     """What a model is compared with: bags, labels, or both."""
 
     inputs: Inputs
@@ -38,7 +39,7 @@ class _Known(NamedTuple):
 
 def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = False) -> Evaluated:
     """Measures of a run on other data, or on each part of its own data."""
-    inputs, bags, truth, notes = _known(run, data)
+    inputs, bags, truth, notes = _evaluation_data(run, data)
     parts: dict[str, Bags | None] = {"all": bags}
     if by_part and bags is not None:
         parts = {**divide(bags, run.config)}
@@ -52,7 +53,7 @@ def evaluate(run: Run, data: Data, threshold: float = 0.5, *, by_part: bool = Fa
     return Evaluated({name: part.values for name, part in measured.items()}, tuple(notes), verdict)
 
 
-def _known(run: Run, data: Data) -> _Known:
+def _evaluation_data(run: Run, data: Data) -> _EvaluationData:
     if data.table is None or (run.encoder is None and data.label is None):
         return _loaded(run, data)
     table, truth = read_table(data), None
@@ -61,13 +62,14 @@ def _known(run: Run, data: Data) -> _Known:
         names = data.class_names or run.class_names
         if len(names) != len(run.class_names):
             raise LLPError(
-                f"--class-name is given {len(names)} times, but the run has "
+                f"{option('class_names')} is given {len(names)} times, but the run has "
                 f"{len(run.class_names)} classes; give it once per class"
             )
         truth = torch.from_numpy(table.labels(data.label, names))
     elif bags is None:
         raise LLPError(
-            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with --label"
+            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with "
+            f"{option('label')}"
         )
     if run.encoder is None and bags is not None:  # loading leaves out bags with a bad image
         return _loaded(run, data)
@@ -80,13 +82,13 @@ def _known(run: Run, data: Data) -> _Known:
             bags = _bags_of_labels(run, table, data.bag, truth)
             notes = [f"the counts of bags are computed from the labels in column {data.label!r}"]
     if run.encoder is None:
-        return _Known(table_images(run, data, table), bags, truth, notes)
-    return _Known(run.encoder.apply(table), bags, truth, run.encoder.notes(table) + notes)
+        return _EvaluationData(table_images(run, data, table), bags, truth, notes)
+    return _EvaluationData(run.encoder.apply(table), bags, truth, run.encoder.notes(table) + notes)
 
 
-def _loaded(run: Run, data: Data) -> _Known:
+def _loaded(run: Run, data: Data) -> _EvaluationData:
     loaded = load_data(data, run.config.recipe.seed)
-    return _Known(loaded.inputs, loaded.bags, loaded.truth, list(loaded.notes))
+    return _EvaluationData(loaded.inputs, loaded.bags, loaded.truth, list(loaded.notes))
 
 
 def _bags_of_labels(run: Run, table: Table, bag: str, truth: Tensor) -> Bags:

@@ -12,6 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
+from llpkit._validation import option
 from llpkit.errors import LLPError
 from llpkit.files import (
     CHECKSUMS,
@@ -126,13 +127,15 @@ class RunFolder:
         found = Checksums.read(self.out)
         if found is None or REPORT not in found.files:
             raise LLPError(
-                f"{self.out} has no {CHECKSUMS} that lists its files as llpkit's, so --force does "
-                "not replace it; remove it yourself, or choose another directory"
+                f"{self.out} has no {CHECKSUMS} that lists its files as llpkit's, so "
+                f"{option('force', True)} does not replace it; remove it yourself, or choose "
+                "another directory"
             )
         if foreign := found.foreign():
             raise LLPError(
-                f"{foreign[0]} was not written by the run in {self.out}, so --force does not "
-                "replace it; move the file, or choose another directory"
+                f"{foreign[0]} was not written by the run in {self.out}, so "
+                f"{option('force', True)} does not replace it; move the file, or choose "
+                "another directory"
             )
 
     def clear(self) -> None:

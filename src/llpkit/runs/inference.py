@@ -101,7 +101,8 @@ def run_summary(run: Run, data: Data, covariance: str, level: float, own: bool) 
     if not is_likelihood_model(run.model):
         raise LLPError(
             f"{run.folder} is not a logistic regression, the only model with standard errors from "
-            "its likelihood; fit one with --estimator logistic or --estimator mixed-logistic"
+            f"its likelihood; fit one with {option('estimator', 'logistic')} or "
+            f"{option('estimator', 'mixed-logistic')}"
         )
     assert isinstance(run.model, FittedEstimator)
     _, inputs, _, part = _read(run, data, own)
@@ -116,7 +117,7 @@ def run_shares(
     if not isinstance(run.model, FittedEstimator):
         raise LLPError(
             f"{run.folder} is a network, which has no standard errors; fit an estimator instead, "
-            "such as --estimator mixed-logistic"
+            f"such as {option('estimator', 'mixed-logistic')}"
         )
     model = run.model.estimator
     table, inputs, bags, part = _read(run, data, own)
@@ -129,8 +130,8 @@ def run_shares(
     else:
         raise LLPError(
             f"{run.model.details['estimator']} has no standard errors, only refits show its "
-            "uncertainty; give their number, such as --bootstrap 100, or fit --estimator "
-            "mixed-logistic"
+            f"uncertainty; give their number, such as {option('bootstrap', 100)}, or fit "
+            f"{option('estimator', 'mixed-logistic')}"
         )
     code = group_values(table, by)[bags.rows.numpy()]
     result = shares(model, *_xy(inputs, bags), by=code, level=level, **uncertainty)
@@ -190,7 +191,9 @@ def table_shares(
     if features:
         wrong = [name for name in features if name in not_features]
         if wrong:
-            raise LLPError(f"column {wrong[0]!r} cannot be a feature; leave it out of --features")
+            raise LLPError(
+                f"column {wrong[0]!r} cannot be a feature; leave it out of {option('features')}"
+            )
         chosen = list(features)
     else:
         others = [name for name in table.names if name not in not_features]
@@ -211,7 +214,7 @@ def table_shares(
 
 def _whole_column(table: Table, name: str) -> Any:
     """A column of whole numbers from 0."""
-    remedy = f"give whole numbers from 0, for {option('count')} and --multiplicity"
+    remedy = f"give whole numbers from 0, for {option('count')} and {option('multiplicity')}"
 
     def entry(value: Any, row: int) -> str:
         return f"{table.cell(row, name)} = {value:g}"

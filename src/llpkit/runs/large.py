@@ -30,7 +30,7 @@ from llpkit.runs.estimator import FittedEstimator, history_of
 Log = Callable[[dict[str, Any]], None]
 
 
-class Large:
+class LargeTable:
     """A table in partitions, checked, and its sample as a data set.
 
     Dask computes where :func:`llpkit.distributed.cluster.connected` has connected it to.

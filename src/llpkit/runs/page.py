@@ -23,17 +23,17 @@ from llpkit.report import (
     Block,
     Cell,
     Column,
+    Example,
     Facts,
     Figures,
     Interval,
     Notes,
-    Opening,
     Page,
+    PageTable,
     Paragraph,
     Section,
     Spread,
     Style,
-    Table,
     Wall,
     decimals,
     present,
@@ -70,7 +70,7 @@ _RULE = (
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """Everything that a page shows."""
 
     config: Config
@@ -93,7 +93,7 @@ class Trained:
         return {**values["bags"], **values.get("instances", {})}
 
 
-def write_report(work: Path, run: Trained) -> None:
+def write_report(work: Path, run: TrainedRun) -> None:
     """Write the page of a run, its figures and its tables into its folder."""
     page, tables = run_page(run)
     for name, text in tables.items():
@@ -101,7 +101,7 @@ def write_report(work: Path, run: Trained) -> None:
     write_page(page, work / REPORT, figures_dir=work / FIGURES)
 
 
-def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
+def run_page(run: TrainedRun) -> tuple[Page, dict[str, str]]:
     """The page, and the CSV tables of importances and worst bags by file name."""
     config, data, model, name = run.config, run.data, run.model, run.name
     assessed, look = run.assessed, styles([run.name])
@@ -113,7 +113,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
     is_network = not isinstance(model, FittedEstimator)
     wall = _wall(run, [one.column for one in ranking]) if is_network else None
     blocks: list[Block] = [
-        *([] if wall is None else [Opening(wall)]),
+        *([] if wall is None else [Example(wall)]),
         _facts(run),
         _result(run),
         *([] if wall is None else [_curves(run, style)]),
@@ -132,7 +132,7 @@ def run_page(run: Trained) -> tuple[Page, dict[str, str]]:
     return page, tables(ranking, assessed, data.class_names)
 
 
-def _facts(run: Trained) -> Block:
+def _facts(run: TrainedRun) -> Block:
     """The data, the bags of every part, what was trained, and why it was picked."""
     model = run.model
     pairs: dict[str, object] = {"data": run.data.describe().splitlines()[0]}
@@ -147,7 +147,7 @@ def _facts(run: Trained) -> Block:
     return Facts(pairs)
 
 
-def _result(run: Trained) -> Section:
+def _result(run: TrainedRun) -> Section:
     """The verdict, and the table of measures; unknown measures have no column."""
     part, name = run.assessed.part, run.name
     values = run.values
@@ -180,7 +180,7 @@ def _result(run: Trained) -> Section:
         Column("calibration_error", "Calibration error", f"{distance} observed frequencies", ".3f"),
     ]
     known = [column for column in columns if values.get(column.key) is not None]
-    table = Table(known, [(name, [values[column.key] for column in known])], of="Model")
+    table = PageTable(known, [(name, [values[column.key] for column in known])], of="Model")
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch
@@ -193,14 +193,14 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _curves(run: Trained, style: Style) -> Section:
+def _curves(run: TrainedRun, style: Style) -> Section:
     kept = None if run.config.recipe.held_out is None else run.model.chosen_epoch
     figures = present(run_curves(run.name, run.model.history, style, kept))
     text = "The vertical axis is fitted to where the curves settle."
     return Section("Learning curves", [Figures(figures)], text)
 
 
-def _calibration(run: Trained, style: Style) -> list[Section]:
+def _calibration(run: TrainedRun, style: Style) -> list[Section]:
     """The reliability curve of instances whose labels are known."""
     data, rows = run.data, run.assessed.bags.rows
     if data.truth is None:
@@ -239,10 +239,10 @@ def _search(model: Fitted) -> list[Section]:
             known = one[key] is not None and (rank > 1 or key == "mean")
             cells.append(Spread(one[key], one[error]) if known else None)
         rows.append((str(rank), cells))
-    return [Section("Search", [Table(columns, rows, of="Place", name="search")], _RULE)]
+    return [Section("Search", [PageTable(columns, rows, of="Place", name="search")], _RULE)]
 
 
-def _coefficients(run: Trained) -> list[Section]:
+def _coefficients(run: TrainedRun) -> list[Section]:
     """The coefficients of a logistic regression, with standard errors."""
     model, inputs = run.model, run.data.inputs
     if not isinstance(model, FittedEstimator) or not is_likelihood_model(model):
@@ -267,11 +267,11 @@ def _coefficients(run: Trained) -> list[Section]:
             known = Interval(row["estimate"], row["low"], row["high"])
             p = "< 0.001" if row["p_value"] < 0.001 else row["p_value"]
             rows.append((name, [known, se, p, row["odds_ratio"]]))
-    table = Table(columns, rows[:_LISTED], of="Term", name="coefficients")
+    table = PageTable(columns, rows[:_LISTED], of="Term", name="coefficients")
     return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
 
 
-def _wall(run: Trained, columns: Sequence[str]) -> Wall:
+def _wall(run: TrainedRun, columns: Sequence[str]) -> Wall:
     """The first training bags that are not too large; captions begin with these columns."""
     data, bags, model = run.data, run.parts["training"], run.model
     small = torch.where((bags.sizes >= 1) & (bags.sizes <= _WALL))[0][:_WALL]
@@ -288,7 +288,7 @@ def _wall(run: Trained, columns: Sequence[str]) -> Wall:
     )
 
 
-def _closing(run: Trained) -> list[Block]:
+def _closing(run: TrainedRun) -> list[Block]:
     """Notes, versions and hardware."""
     notes = (*run.data.notes, *run.model.details.get("warnings", ()))
     made = Section("How it was made", [Facts(_flat(run.record))])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from llpkit import evaluation
-from llpkit._validation import number
+from llpkit._validation import number, option
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.datasets import DataSet
@@ -78,7 +78,7 @@ def check_new_columns(path: Path | str, existing: Sequence[str], new: Sequence[s
     if taken:
         raise LLPError(
             f"{path} already has a column {taken[0]!r}; choose other names for the predictions "
-            "with --prefix, such as --prefix llp_"
+            f"with {option('prefix')}, such as {option('prefix', 'llp_')}"
         )
 
 

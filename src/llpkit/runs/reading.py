@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from llpkit import datasets
+from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.config import Data
 from llpkit.datasets import ImageFiles, Inputs
@@ -48,7 +49,8 @@ def table_images(run: Run, data: Data, table: Table) -> ImageFiles:
     if files.size != (height, width):
         raise LLPError(
             f"the images of {table.path} have {files.size[0]} x {files.size[1]} pixels, but the "
-            f"run learned from {height} x {width}; resize them with --image-size {height}x{width}"
+            f"run learned from {height} x {width}; resize them with "
+            f"{option('image_size', f'{height}x{width}')}"
         )
     return files
 
@@ -82,6 +84,6 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
     if missing:
         remedy = ""
         if run.config.data.counts_table is not None and missing[0] != data.bag:
-            remedy = "; name the table that has it with --counts-table"
+            remedy = f"; name the table that has it with {option('counts_table')}"
         return None, [f"{table.path} has no column {', '.join(map(repr, missing))}{remedy}"]
     return counts.read(table, data.bag)

@@ -22,23 +22,27 @@ def check_folder(config: Config, folder: RunFolder, resume: bool, force: bool) -
         folder.clear()
     elif stopped:
         raise LLPError(
-            f"{out} holds a run that was stopped; continue it with --resume, or start again "
-            "with --force"
+            f"{out} holds a run that was stopped; continue it with {option('resume', True)}, or "
+            f"start again with {option('force', True)}"
         )
 
 
 def _check_replaceable(folder: RunFolder, force: bool) -> None:
-    out = folder.out
+    out, replace = folder.out, option("force", True)
     if not (out / CONFIG).exists():
-        more = ", so --force does not replace it" if force else ""
-        raise LLPError(f"{out} exists and is not a run{more}; choose another directory with --out")
+        more = f", so {replace} does not replace it" if force else ""
+        raise LLPError(
+            f"{out} exists and is not a run{more}; choose another directory with {option('out')}"
+        )
     if not force:
         if folder.kept:
             raise LLPError(
-                f"{out} exists, and the run to replace it was stopped; continue with --resume "
-                "--force, or start it again with --force"
+                f"{out} exists, and the run to replace it was stopped; continue with "
+                f"{option('resume', True)} {replace}, or start it again with {replace}"
             )
-        raise LLPError(f"{out} exists; choose another directory with --out, or replace it: --force")
+        raise LLPError(
+            f"{out} exists; choose another directory with {option('out')}, or replace it: {replace}"
+        )
     folder.check_replaceable()
 
 
@@ -77,7 +81,7 @@ def _check_settings(file: Path, config: Config, out: Path) -> None:
         name = option(key.removeprefix("data."))
         raise LLPError(
             f"the run in {out} has {name} = {before!r}, but this one has {now!r}; resume it with "
-            "its own settings, or start again with --force"
+            f"its own settings, or start again with {option('force', True)}"
         )
 
 

@@ -44,14 +44,14 @@ from llpkit.statistics.identifiability import features_named
 from llpkit.training import Callback, Fitted
 
 if TYPE_CHECKING:
-    from llpkit.runs.large import Large
+    from llpkit.runs.large import LargeTable
 
 Log = Callable[[dict[str, Any]], None]
 ENVIRONMENT, METRICS = "environment.json", "metrics.csv"
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """A finished run: its model, measures and notes."""
 
     model: Fitted
@@ -77,7 +77,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     announce: Callable[[str], None] | None = None,
     log: Log = lambda _: None,
-) -> Finished:
+) -> FinishedRun:
     """Train as configured and write the run directory ``out``.
 
     If a killed process had already finished the run, it is only moved into place.
@@ -176,7 +176,7 @@ class _Followers:
             self.processes.broadcast(False)
 
 
-def _published(config: Config, folder: RunFolder) -> Finished | None:
+def _published(config: Config, folder: RunFolder) -> FinishedRun | None:
     """The run that was just published, if it has these settings and data."""
     checked = Checksums.need(folder.out)
     if differing(checked.check(CONFIG), config) or config.cluster.engine == "dask":
@@ -200,7 +200,7 @@ class _Setup:
     """For a table larger than memory, a sample of it."""
     parts: dict[str, Bags]
     record: Values
-    large: "Large | None"
+    large: "LargeTable | None"
     trackers: list[loggers.Logger]
 
 
@@ -226,9 +226,9 @@ def _set_up(
         add_checksums(folder.work, [CONFIG])
     large = None
     if config.cluster.engine == "dask":
-        from llpkit.runs.large import Large
+        from llpkit.runs.large import LargeTable
 
-        large = Large(config, log)
+        large = LargeTable(config, log)
         data = large.sample
     elif data is None:
         data = load_data(config.data, config.recipe.seed)
@@ -263,7 +263,7 @@ def _train(setup: _Setup, callbacks: Sequence[Callback], followers: _Followers) 
     return model
 
 
-def _write(setup: _Setup, model: Fitted) -> Finished:
+def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     """Measure the model, and write everything that a finished run has into the working folder."""
     config, data, parts, work = setup.config, setup.data, setup.parts, setup.folder.work
     model.encoder = data.encoder
@@ -280,11 +280,11 @@ def _write(setup: _Setup, model: Fitted) -> Finished:
     for tracker in setup.trackers:
         tracker.log_run(model.history, done.measures, config.flat(), work)
     # Matplotlib is slow to import, and other commands draw nothing.
-    from llpkit.runs.page import Trained, write_report
+    from llpkit.runs.page import TrainedRun, write_report
 
     config = with_chosen_options(config, model)
     _write_model(work, config, model, setup.record)
-    write_report(work, Trained(config, data, parts, model, measured, assessed, setup.record))
+    write_report(work, TrainedRun(config, data, parts, model, measured, assessed, setup.record))
     setup.folder.finish()
     return done
 
@@ -293,9 +293,9 @@ def _measured(model: Fitted, data: DataSet, parts: dict[str, Bags]) -> dict[str,
     return {name: measure(model, data.inputs, bags, data.truth) for name, bags in parts.items()}
 
 
-def _finished(model: Fitted, data: DataSet, measured: dict[str, Measured]) -> Finished:
+def _finished(model: Fitted, data: DataSet, measured: dict[str, Measured]) -> FinishedRun:
     measures = {name: part.values for name, part in measured.items()}
-    return Finished(model, measures, (*data.notes, *model.details.get("warnings", ())))
+    return FinishedRun(model, measures, (*data.notes, *model.details.get("warnings", ())))
 
 
 def _write_model(work: Path, config: Config, model: Fitted, record: Values) -> None:

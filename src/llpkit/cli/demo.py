@@ -52,12 +52,12 @@ def demo(
         for head in ("accuracy %", "gap", "bag log-lik", "constant rate", "calib. error"):
             table.add_column(head, justify="right", no_wrap=True)
         for row in accuracies(Results.read(out).by_method("convergence")):
-            likelihoods = (row.log_likelihood, row.baseline_log_likelihood)
+            keys = ("log_likelihood", "baseline_log_likelihood")
             table.add_row(
                 row.method,
                 f"{row.accuracy:.1f}",
                 "" if row.gap is None else f"{row.gap:+.1f}",
-                *("–" if each is None else f"{each:.3f}" for each in likelihoods),
+                *("–" if each is None else f"{each:.3f}" for each in map(row.measures.get, keys)),
                 f"{row.calibration_error:.3f}",
             )
         terminal().print(table)

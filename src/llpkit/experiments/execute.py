@@ -19,7 +19,7 @@ from llpkit.experiments.plan import check_plan, methods_of, plan
 from llpkit.experiments.records import ExperimentRun, Record, machine
 from llpkit.experiments.results import Results, begin, pack, view
 from llpkit.experiments.run import WorkerSettings, divide, environment_of, load
-from llpkit.experiments.search import known_runs, search
+from llpkit.experiments.search import undecided
 from llpkit.files import locked
 
 Running = Callable[[], Sequence[Mapping[str, Any]]]
@@ -87,76 +87,39 @@ def reproduce(
     if backend == "loky":  # the machines of a cluster may have other devices
         device_of(settings.device)
     check_plan(settings.protocol, experiments, methods, folds)
-    outcomes = {}
+    protocol, outcomes = settings.protocol, {}
     with locked(settings.folder):
-        results = view(settings.folder, settings.protocol)
+        results = view(settings.folder, protocol)
         if not results.every:
             _check_data([None], settings)
         begin(results)
+        results = pack(results)  # includes records that a killed call left
         for experiment in experiments:
-            try:
-                if experiment == "grid":
-                    outcome = _run_grid(results, settings, methods, backend, display)
-                else:
-                    if experiment == "epoch-time":
-                        _check_machine(results, settings)
-                    runs = plan(results, experiment, methods, folds)
-                    outcome = _run_all(results, runs, settings, backend, display)
-            finally:
-                results = pack(results)  # also what ended before an error, or a killed call left
-            outcomes[experiment] = outcome
-            if experiment == "grid" and outcome.left:
+            if experiment == "epoch-time":
+                _check_machine(results, settings)
+            before, asked, records = results.ids, set[str](), list[Record]()
+            # The records of a grid decide which runs it needs next; failed runs are not repeated.
+            while True:
+                runs = plan(results, experiment, methods, folds)
+                known = results.ids | asked
+                new = [run for run in runs if run.id not in known]
+                if not new:
+                    break
+                asked |= {run.id for run in new}
+                try:
+                    records += _execute(new, len(runs) - len(new), settings, backend, display)
+                finally:
+                    results = pack(results)
+            failed = [r for r in records if r.error and not (r.diverged and experiment == "grid")]
+            done = sum(run.id in before for run in runs)
+            left = len(runs) - done - len(records)
+            if experiment == "grid":
+                # A method whose candidates all diverged has neither a choice nor runs left.
+                left = max(left, len(undecided(results, methods_of(protocol, methods))))
+            outcomes[experiment] = Outcome(done, len(records) - len(failed), failed, left)
+            if experiment == "grid" and left:
                 break
     return outcomes
-
-
-def _run_all(
-    results: Results,
-    runs: Sequence[ExperimentRun],
-    settings: WorkerSettings,
-    backend: str,
-    display: Display | None,
-) -> Outcome:
-    """Perform the runs that have no record yet."""
-    done = results.ids
-    new = [run for run in runs if run.id not in done]
-    before = len(runs) - len(new)
-    records = _execute(new, before, settings, backend, display)
-    failed = [record for record in records if record.error]
-    return Outcome(before, len(records) - len(failed), failed, len(new) - len(records))
-
-
-def _run_grid(
-    results: Results,
-    settings: WorkerSettings,
-    methods: Sequence[str],
-    backend: str,
-    display: Display | None,
-) -> Outcome:
-    """Search until every method has a choice, or its runs fail or run out of time."""
-    protocol, before = results.protocol, known_runs(results)
-    known, asked, failed = dict(before), set[str](), list[Record]()
-    names = [name for name in methods_of(protocol, methods) if protocol.searched(name)]
-    # The records of one round decide which runs the next one needs; failed runs are not repeated.
-    while True:
-        searches = [search(protocol, name, known) for name in names]
-        runs = [run for each in searches for run in each.runs]
-        new = [run for run in runs if run.id not in known and run.id not in asked]
-        if not new:
-            break
-        asked |= {run.id for run in new}
-        records = _execute(new, len(runs) - len(new), settings, backend, display)
-        known |= {record.id: record for record in records if record.done}
-        failed += [record for record in records if not record.done]
-    done = {run.id for run in runs} & set(known)
-    # A method whose candidates all diverged has neither a choice nor runs left.
-    undecided = sum(each.choice is None for each in searches)
-    return Outcome(
-        before=len(done & set(before)),
-        now=len(done - set(before)),
-        failed=failed,
-        left=max(len(runs) - len(done) - len(failed), undecided),
-    )
 
 
 def _execute(

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit import evaluation
@@ -13,6 +12,7 @@ from llpkit.likelihood.budget import cost, even_sample
 from llpkit.probability import probability_of
 from llpkit.ragged import instances_of
 from llpkit.training import Callback, Feed
+from llpkit.training.callbacks import instance_measures
 from llpkit.training.measures import BUDGET
 
 EXAMPLES = 12
@@ -42,10 +42,7 @@ class TestFoldMeasures(Callback):
             return
         z = self._look(session)
         p = probability_of(z)
-        # From the logits: the logarithm of a rounded probability may be infinite.
-        loss = F.cross_entropy(z, self.truth) if z.dim() == 2 else _log_loss(z, self.truth)
-        row["test_accuracy"] = evaluation.accuracy(p, self.truth)
-        row["test_log_loss"] = float(loss)
+        row |= instance_measures(z, self.truth)
         row["test_brier"] = evaluation.brier(p, self.truth)
         measured = evaluation.bag_log_likelihood(z[self.at], self.some)
         row["test_log_likelihood"] = float(measured.mean())
@@ -101,10 +98,6 @@ class TestFoldMeasures(Callback):
             "probability": [round(p, 5) for p in self.logits[part].sigmoid().tolist()],
             "truth": self.truth[part].tolist(),
         }
-
-
-def _log_loss(logits: Tensor, truth: Tensor) -> Tensor:
-    return F.binary_cross_entropy_with_logits(logits, truth.double())
 
 
 def at_epoch(row: dict[str, Any]) -> dict[str, Any]:

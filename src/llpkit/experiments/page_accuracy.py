@@ -112,19 +112,8 @@ def _measure_table(rows: Sequence[Accuracy]) -> PageTable:
         Column("brier", "Brier score", "test instances", ".3f", "", "lower"),
         Column("calibration_error", "Calibration error", "test instances", ".3f", "", "lower"),
     ]
-    cells = [
-        (
-            row.method,
-            [
-                row.log_likelihood,
-                row.baseline_log_likelihood,
-                row.proportion_error,
-                row.log_loss,
-                row.brier,
-                row.calibration_error,
-            ],
-        )
-        for row in rows
+    cells: list[tuple[str, list[Cell]]] = [
+        (row.method, [*row.measures.values(), row.calibration_error]) for row in rows
     ]
     return table(columns, cells, "Bags and probabilities at the last epoch.", "measures")
 

@@ -176,19 +176,28 @@ def searches(results: Results) -> list[Search]:
     return [search(results.protocol, name, known) for name in begun]
 
 
+def undecided(results: Results, methods: Sequence[str]) -> list[str]:
+    """Those of the methods whose search has no choice yet."""
+    protocol, known = results.protocol, known_runs(results)
+    searched = [name for name in methods if protocol.searched(name)]
+    return [name for name in searched if search(protocol, name, known).choice is None]
+
+
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """For each method, the settings chosen by a complete grid in the folder; empty for defaults.
 
     Raises if the grid was started but has no choice for all of them: comparing tuned with untuned
     methods would not be fair.
     """
-    protocol = results.protocol
-    wanted = [name for name in methods if protocol.searched(name)]
-    found = {each.method: each for each in searches(results)} if wanted else {}
-    missing = [name for name in wanted if name not in found or found[name].choice is None]
+    found = {
+        each.method: each.choice
+        for each in searches(results)
+        if results.protocol.searched(each.method)
+    }
+    missing = undecided(results, methods)
     if found and missing:
         raise LLPError(
             f"the grid in {results.folder} has no choice for {', '.join(missing)}; finish it with "
             f"the experiment grid and --methods {','.join(missing)}, or leave them out"
         )
-    return {name: settings(found[name].choice or {}) if name in found else {} for name in methods}
+    return {name: settings(found.get(name) or {}) for name in methods}

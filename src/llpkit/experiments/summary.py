@@ -31,6 +31,9 @@ from llpkit.experiments.statistics import (
 )
 from llpkit.report.spread import Interval, Spread
 
+MEASURES = ("log_likelihood", "baseline_log_likelihood", "proportion_error", "log_loss", "brier")
+"""Of test bags, except the last two: of test instances. The baseline is a model that gives every
+instance the rate of the training bags."""
 _BINS = 10
 
 
@@ -45,9 +48,7 @@ class Accuracy:
         sampling_sd: The deviation expected from sampling the test instances alone.
         band: The deviation over folds, averaged over all epochs.
         gap: Points from supervised training on the same folds.
-        proportion_error, log_likelihood: Of test bags; means over folds, like all that follow.
-        baseline_log_likelihood: Of a model that gives every instance the rate of the training bags.
-        log_loss, brier: Of test instances.
+        measures: Means over folds of other :data:`MEASURES` of the test fold, where known.
         calibration_error: Of the pooled test instances of all folds.
         recipe: The settings that its runs share.
     """
@@ -58,11 +59,7 @@ class Accuracy:
     sampling_sd: float
     band: float | None
     gap: float | None
-    proportion_error: float | None
-    log_likelihood: float | None
-    baseline_log_likelihood: float | None
-    log_loss: float | None
-    brier: float | None
+    measures: Mapping[str, float | None]
     calibration_error: float
     recipe: Mapping[str, Any]
 
@@ -84,11 +81,7 @@ def accuracies(runs: Runs) -> list[Accuracy]:
                 sampling_sd=_sampling_sd(records),
                 band=_band(records),
                 gap=fmean(own[fold] - bound[fold] for fold in shared) if shared else None,
-                proportion_error=_final(records, "proportion_error"),
-                log_likelihood=_final(records, "log_likelihood"),
-                baseline_log_likelihood=_final(records, "baseline_log_likelihood"),
-                log_loss=_final(records, "log_loss"),
-                brier=_final(records, "brier"),
+                measures={key: _final(records, key) for key in MEASURES},
                 calibration_error=calibration(records).error,
                 recipe=records[0].recipe,
             )

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit._validation import whole
 from llpkit.errors import LLPError
-from llpkit.evaluation import accuracy, auc, log_loss
+from llpkit.evaluation import accuracy, auc
 from llpkit.progress import live_bar
+from llpkit.training.inputs import probabilities
 
 Row = dict[str, Any]
 
@@ -74,11 +76,21 @@ class TestMetrics(Callback):
     def on_epoch(self, session: Any, row: Row) -> None:
         if row["epoch"] % self.every and row["epoch"] != session.epochs:
             return
-        probability = session.predict(self.inputs).cpu()
-        row["test_accuracy"] = accuracy(probability, self.truth)
-        row["test_log_loss"] = log_loss(probability.clamp(1e-7, 1 - 1e-7), self.truth)
-        if probability.dim() == 1:
-            row["test_auc"] = auc(probability, self.truth)
+        logits = session.logits(self.inputs).double().cpu()
+        row |= instance_measures(logits, self.truth)
+        if logits.dim() == 1:
+            row["test_auc"] = auc(logits, self.truth)
+
+
+def instance_measures(logits: Tensor, truth: Tensor) -> Row:
+    """Accuracy and log loss of labelled instances, from logits ``(n,)`` or ``(n, K)``."""
+    row = {"test_accuracy": accuracy(probabilities(logits), truth)}
+    # From the logits: the logarithm of a rounded probability may be infinite.
+    if logits.dim() == 1:
+        loss = F.binary_cross_entropy_with_logits(logits, truth.to(logits.dtype))
+    else:
+        loss = F.cross_entropy(logits, truth.long())
+    return row | {"test_log_loss": float(loss)}
 
 
 class Progress(Callback):

@@ -11,11 +11,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import torch
 from torch import Tensor, nn
 
 from llpkit import methods
 from llpkit._registry import did_you_mean
+from llpkit._threads import torch_threads
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
@@ -60,12 +60,8 @@ def _one_at_a_time(function: Callable[_Arguments, Fitted]) -> Callable[_Argument
 
     @functools.wraps(function)
     def alone(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Fitted:
-        with _training:
-            threads = torch.get_num_threads()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                torch.set_num_threads(threads)
+        with _training, torch_threads(None):
+            return function(*args, **kwargs)
 
     return alone
 

@@ -128,6 +128,7 @@ class LLPHooks:
         parts = [self.bags] if self.held_out is None else [self.bags, self.held_out]
         check_finite(self.inputs, *(part.rows for part in parts))
         check_views(self.method, self.bags, recipe.batch_size)
+        self.method.choose_approximation(self.bags)
         self._blocks = blocks_of(self.inputs, self.bags)
         feed = Feed(self.inputs, _CPU, resident=False)
         raw = next(feed.stream([self.bags.rows[:_FEW]]))

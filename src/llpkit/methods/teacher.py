@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number
+from llpkit.bags import Bags
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
 from llpkit.methods.linear_start import LastFeatures, linear_logits
@@ -80,9 +81,11 @@ class Teacher(Method):
         check_approximation(approximation)
         self.approximation = approximation
 
+    def choose_approximation(self, bags: Bags) -> None:
+        self.chosen_approximation = check_tractable(self.approximation, bags)
+
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
         self.features = LastFeatures(self.model)

@@ -10,7 +10,6 @@ from llpkit._arrays import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.evaluation import approximation_note, measurable
-from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Method
 from llpkit.training.inputs import Inputs
@@ -71,13 +70,11 @@ def check_measurable(held_out: Bags) -> None:
         )
 
 
-def warn_of_approximations(
-    method: Method, chosen: Approximation, *parts: Bags, stacklevel: int
-) -> None:
+def warn_of_approximations(method: Method, *parts: Bags, stacklevel: int) -> None:
     """Warn if training or the measures of these bags use approximate likelihoods."""
     notes = [approximation_note(*parts)]
-    if chosen is not None and getattr(method, "approximation", None) == "auto":
-        notes.insert(0, choice_note(chosen))
+    if method.chosen_approximation is not None and method.approximation == "auto":
+        notes.insert(0, choice_note(method.chosen_approximation))
     text = "; ".join(note for note in notes if note is not None)
     if text:
         warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)

@@ -21,7 +21,6 @@ from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.files import locked, place_of
 from llpkit.methods import Method
-from llpkit.methods.tractability import check_tractable
 from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training import launch
 from llpkit.training.callbacks import Callback
@@ -182,13 +181,11 @@ def fit(
     check_views(method, bags, recipe.batch_size)
     if place.number > 1:
         check_shardable(method, bags, recipe, execution)
-    approximation = None
-    if hasattr(method, "approximation"):
-        approximation = check_tractable(method.approximation, bags)
+    method.choose_approximation(bags)
     if held_out is not None:
         check_measurable(held_out)
     if place.first:
-        warn_of_approximations(method, approximation, *parts, stacklevel=4)
+        warn_of_approximations(method, *parts, stacklevel=4)
 
     job = Job(
         network=network,
@@ -196,7 +193,6 @@ def fit(
         held_out=held_out,
         inputs=inputs,
         method=method,
-        approximation=approximation,
         labels=labels,
         callbacks=callbacks,
         checkpoint=None if run_dir is None else place_of("run_dir", run_dir) / CHECKPOINT,

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.likelihood.checks import Approximation
 from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import Blocks
@@ -55,8 +54,6 @@ class Job:
     held_out: Bags | None
     inputs: Inputs
     method: Method
-    approximation: Approximation
-    """Chosen for the bags of all processes."""
     labels: Any
     callbacks: list[Callback]
     checkpoint: Path | None
@@ -198,10 +195,7 @@ def _own_copy(job: Job, processes: Processes) -> Job:
     """The job with a network and a method of this process: processes share tensors in memory."""
     if job.place.external or job.place.nodes > 1:  # else all have copies of the same arguments
         check_same_arguments(job, processes)
-    job = replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
-    if hasattr(job.method, "approximation"):  # this process's bags alone may suggest another
-        job.method.approximation = job.approximation
-    return job
+    return replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
 
 
 def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:

@@ -25,10 +25,9 @@ from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training import launch
 from llpkit.training.callbacks import Callback
 from llpkit.training.check import (
-    check_finite,
     check_measurable,
-    check_views,
-    hold_out,
+    check_not_empty,
+    checked_bags,
     warn_of_approximations,
 )
 from llpkit.training.check_processes import check_shardable
@@ -153,8 +152,7 @@ def fit(
     place = placement(execution)
     callbacks = _callbacks(callbacks)
     inputs, encoder = checked_inputs(inputs, bags, stacklevel=4, held_out=held_out)
-    if bags.num_instances == 0:
-        raise LLPError("the bags hold no instances; there is nothing to learn from")
+    check_not_empty(bags)
 
     choice = None
     if method is None or isinstance(method, str):
@@ -167,24 +165,16 @@ def fit(
         if progress and place.first:
             print(f"method: {choice}", file=sys.stderr)
     method = methods.make(method, recipe.method_options)
-    if labels is not None and not method.needs_labels:
-        raise LLPError(f'method "{method.key}" learns from counts; pass no labels')
-
-    if not isinstance(held_out, Bags):
-        held_out = recipe.held_out
+    bags, held_out = checked_bags(method, bags, inputs, labels, held_out, recipe)
     if recipe.patience is not None and held_out is None:
         raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
-    # Preprocessing and baseline must not see held-out bags, so they are split off first.
-    bags, held_out = hold_out(bags, held_out, recipe.seed)
-    parts = [bags] if held_out is None else [bags, held_out]
-    check_finite(inputs, *(part.rows for part in parts))
-    check_views(method, bags, recipe.batch_size)
     if place.number > 1:
         check_shardable(method, bags, recipe, execution)
     method.choose_approximation(bags)
     if held_out is not None:
         check_measurable(held_out)
     if place.first:
+        parts = [bags] if held_out is None else [bags, held_out]
         warn_of_approximations(method, *parts, stacklevel=4)
 
     job = Job(

@@ -21,6 +21,7 @@ from llpkit.training.building import (
     make_optimizer,
     make_preprocess,
     make_scheduler,
+    make_task,
     paddable,
 )
 from llpkit.training.callbacks import Callback, Progress
@@ -95,7 +96,15 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     device = job.place.device if processes.alone else fabric.device
     shard = _shard(job, job.bags, processes)
     held_out = None if job.held_out is None else _shard(job, job.held_out, processes)
-    task = _task(job, shard, device)
+    task = make_task(
+        job.recipe,
+        job.method,
+        job.inputs,
+        shard.bags,
+        job.labels,
+        device,
+        shard.whole.num_instances,
+    )
     parts = _build(fabric, job, processes, task, _feed(job, processes, device, shard, held_out))
 
     settings = _settings(job, parts)
@@ -203,21 +212,6 @@ def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
     blocks = blocks_of(job.inputs, bags)
     owners = None if blocks is None else blocks.owners(processes.number)
     return Shard.of(bags, processes.rank, processes.number, owners)
-
-
-def _task(job: Job, shard: Shard, device: torch.device) -> Task:
-    first = job.inputs[:1] if isinstance(job.inputs, Tensor) else job.inputs.load([0])
-    return Task(
-        shard.bags.to(device),
-        shard.bags.num_classes,
-        tuple(first.shape[1:]),
-        None if job.labels is None else labels_of_rows(job.labels, shard.bags).to(device),
-        # Some methods allocate a whole batch.
-        min(job.recipe.batch_size, shard.whole.num_instances),
-        device,
-        float(job.method.lr if job.recipe.lr is None else job.recipe.lr),
-        job.recipe.epochs,
-    )
 
 
 def _feed(

@@ -90,7 +90,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     """
     processes, passed = Processes(fabric, job.place.fsdp), job.network
     if job.execution.threads is not None:
-        torch.set_num_threads(job.execution.threads)
+        torch.set_num_threads(job.execution.threads)  # fit restores it; other processes end
     if not processes.alone:
         job = _own_copy(job, processes)
     device = job.place.device if processes.alone else fabric.device

@@ -235,7 +235,7 @@ class Session:
     def _train(self) -> tuple[Tensor, Tensor]:
         """Take all steps of an epoch: the mean loss, and the logits of every step."""
         self.learner.network.train()
-        if self.method.model is not None:
+        if self.method.model is not None:  # it predicts: no dropout, no statistics of its own
             self.method.model.train(False)
         plan, steps = self._plan(), self._steps
         usual = [step for step in plan if not step.large]  # large bags read their own inputs

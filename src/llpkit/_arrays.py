@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,21 @@ from llpkit._validation import whole
 from llpkit.errors import LLPError
 
 Array = NDArray[Any]
+
+
+class Files(Protocol):
+    """Inputs that are read on demand, such as ``llpkit.datasets.ImageFiles``."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows in memory."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def load(self, rows: Any) -> Tensor:
+        """The inputs of some rows, images ``(n, C, H, W)`` or features ``(n, D)``."""
+        ...
 
 
 def refuse(bad: Array, message: Callable[..., str], noun: str = "bags") -> None:

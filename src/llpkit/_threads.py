@@ -42,6 +42,20 @@ def threads(number: int | None) -> Iterator[None]:
 
 
 @contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """This many threads of torch, or as many as before; their number is restored at the end."""
+    import torch
+
+    before = torch.get_num_threads()
+    if number is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def _limited(number: int, raise_to: bool = False) -> Iterator[None]:
     from threadpoolctl import ThreadpoolController
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from llpkit.evidence import Evidence
 from llpkit.likelihood import log_prob
 from llpkit.likelihood.checks import Approximation
-from llpkit.ragged import bag_index, segment_sum
+from llpkit.ragged import segment_logsumexp, segment_sum
 
 DEQUANTISATION = 1 / 12
 """Variance of the uniform noise that turns a whole number into a continuous one."""
@@ -81,7 +81,7 @@ def proportion_loss(logits: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
     """
     y, n = class_counts(counts, offsets.diff()), offsets.diff().clamp(min=1)[:, None]
     log_p = F.log_softmax(two_columns(logits), 1)  # (N, K)
-    log_mean = _log_segment_sum(log_p, offsets) - n.log()  # (B, K)
+    log_mean = segment_logsumexp(log_p, offsets) - n.log()  # (B, K)
     return -(y / n * log_mean).nan_to_num(0.0, neginf=0.0).sum(1)
 
 
@@ -156,10 +156,3 @@ def two_columns(logits: Tensor) -> Tensor:
 def class_counts(counts: Tensor, sizes: Tensor) -> Tensor:
     """Counts of two classes ``(B, 2)`` from counts of positives ``(B,)``; ``(B, K)`` unchanged."""
     return torch.stack([sizes - counts, counts], 1) if counts.dim() == 1 else counts
-
-
-def _log_segment_sum(log_p: Tensor, offsets: Tensor) -> Tensor:
-    """Logarithm of every bag's sum of ``exp(log_p)``, with a gradient everywhere."""
-    # The shift is detached: it cancels, and the gradient of a maximum is undefined at ties.
-    top = torch.segment_reduce(log_p.detach(), "max", offsets=offsets)  # (B, K)
-    return segment_sum((log_p - top[bag_index(offsets, len(log_p))]).exp(), offsets).log() + top

@@ -110,21 +110,23 @@ def segment_sum(values: Tensor, offsets: Tensor) -> Tensor:
 def segment_logsumexp(values: Tensor, offsets: Tensor) -> Tensor:
     r"""Logarithm of every bag's sum of exponentials, :math:`\log \sum_{i \in b} e^{v_i}`.
 
-    ``-inf`` where all values are, and for an empty bag.
+    ``-inf`` where all values are, and for an empty bag. Differentiable.
 
     Args:
-        values: Floating point, ``(N,)``.
+        values: Floating point, ``(N,)`` or ``(N, …)``.
         offsets: int64 ``(B + 1,)``.
 
     Returns:
-        ``(B,)``.
+        ``(B,)`` or ``(B, …)``.
 
     >>> segment_logsumexp(torch.zeros(3), torch.tensor([0, 2, 2, 3])).exp()
     tensor([2., 0., 1.])
     """
-    top = torch.segment_reduce(values, "max", offsets=offsets, initial=-torch.inf)  # (B,)
-    shift = torch.where(top.isfinite(), top, 0.0)  # -inf - -inf would be NaN
-    return segment_sum((values - shift[bag_index(offsets)]).exp(), offsets).log() + shift
+    # The shift is detached: it cancels, and the gradient of a maximum is undefined at ties.
+    top = torch.segment_reduce(values.detach(), "max", offsets=offsets, initial=-torch.inf)
+    shift = torch.where(top.isfinite(), top, 0.0)  # (B, …); -inf - -inf would be NaN
+    inside = (values - shift[bag_index(offsets, len(values))]).exp()
+    return segment_sum(inside, offsets).log() + shift
 
 
 def descending(values: Tensor, offsets: Tensor) -> Tensor:

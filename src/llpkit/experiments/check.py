@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from llpkit._threads import torch_threads
 from llpkit.experiments.records import Record
-from llpkit.experiments.run import WorkerSettings, threads, train
+from llpkit.experiments.run import WorkerSettings, train
 
 TOLERANCE = 0.03
 TOLERANCES = {"llp-gan": 0.075}
@@ -85,7 +86,7 @@ def check(record: Record, settings: WorkerSettings) -> Check:
     """
     about = record.environment
     settings = replace(settings, compile=bool(about.get("compiled")), jobs=1)
-    with threads(about.get("hardware", {}).get("threads", 1)):
+    with torch_threads(about.get("hardware", {}).get("threads", 1)):
         again = train(record, settings)
     return Check(record, again, *_difference(record.history, again.history))
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from llpkit import datasets
 from llpkit._device import device_of
+from llpkit._threads import torch_threads
 from llpkit.bags import Bags, random_bags
 from llpkit.datasets import DataSet
 from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPError
@@ -146,7 +146,7 @@ def train(
     run_dir = state if math.isfinite(settings.deadline) else None
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
-    with warnings.catch_warnings(), threads(settings.threads):
+    with warnings.catch_warnings(), torch_threads(settings.threads):
         # Methods are compared by their accuracy, and many bags are too large for exact values.
         for kind in (BaselineWarning, ApproximationWarning):
             warnings.simplefilter("ignore", kind)
@@ -196,7 +196,7 @@ def train(
 
 def environment_of(settings: WorkerSettings) -> dict[str, Any]:
     """Versions, hardware, device and jobs, for the record."""
-    with threads(settings.threads):
+    with torch_threads(settings.threads):
         about = environment()
     about |= {"device": device_of(settings.device).type, "compiled": settings.compile}
     return about | {"jobs": settings.jobs, "command": settings.command}
@@ -252,17 +252,6 @@ def divide(
             Bags(drawn.offsets, drawn.evidence, rows=rows[drawn.rows], num_rows=len(data.truth))
         )
     return found[0], found[1]
-
-
-@contextmanager
-def threads(number: int | None) -> Iterator[None]:
-    """This many threads of torch; ``None`` changes nothing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _StatusFile(Callback):

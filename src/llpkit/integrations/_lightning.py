@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from llpkit import methods
 from llpkit._package import package
 from llpkit.bags import Bags
-from llpkit.errors import Diverged, LLPError
-from llpkit.methods import Learner, Method, Task, as_logits, at_least_single
+from llpkit.errors import LLPError
+from llpkit.methods import Learner, Method, as_logits, at_least_single
 from llpkit.recipe import AUTO, Recipe
 from llpkit.training import Fitted
 from llpkit.training.batches import Step, plan_epoch
@@ -30,13 +30,9 @@ from llpkit.training.building import (
     make_optimizer,
     make_preprocess,
     make_scheduler,
+    make_task,
 )
-from llpkit.training.check import (
-    check_finite,
-    check_views,
-    hold_out,
-    labels_of_rows,
-)
+from llpkit.training.check import check_not_empty, checked_bags
 from llpkit.training.check_logits import refuse_probabilities
 from llpkit.training.fingerprint import of_bags
 from llpkit.training.frames import checked_inputs
@@ -118,28 +114,17 @@ class LLPHooks:
             settings["held_out"] = held_out
         self.recipe = recipe = (recipe or Recipe()).replace(**settings)
         self.method = methods.make(method, recipe.method_options)
-        if labels is not None and not self.method.needs_labels:
-            raise LLPError(f'method "{self.method.key}" learns from counts; pass no labels')
         self.inputs, self.encoder = checked_inputs(inputs, bags, stacklevel=3, held_out=held_out)
-        if bags.num_instances == 0:
-            raise LLPError("the bags hold no instances; there is nothing to learn from")
-        unseen = held_out if isinstance(held_out, Bags) else recipe.held_out
-        self.bags, self.held_out = hold_out(bags.to(_CPU), unseen, recipe.seed)
-        parts = [self.bags] if self.held_out is None else [self.bags, self.held_out]
-        check_finite(self.inputs, *(part.rows for part in parts))
-        check_views(self.method, self.bags, recipe.batch_size)
+        check_not_empty(bags)
+        self.bags, self.held_out = checked_bags(
+            self.method, bags.to(_CPU), self.inputs, labels, held_out, recipe
+        )
+        self.method.choose_approximation(self.bags)
         self._blocks = blocks_of(self.inputs, self.bags)
         feed = Feed(self.inputs, _CPU, resident=False)
         raw = next(feed.stream([self.bags.rows[:_FEW]]))
-        self.task = Task(
-            self.bags,
-            self.bags.num_classes,
-            tuple(raw.shape[1:]),
-            None if labels is None else labels_of_rows(labels, self.bags),
-            min(recipe.batch_size, self.bags.num_instances),
-            _CPU,
-            float(self.method.lr if recipe.lr is None else recipe.lr),
-        )
+        number = self.bags.num_instances
+        self.task = make_task(recipe, self.method, self.inputs, self.bags, labels, _CPU, number)
         with forked_rng(_CPU):
             torch.manual_seed(epoch_seed(recipe.seed, 0))
             chosen = recipe.network if network is None else network
@@ -303,7 +288,7 @@ class LLPHooks:
     def _begin_epoch(self) -> None:
         # Seeded as in llpkit.fit, so that a resumed run continues exactly.
         torch.manual_seed(epoch_seed(self.recipe.seed, self._epoch, 1))
-        self._lr = float(self._steps.learner.optimizer.param_groups[0]["lr"])
+        self._lr = self._steps.lr
         self.method.begin_epoch(self._epoch)
         if self.method.model is not None:
             self.method.model.train(False)
@@ -329,13 +314,10 @@ class LLPHooks:
         logits = self._steps.logits[:-1].clone()
         if self.method.wants_pass:
             logits = self._logits(self.task.bags)
-        log_p = self.method.end_epoch(logits)
+        log_p = self._steps.end_epoch(logits, len(self.bags))
         loss = float(self._steps.loss)
         if not math.isfinite(loss) or bool(logits.isnan().any()):
-            raise Diverged(
-                f"epoch {self._epoch}: the loss is {loss}; lower the learning rate (now "
-                f"{self._lr:g}), or look for extreme values in the inputs"
-            )
+            raise self._steps.diverged(self._epoch, loss)
         row = {"loss": loss, **self._measures.training(logits, log_p)}
         if self.held_out is not None:
             unseen = self.held_out.to(self.task.device)

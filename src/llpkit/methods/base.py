@@ -130,9 +130,11 @@ class Method:
     per_instance: ClassVar[tuple[str, ...]] = ()
     """Entries of :meth:`state_dict` with one row per instance, in engine order. Each process has
     the rows of its own bags."""
+    approximation: Approximation = None
+    """The option of this name, of methods that have one."""
     chosen_approximation: Approximation = None
     """The approximation of the count likelihood in training, ``None`` for exact or no likelihood.
-    A method with the option ``approximation`` sets it in :meth:`prepare`."""
+    A method with the option ``approximation`` sets it in :meth:`choose_approximation`."""
     options: Mapping[str, Any] = MappingProxyType({})
     """The arguments of the constructor, defaults included."""
     model: nn.Module | None = None
@@ -161,6 +163,9 @@ class Method:
 
     def __init__(self) -> None:
         """A method without options; others define their own constructor."""
+
+    def choose_approximation(self, bags: Bags) -> None:
+        """Called once before :meth:`prepare` with the training bags of all processes."""
 
     def prepare(self, task: Task, network: nn.Module) -> None:  # noqa: ARG002
         """Called once before training with the task and the network, already on its device."""

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from llpkit.bags import Bags
 from llpkit.evidence import Evidence
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.losses import count_loss
@@ -32,9 +33,11 @@ class Direct(BagMethod):
         check_approximation(approximation)
         self.approximation = approximation
 
+    def choose_approximation(self, bags: Bags) -> None:
+        self.chosen_approximation = check_tractable(self.approximation, bags)
+
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         # The recursion for K classes reads the counts on the host, which a CUDA graph forbids.
         self.replayable = type(self).replayable and task.num_classes is None
 

@@ -84,6 +84,7 @@ class MixBag(BagMethod):
         own = (1 + (draw[1] * (n - 1)).long()).minimum(n.clamp(min=1))
         taken = (n - own).clamp(min=0).minimum(n[other])
         ordered = _shuffled(logits, offsets)
+        # In double precision, because the sum of a bag is a difference of two long sums.
         sums = F.pad(ordered.softmax(1).double().cumsum(0), (0, 0, 1, 0))  # (N + 1, K)
 
         def first(bags: Tensor, number: Tensor) -> Tensor:

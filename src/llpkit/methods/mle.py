@@ -58,9 +58,11 @@ class MLE(Method):
         check_approximation(approximation)
         self.approximation = approximation
 
+    def choose_approximation(self, bags: Bags) -> None:
+        self.chosen_approximation = check_tractable(self.approximation, bags)
+
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags = task.bags
         # With logits of zero, the posterior given an exact count is y / n.
         shape = (task.bags.num_instances, *([task.num_classes] if task.num_classes else []))

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from llpkit._validation import number
+from llpkit.bags import Bags
 from llpkit.likelihood.checks import Approximation, check_approximation
 from llpkit.methods.base import Batch, Learner, Method, Task, as_logits, mean_cross_entropy
 from llpkit.methods.linear_start import LastFeatures, linear_logits
@@ -80,9 +81,11 @@ class Teacher(Method):
         check_approximation(approximation)
         self.approximation = approximation
 
+    def choose_approximation(self, bags: Bags) -> None:
+        self.chosen_approximation = check_tractable(self.approximation, bags)
+
     def prepare(self, task: Task, network: nn.Module) -> None:
         super().prepare(task, network)
-        self.chosen_approximation = check_tractable(self.approximation, task.bags)
         self.bags, self.epochs = task.bags, task.epochs
         self.model = copy.deepcopy(network).requires_grad_(False)
         self.features = LastFeatures(self.model)
@@ -153,7 +156,8 @@ class Teacher(Method):
         ]
         real = [(old.data, now.data) for old, now in pairs if old.is_floating_point()]
         teacher, student = [old for old, _ in real], [now for _, now in real]
-        # All tensors at once, in three kernels; a scalar weight would be frozen in a CUDA graph.
+        # All tensors at once, in three kernels, which have no public name; the public average of
+        # torch.optim.swa_utils takes a plain number, which a CUDA graph would freeze.
         gaps = torch._foreach_sub(student, teacher)
         torch._foreach_mul_(gaps, new)
         torch._foreach_add_(teacher, gaps)
@@ -167,7 +171,7 @@ class Teacher(Method):
             # The linear model goes on for as long as it explains the counts better.
             linear = self._linear()
             log_p_linear, phi_linear = self._e_step(linear)
-            better = log_p_linear.mean() > log_p.mean()
+            better = log_p_linear.mean() > log_p.mean()  # not read: that would wait for the device
             logits = torch.where(better, linear, logits)
             phi = torch.where(better, phi_linear, phi)
         self._renew(logits, phi)

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from llpkit._arrays import Files
 from llpkit.bags import Bag, Bags
 from llpkit.report.images import is_picture
 
@@ -44,17 +45,9 @@ class WallBag:
     note: str = ""
 
 
-class Loads(Protocol):
-    """Images that are read on demand, such as the image files of a data set."""
-
-    def load(self, rows: list[int]) -> Tensor:
-        """The images of some rows, uint8 ``(n, C, H, W)``."""
-        ...
-
-
 def wall_bags(
     bags: Bags,
-    inputs: Tensor | Loads,
+    inputs: Tensor | Files,
     *,
     class_names: Sequence[str],
     truth: Any = None,

@@ -137,5 +137,6 @@ def _collate(items: Sequence[BagItem], **_: Any) -> BagBatch:
     return collate_bags(items)
 
 
-# A loader without collate_fn would try to stack bags of different sizes.
+# A loader without collate_fn would try to stack bags of different sizes. torch documents this map,
+# but exports it from a private module only.
 default_collate_fn_map[BagItem] = _collate

@@ -15,7 +15,8 @@ from llpkit.errors import LLPError
 from llpkit.methods import BagMethod, Method, Task
 from llpkit.recipe import Recipe
 from llpkit.training.batches import Blocks
-from llpkit.training.inputs import Feed, Preprocess
+from llpkit.training.check import labels_of_rows
+from llpkit.training.inputs import Feed, Inputs, Preprocess
 
 _SAMPLE = 4096
 """Maximum number of rows to fit the preprocessing to."""
@@ -39,6 +40,30 @@ def capturable(optimizer: torch.optim.Optimizer, precision: Any) -> bool:
     rates = [group["lr"] for group in optimizer.param_groups]
     scheduled = all(isinstance(rate, Tensor) and rate.is_cuda for rate in rates)
     return scheduled and not str(precision).startswith("16")
+
+
+def make_task(
+    recipe: Recipe,
+    method: Method,
+    inputs: Inputs,
+    bags: Bags,
+    labels: Any,
+    device: torch.device,
+    num_instances: int,
+) -> Task:
+    """What the method learns from; ``num_instances`` are those of all processes."""
+    first = inputs[:1] if isinstance(inputs, Tensor) else inputs.load([0])
+    return Task(
+        bags.to(device),
+        bags.num_classes,
+        tuple(first.shape[1:]),
+        None if labels is None else labels_of_rows(labels, bags).to(device),
+        # Some methods allocate a whole batch.
+        min(recipe.batch_size, num_instances),
+        device,
+        float(method.lr if recipe.lr is None else recipe.lr),
+        recipe.epochs,
+    )
 
 
 def make_network(

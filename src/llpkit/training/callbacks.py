@@ -11,8 +11,8 @@ from torch import Tensor
 from llpkit._validation import whole
 from llpkit.errors import LLPError
 from llpkit.evaluation import accuracy, auc
+from llpkit.probability import probability_of
 from llpkit.progress import live_bar
-from llpkit.training.inputs import probabilities
 
 Row = dict[str, Any]
 
@@ -84,7 +84,7 @@ class TestMetrics(Callback):
 
 def instance_measures(logits: Tensor, truth: Tensor) -> Row:
     """Accuracy and log loss of labelled instances, from logits ``(n,)`` or ``(n, K)``."""
-    row = {"test_accuracy": accuracy(probabilities(logits), truth)}
+    row = {"test_accuracy": accuracy(probability_of(logits), truth)}
     # From the logits: the logarithm of a rounded probability may be infinite.
     if logits.dim() == 1:
         loss = F.binary_cross_entropy_with_logits(logits, truth.to(logits.dtype))

@@ -10,9 +10,9 @@ from llpkit._arrays import checked_labels, numbers
 from llpkit.bags import Bags
 from llpkit.errors import ApproximationWarning, LLPError
 from llpkit.evaluation import approximation_note, measurable
-from llpkit.likelihood.checks import Approximation
 from llpkit.likelihood.choice import choice_note
 from llpkit.methods import BagMethod, Method
+from llpkit.recipe import Recipe
 from llpkit.training.inputs import Inputs
 
 
@@ -25,6 +25,28 @@ def check_table(bags: Any, num_rows: int, name: str = "bags") -> None:
             f"{name} is for a table with {bags.num_rows} rows but inputs has {num_rows}; pass the "
             "inputs of all rows, in the table's order (num_rows= of Bags is the table's length)"
         )
+
+
+def check_not_empty(bags: Bags) -> None:
+    """Refuse bags without instances."""
+    if bags.num_instances == 0:
+        raise LLPError("the bags hold no instances; there is nothing to learn from")
+
+
+def checked_bags(
+    method: Method, bags: Bags, inputs: Inputs, labels: Any, held_out: Any, recipe: Recipe
+) -> tuple[Bags, Bags | None]:
+    """Training and held-out bags, after checks of the method and of the inputs of both."""
+    if labels is not None and not method.needs_labels:
+        raise LLPError(f'method "{method.key}" learns from counts; pass no labels')
+    if not isinstance(held_out, Bags):
+        held_out = recipe.held_out
+    # Preprocessing and baseline must not see held-out bags, so they are split off first.
+    bags, held_out = hold_out(bags, held_out, recipe.seed)
+    parts = [bags] if held_out is None else [bags, held_out]
+    check_finite(inputs, *(part.rows for part in parts))
+    check_views(method, bags, recipe.batch_size)
+    return bags, held_out
 
 
 def hold_out(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags, Bags | None]:
@@ -71,13 +93,11 @@ def check_measurable(held_out: Bags) -> None:
         )
 
 
-def warn_of_approximations(
-    method: Method, chosen: Approximation, *parts: Bags, stacklevel: int
-) -> None:
+def warn_of_approximations(method: Method, *parts: Bags, stacklevel: int) -> None:
     """Warn if training or the measures of these bags use approximate likelihoods."""
     notes = [approximation_note(*parts)]
-    if chosen is not None and getattr(method, "approximation", None) == "auto":
-        notes.insert(0, choice_note(chosen))
+    if method.chosen_approximation is not None and method.approximation == "auto":
+        notes.insert(0, choice_note(method.chosen_approximation))
     text = "; ".join(note for note in notes if note is not None)
     if text:
         warnings.warn(text, ApproximationWarning, stacklevel=stacklevel)

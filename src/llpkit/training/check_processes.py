@@ -61,6 +61,7 @@ def check_network(network: nn.Module, sync_batchnorm: bool | None) -> None:
             "the network has lazy layers, which several processes cannot train; run it on one "
             "batch of inputs first, to give them their shapes"
         )
+    # Their common base has no public name, and a user's own kind may inherit from nothing else.
     if not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in network.modules()):
         return
     on_card = next(network.parameters()).device.type == "cuda"

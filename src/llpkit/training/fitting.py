@@ -11,25 +11,23 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ParamSpec
 
-import torch
 from torch import Tensor, nn
 
 from llpkit import methods
 from llpkit._registry import did_you_mean
+from llpkit._threads import torch_threads
 from llpkit.auto import pick_method
 from llpkit.bags import Bags
 from llpkit.errors import BaselineWarning, LLPError
 from llpkit.files import locked, path_of
 from llpkit.methods import Method
-from llpkit.methods.tractability import check_tractable
 from llpkit.recipe import AUTO, Execution, Recipe
 from llpkit.training import launch
 from llpkit.training.callbacks import Callback
 from llpkit.training.check import (
-    check_finite,
     check_measurable,
-    check_views,
-    hold_out,
+    check_not_empty,
+    checked_bags,
     warn_of_approximations,
 )
 from llpkit.training.check_processes import check_shardable
@@ -60,12 +58,8 @@ def _one_at_a_time(function: Callable[_Arguments, Fitted]) -> Callable[_Argument
 
     @functools.wraps(function)
     def alone(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Fitted:
-        with _training:
-            threads = torch.get_num_threads()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                torch.set_num_threads(threads)
+        with _training, torch_threads(None):
+            return function(*args, **kwargs)
 
     return alone
 
@@ -158,8 +152,7 @@ def fit(
     here = placement(execution)
     callbacks = _callbacks(callbacks)
     inputs, encoder = checked_inputs(inputs, bags, stacklevel=4, held_out=held_out)
-    if bags.num_instances == 0:
-        raise LLPError("the bags hold no instances; there is nothing to learn from")
+    check_not_empty(bags)
 
     choice = None
     if method is None or isinstance(method, str):
@@ -172,27 +165,17 @@ def fit(
         if progress and here.first:
             print(f"method: {choice}", file=sys.stderr)
     method = methods.make(method, recipe.method_options)
-    if labels is not None and not method.needs_labels:
-        raise LLPError(f'method "{method.key}" learns from counts; pass no labels')
-
-    if not isinstance(held_out, Bags):
-        held_out = recipe.held_out
+    bags, held_out = checked_bags(method, bags, inputs, labels, held_out, recipe)
     if recipe.patience is not None and held_out is None:
         raise LLPError("patience needs held-out bags; pass held_out=0.1, for example")
-    # Preprocessing and baseline must not see held-out bags, so they are split off first.
-    bags, held_out = hold_out(bags, held_out, recipe.seed)
-    parts = [bags] if held_out is None else [bags, held_out]
-    check_finite(inputs, *(part.rows for part in parts))
-    check_views(method, bags, recipe.batch_size)
     if here.number > 1:
         check_shardable(method, bags, recipe, execution)
-    approximation = None
-    if hasattr(method, "approximation"):
-        approximation = check_tractable(method.approximation, bags)
+    method.choose_approximation(bags)
     if held_out is not None:
         check_measurable(held_out)
     if here.first:
-        warn_of_approximations(method, approximation, *parts, stacklevel=4)
+        parts = [bags] if held_out is None else [bags, held_out]
+        warn_of_approximations(method, *parts, stacklevel=4)
 
     job = Job(
         network=network,
@@ -200,7 +183,6 @@ def fit(
         held_out=held_out,
         inputs=inputs,
         method=method,
-        approximation=approximation,
         labels=labels,
         callbacks=callbacks,
         checkpoint=None if run_dir is None else path_of("run_dir", run_dir) / CHECKPOINT,

@@ -30,6 +30,7 @@ class FSDPStrategy(ModelParallelStrategy):
         super().__init__(_shard, data_parallel_size=number, tensor_parallel_size=1)
         self._start_method = start_method
 
+    # Private names of Fabric: it has no public way to choose how this strategy starts processes.
     def _configure_launcher(self) -> None:
         if self._start_method != "popen":
             self._launcher = _MultiProcessingLauncher(self, self._start_method)

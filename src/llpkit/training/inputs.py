@@ -2,30 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from llpkit._arrays import shared_tensor
+from llpkit._arrays import Files, shared_tensor
 from llpkit.augment import Augment, Augmentation
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.methods import as_logits, at_least_single
 from llpkit.training.batches import Blocks
 from llpkit.training.dataset import DatasetInputs, is_dataset
-
-
-class Files(Protocol):
-    """Images that are read on demand (see ``llpkit.datasets.ImageFiles``)."""
-
-    @property
-    def nbytes(self) -> int: ...
-    def __len__(self) -> int: ...
-    def load(self, rows: Any) -> Tensor: ...
-
 
 Inputs = Tensor | Files
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.likelihood.checks import Approximation
 from llpkit.methods import Learner, Method, Task
 from llpkit.recipe import Execution, Recipe
 from llpkit.training.batches import Blocks
@@ -22,6 +21,7 @@ from llpkit.training.building import (
     make_optimizer,
     make_preprocess,
     make_scheduler,
+    make_task,
     paddable,
 )
 from llpkit.training.callbacks import Callback, Progress
@@ -55,8 +55,6 @@ class Job:
     held_out: Bags | None
     inputs: Inputs
     method: Method
-    approximation: Approximation
-    """Chosen for the bags of all processes."""
     labels: Any
     callbacks: list[Callback]
     checkpoint: Path | None
@@ -92,13 +90,21 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     """
     processes, passed = Processes(fabric, job.placement.fsdp), job.network
     if job.execution.threads is not None:
-        torch.set_num_threads(job.execution.threads)
+        torch.set_num_threads(job.execution.threads)  # fit restores it; other processes end
     if not processes.alone:
         job = _own_copy(job, processes)
     device = job.placement.device if processes.alone else fabric.device
     shard = _shard(job, job.bags, processes)
     held_out = None if job.held_out is None else _shard(job, job.held_out, processes)
-    task = _task(job, shard, device)
+    task = make_task(
+        job.recipe,
+        job.method,
+        job.inputs,
+        shard.bags,
+        job.labels,
+        device,
+        shard.whole.num_instances,
+    )
     parts = _build(fabric, job, processes, task, _feed(job, processes, device, shard, held_out))
 
     settings = _settings(job, parts)
@@ -200,10 +206,7 @@ def _own_copy(job: Job, processes: Processes) -> Job:
         job.placement.external or job.placement.nodes > 1
     ):  # else all have copies of the same arguments
         check_same_arguments(job, processes)
-    job = replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
-    if hasattr(job.method, "approximation"):  # this process's bags alone may suggest another
-        job.method.approximation = job.approximation
-    return job
+    return replace(job, network=deepcopy(job.network), method=deepcopy(job.method))
 
 
 def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
@@ -211,21 +214,6 @@ def _shard(job: Job, bags: Bags, processes: Processes) -> Shard:
     blocks = blocks_of(job.inputs, bags)
     owners = None if blocks is None else blocks.owners(processes.number)
     return Shard.of(bags, processes.rank, processes.number, owners)
-
-
-def _task(job: Job, shard: Shard, device: torch.device) -> Task:
-    first = job.inputs[:1] if isinstance(job.inputs, Tensor) else job.inputs.load([0])
-    return Task(
-        shard.bags.to(device),
-        shard.bags.num_classes,
-        tuple(first.shape[1:]),
-        None if job.labels is None else labels_of_rows(job.labels, shard.bags).to(device),
-        # Some methods allocate a whole batch.
-        min(job.recipe.batch_size, shard.whole.num_instances),
-        device,
-        float(job.method.lr if job.recipe.lr is None else job.recipe.lr),
-        job.recipe.epochs,
-    )
 
 
 def _feed(

@@ -36,7 +36,8 @@ _GRACE = 3.0
 
 _GLOO = "gloo"
 """In the path that begins the messages of gloo's errors. When a process of the group is gone, torch
-raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``."""
+raises a ``DistError`` with NCCL or its store, but with gloo only a ``RuntimeError``: the text alone
+tells. To ask the group instead would hang while the other processes are alive."""
 
 
 def run(placement: Placement, precision: Any, function: Function, *arguments: Any) -> Any:
@@ -76,6 +77,7 @@ def _check_startable(placement: Placement) -> None:
             f"{option('devices')} = {placement.devices}: a notebook or an interactive session "
             "cannot start training processes; put the call in a script, or run llpkit fit --devices"
         )
+    # Private, but Python's own check for this case, in multiprocessing.spawn, reads it too.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise LLPError(
             "a training process imported the script, which starts training again; put the call "

@@ -160,14 +160,14 @@ class Session:
         torch.manual_seed(epoch_seed(self.recipe.seed, epoch, 1, *rank))
 
     def _epoch(self, epoch: int) -> None:
-        row: Row = {"epoch": epoch, "lr": self._lr()}
+        row: Row = {"epoch": epoch, "lr": self._steps.lr}
         start = time.perf_counter()
         self.method.begin_epoch(epoch)
         loss, logits = self._train()
         self.processes.average_buffers(self.network)
         if self.method.wants_pass:
             logits = self.bag_logits(self.task.bags)
-        log_p = self._e_step(logits)
+        log_p = self._steps.end_epoch(logits, len(self.task.bags))
         # One exchange, so that all processes agree whether to go on; it waits for the device.
         sums = self.processes.sum(torch.stack([loss.double(), logits.isnan().any().double()]))
         row["loss"], any_nan = sums.tolist()
@@ -188,15 +188,6 @@ class Session:
         for callback in self.callbacks:  # in the first process
             callback.on_epoch(self, row)
         self._add_row(row)
-
-    def _e_step(self, logits: Tensor) -> Tensor | None:
-        log_p, number = self.method.end_epoch(logits), len(self.task.bags)
-        if log_p is not None and log_p.shape != (number,):
-            raise LLPError(
-                f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
-                f"return one log-likelihood per bag, ({number},), or None"
-            )
-        return log_p
 
     def _check_finite(self, row: Row) -> None:
         measured, base = row.get("log_likelihood", 0.0), row.get("baseline_log_likelihood", 0.0)
@@ -244,7 +235,7 @@ class Session:
     def _train(self) -> tuple[Tensor, Tensor]:
         """Take all steps of an epoch: the mean loss, and the logits of every step."""
         self.learner.network.train()
-        if self.method.model is not None:
+        if self.method.model is not None:  # it predicts: no dropout, no statistics of its own
             self.method.model.train(False)
         plan, steps = self._plan(), self._steps
         usual = [step for step in plan if not step.large]  # large bags read their own inputs
@@ -348,18 +339,8 @@ class Session:
         """Fabric sets the precision of the network; another model needs an autocast context."""
         return nullcontext() if self.method.model is None else self.learner.autocast()
 
-    def _lr(self) -> float:
-        return float(self.learner.optimizer.param_groups[0]["lr"])
-
     def _diverged(self, loss: float, more: str = "") -> Diverged:
-        cause = "extreme values in the inputs"
-        if not type(self.method).__module__.startswith("llpkit."):
-            name = type(self.method).__name__
-            cause = f"a logarithm of zero or a division by zero in the loss of {name}"
-        return Diverged(
-            f"epoch {len(self.history) + 1}: the loss is {loss}{more}; lower the learning rate "
-            f"(now {self._lr():g}) or look for {cause}"
-        )
+        return self._steps.diverged(len(self.history) + 1, loss, more)
 
 
 def _to_cpu(tensor: Tensor) -> Tensor:

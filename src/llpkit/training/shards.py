@@ -125,6 +125,7 @@ class Shard:
         # The loss is per instance or per bag, and that of padding has weight zero.
         weights = torch.zeros(len(own) if bags is None else len(bags), dtype=torch.float64)
         weights[:real] = self.number / total
+        # The losses of all processes then add up to R times the mean, hence a share divided by R.
         return Step(own, into, step.share / self.number, weights, offsets, None, bags)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from llpkit.errors import Diverged, LLPError
 from llpkit.evidence import Evidence
 from llpkit.methods import BagMethod, Batch, LargeBag, Learner, Method, Task, logit_dtype
 from llpkit.training.batches import Step
@@ -61,6 +62,32 @@ class Steps:
 
         bag = LargeBag(chunks, step.positions, step.offsets, task.bags.evidence[step.bags])
         self._keep(step, *self.method.large_step(bag, self.learner, self.num_classes))
+
+    def end_epoch(self, logits: Tensor, num_bags: int) -> Tensor | None:
+        """The method's :meth:`Method.end_epoch`, with a check of what it returns."""
+        log_p = self.method.end_epoch(logits)
+        if log_p is not None and log_p.shape != (num_bags,):
+            raise LLPError(
+                f"end_epoch of {type(self.method).__name__} gave shape {tuple(log_p.shape)}; "
+                f"return one log-likelihood per bag, ({num_bags},), or None"
+            )
+        return log_p
+
+    @property
+    def lr(self) -> float:
+        """The current learning rate."""
+        return float(self.learner.optimizer.param_groups[0]["lr"])
+
+    def diverged(self, epoch: int, loss: float, more: str = "") -> Diverged:
+        """The error that ends a run whose loss is not finite."""
+        cause = "extreme values in the inputs"
+        if not type(self.method).__module__.startswith("llpkit."):
+            name = type(self.method).__name__
+            cause = f"a logarithm of zero or a division by zero in the loss of {name}"
+        return Diverged(
+            f"epoch {epoch}: the loss is {loss}{more}; lower the learning rate (now {self.lr:g}) "
+            f"or look for {cause}"
+        )
 
     def _run(self, step: Step, batch: Batch) -> None:
         self._keep(step, *self.method.step(batch, self.learner, self.num_classes))

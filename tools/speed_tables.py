@@ -73,7 +73,7 @@ def speed_versions() -> Rows:
             "still limited by the host",
         ),
         (
-            "the step recorded as a CUDA graph (**the default**)",
+            "the step captured as a CUDA graph (**the default**)",
             "supervised",
             "0.17",
             "the host no longer matters: the kernels' own times add up to the same. Batch norm's "
@@ -88,13 +88,13 @@ def speed_versions() -> Rows:
             "Compilation takes 20 s",
         ),
         (
-            "… recorded, not compiled, in float32 (TF32 products)",
+            "… captured, not compiled, in float32 (TF32 products)",
             "supervised, float32 (TF32 products)",
             "",
             "",
         ),
-        ("… recorded, batches of 256", "supervised, batches of 256", "", ""),
-        ("… recorded, batches of 512", "supervised, batches of 512", "", ""),
+        ("… captured, batches of 256", "supervised, batches of 256", "", ""),
+        ("… captured, batches of 512", "supervised, batches of 512", "", ""),
     ):
         time = found[f"{CASE}: {name} epoch, s"]
         rows.append([title, f"{time:.3f}", f"{time / bound:.1f}", predicted, learned])

@@ -5,16 +5,14 @@
 The official split: bags are made from the training part, and measures are of the test part, whose
 labels are never used for a choice. Linear estimators choose C by the likelihood of held-out bags,
 in a search with three folds. Fit time is that of the last fit without the search, in CPU seconds
-(of all threads together: set OMP_NUM_THREADS=1 to compare). A run that is in `runs.jsonl` of the
-output folder with the same parameters is not repeated, so a stopped benchmark continues; remove the
-file to repeat all runs.
+(of all threads together: set OMP_NUM_THREADS=1 to compare). A run that is in `runs.parquet` of
+the output folder with the same parameters is not repeated, so a stopped benchmark continues; remove
+the file to repeat all runs. `make tables` then writes the tables of
+docs/measurements/table-results.md.
 """
 
 import argparse
 import hashlib
-import json
-import platform
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import records
 import sklearn
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -115,8 +114,9 @@ class Run:
     accuracy: float
     brier: float
     seconds: float
-    C: float | None
-    setting: str
+    C: float | None = None
+    setting: str = ""
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,7 @@ def run(name: str, bags: str, seed: int, train: Part, test: Part) -> Run:
         seconds,
         getattr(model, "C", None),
         setting(name),
+        records.machine(),
     )
 
 
@@ -225,11 +226,10 @@ def planned(quick: bool, seeds: int) -> Iterator[tuple[str, str, int]]:
 
 def measured(out: Path, plan: list[tuple[str, str, int]], train: Part, test: Part) -> list[Run]:
     """All runs of the plan: those on file, and the others performed now."""
-    file = out / "runs.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
+    file = out / "runs.parquet"
     known = {}
-    for line in lines:
-        old = Run(**json.loads(line))
+    for row in records.read(file):
+        old = Run(**row)
         known[old.estimator, old.bags, old.seed, old.rows, old.setting] = old
     found = []
     for name, bags, seed in plan:
@@ -237,8 +237,7 @@ def measured(out: Path, plan: list[tuple[str, str, int]], train: Part, test: Par
         key = (name, bags, seed, rows, setting(name))
         if key not in known:
             known[key] = run(name, bags, seed, train, test)
-            with file.open("a") as target:
-                target.write(json.dumps(asdict(known[key])) + "\n")
+            records.add(file, [asdict(known[key])])
             auc, seconds = known[key].auc, known[key].seconds
             print(f"{name:24} {bags:>22} seed {seed}: {auc:.4f}, {seconds:.1f} s", flush=True)
         found.append(known[key])
@@ -249,25 +248,6 @@ def mean_and_spread(runs: list[Run], name: str, bags: str, measure: str) -> tupl
     values = [getattr(r, measure) for r in runs if (r.estimator, r.bags) == (name, bags)]
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     return (float(np.mean(values)), spread) if values else (np.nan, np.nan)
-
-
-def tables(runs: list[Run]) -> list[str]:
-    sizes = list(dict.fromkeys(r.bags for r in runs if r.bags))
-    lines: list[str] = []
-    for measure, title in MEASURES.items():
-        heads = [f"n = {b}" if b.isdecimal() else b for b in sizes]
-        lines += [f"## {title[0].upper()}{title[1:]}", "", f"| estimator | {' | '.join(heads)} |"]
-        lines.append("|---|" + "---|" * len(sizes))
-        for name in dict.fromkeys(r.estimator for r in runs):
-            bound = name in ESTIMATORS and ESTIMATORS[name].supervised
-            cells = []
-            for size in sizes:
-                m, s = mean_and_spread(runs, name, "" if bound else size, measure)
-                shown = f"{m:.1f}" if measure == "seconds" else f"{m:.4f} ± {s:.4f}"
-                cells.append("–" if np.isnan(m) else shown)
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        lines.append("")
-    return lines
 
 
 def demands(runs: list[Run]) -> list[str]:
@@ -354,22 +334,9 @@ def main(argv: list[str] | None = None) -> None:
         train = some_rows(train, 6000, 0)
     plan = list(planned(options.quick, options.seeds))
     runs = measured(options.out, plan, train, test)
-    lines = [
-        "# Adult, from counts",
-        "",
-        f"{len(train.labels):,} training and {len(test.labels):,} test rows; means and standard "
-        f"deviations over {len({r.seed for r in runs})} seeds (bags, folds, starts). Bags by key "
-        f"are those of {KEY}: {len(set(train.key.tolist()))} of them. Fit time on "
-        f"{platform.processor() or platform.machine()}, scikit-learn {sklearn.__version__}.",
-        "",
-        f"`python {' '.join(sys.argv)}`",
-        "",
-        *([] if options.quick else [*demands(runs), ""]),
-        *tables(runs),
-    ]
-    (options.out / "adult.md").write_text("\n".join(lines))
     figure(runs, options.out / "adult.png")
-    print("\n".join(lines))
+    if not options.quick:
+        print("\n".join(demands(runs)))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ Parts (all by default):
   logits of standard deviation 1.5 and n / 4;
 - noise: seconds for 1,000 bags of 32 with noisy counts, against the recursion in torch.
 
-Each part is written to PART.json and classes.md of the output folder; other parts stay.
+The rows of each part are written to classes.parquet of the output folder; those of other parts
+stay. `make tables` then writes the tables of docs/reference/many-classes.md.
 """
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import records
 import torch
-from estep import machine
+from records import Row
 
 import llpkit
 from llpkit import datasets, likelihood
@@ -37,7 +38,6 @@ from llpkit.likelihood import Evidence
 
 SPREADS = (1, 3, 6)
 NAMES = ("sinkhorn", "saddlepoint")
-Row = dict[str, Any]
 
 
 def draw(
@@ -230,16 +230,6 @@ PARTS: dict[str, Callable[..., Iterator[Row]]] = {
 }
 
 
-def table(rows: list[Row]) -> str:
-    """A Markdown table."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for row in rows:
-        cells = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def figure(rows: list[Row], path: Path) -> None:
     """Mean and largest error of the posterior by the spread of the logits."""
     from matplotlib.figure import Figure
@@ -266,7 +256,7 @@ def figure(rows: list[Row], path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
-    """Run the parts and write their records."""
+    """Run the parts and record their rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}")
     parser.add_argument("--quick", action="store_true", help="a small form, for a test")
@@ -277,29 +267,21 @@ def main(arguments: list[str] | None = None) -> dict[str, list[Row]]:
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}; parts are {', '.join(PARTS)}")
     torch.set_num_threads(1)
-    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "classes.parquet"
     found: dict[str, list[Row]] = {}
     for name in options.parts or PARTS:
-        path = options.out / f"{name}.json"
+        known = records.read(file)
+        others = [row for row in known if row["part"] != name]
         more: list[Any] = [options.device] if name == "cost" else []
         if name == "em":
-            more = [json.loads(path.read_text())["rows"] if path.exists() else []]
+            more = [[row for row in known if row["part"] == name]]
         found[name] = []
         for row in PARTS[name](options.quick, *more):
-            found[name].append(row)
-            record = {"machine": machine(), "rows": found[name]}
-            path.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"## {name}\n\n{table(found[name])}\n", flush=True)
-    text = ["# Approximations for K classes", "", "Made by `python benchmarks/classes.py`."]
-    for name, part in PARTS.items():
-        path = options.out / f"{name}.json"
-        if path.exists():
-            rows = json.loads(path.read_text())["rows"]
-            about = (part.__doc__ or "").splitlines()[0]
-            text += ["", f"## {name}", "", about, "", table(rows)]
-            if name == "error":
-                figure(rows, options.out / "error.png")
-    (options.out / "classes.md").write_text("\n".join(text) + "\n")
+            print(row, flush=True)
+            found[name].append({"part": name, "machine": records.machine()} | row)
+            records.write(file, [*others, *found[name]])
+    if "error" in found:
+        figure(found["error"], options.out / "error.png")
     return found
 
 

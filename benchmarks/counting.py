@@ -11,17 +11,17 @@ recorded, for
 
     python benchmarks/counting.py --data digits --data bird-cat --data photos --seeds 7
 
-A stopped run goes on where it was: rows are added to OUT/runs.jsonl. Then `make tables` writes the
-tables of docs/how-to/label.md, and `--draw docs/figures/counting.png` its figure.
+A stopped run goes on where it was: rows are added to OUT/runs.parquet. Then `make tables` writes
+the tables of docs/how-to/label.md, and `--draw docs/figures/counting.png` its figure.
 """
 
 import argparse
 import functools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import records
 import torch
 
 from llpkit import datasets
@@ -132,9 +132,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/counting"))
     parser.add_argument("--draw", type=Path, help="draw the records to this file, and run nothing")
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    file = given.out / "runs.jsonl"
-    known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    file = given.out / "runs.parquet"
+    known = records.read(file)
     if given.draw:
         draw(known, given.draw)
         return
@@ -149,8 +148,7 @@ def main() -> None:
                 for row in rows(demo, given.bags, given.size, seed)
             ]
             # One write per seed, so that a stopped run leaves whole seeds only.
-            with file.open("a") as out:
-                out.write("".join(json.dumps(row) + "\n" for row in found))
+            records.add(file, found)
             print(f"{data}, seed {seed}: {len(found)} rows", flush=True)
 
 

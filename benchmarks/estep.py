@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import re
 import resource
 import statistics
@@ -30,12 +29,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from peers import METHODS, NUMBA, PUBLISHED, RECURSION, TORCH, VECTORISED, Run, Sample, draw
+from records import machine
 
-import llpkit
 from llpkit.likelihood import posterior
 
 Curves = dict[str, dict[int, float]]  # method -> n -> seconds per instance
@@ -122,6 +120,7 @@ def side_by_side(report: Report, sample: Sample, names: list[str], pace: Pace) -
     rows = []
     for name, t in typical.items():
         report.numbers[f"{name}: instances/s on {bags:,} bags"] = instances / t
+        report.numbers[f"{name}: seconds on {bags:,} bags"] = t
         rows.append([name, seconds(t), seconds(min(times[name])), f"{instances / t / 1e6:.2f}"])
         for peer in peers:
             ratio = report.numbers[f"{name}: times faster than {peer}"] = typical[peer] / t
@@ -269,19 +268,6 @@ def demands(report: Report, wanted: Iterable[tuple[str, float, float]]) -> bool:
         rows.append([name, shown, bound, "yes" if met else "NO"])
     report.table(["demand", "measured", "bound", "met"], rows)
     return all_met
-
-
-def machine() -> str:
-    """Hardware, load and versions."""
-    cpu, info = platform.machine(), Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = next(iter(re.findall(r"model name\s*: (.+)", info.read_text())), cpu)
-    return (
-        f"{cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, load average "
-        f"{os.getloadavg()[0]:.1f} at the start\nPython {platform.python_version()}, torch "
-        f"{torch.__version__}, NumPy {np.__version__}, numba {numba.__version__}, llpkit "
-        f"{llpkit.__version__}"
-    )
 
 
 def processor() -> tuple[float, float, float]:

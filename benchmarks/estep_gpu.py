@@ -29,8 +29,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import torch
-from estep import Report, machine, seconds
+from estep import Report, seconds
 from peers import Sample, padded_recursion, published
+from records import machine
 from torch import Tensor
 
 from llpkit.likelihood import Evidence, log_prob, log_prob_and_posterior

@@ -7,12 +7,11 @@ notes which intervals hold the truth: of coefficients, of shares of groups (the 
 very instances that were drawn), and of probabilities at five points. The designs ``calibration-*``
 draw the parameters too, and note the rank of the truth in its posterior distribution.
 
-Chunks of replicates are appended to chunks.jsonl; a chunk that is there is not run again, so a
-stopped run continues. coverage.md is written from them.
+Chunks of replicates are added to chunks.parquet; a chunk that is there is not run again, so a
+stopped run continues. `make tables` then writes the table of docs/how-to/statistics.md.
 """
 
 import argparse
-import json
 import math
 import time
 import warnings
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import records
 import torch
 from scipy import stats
 from scipy.special import expit, logit, softmax
@@ -212,97 +212,35 @@ def run_chunk(name: str, chunk: int, size: int) -> dict[str, Any]:
     }
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    if not file.exists():
-        return []
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-
-
 def run(names: list[str], replicates: int, out: Path) -> None:
     """Run the chunks that are not there yet."""
-    out.mkdir(parents=True, exist_ok=True)
-    file = out / "chunks.jsonl"
-    done = {(line["design"], line["chunk"]) for line in read(file)}
+    file = out / "chunks.parquet"
+    done = {(row["design"], row["chunk"]) for row in records.read(file)}
     for name in names:
         for chunk in range(-(-replicates // CHUNK)):
             if (name, chunk) in done:
                 continue
             size = min(CHUNK, replicates - chunk * CHUNK)
-            line = run_chunk(name, chunk, size)
-            with file.open("a", encoding="utf-8") as stream:
-                print(json.dumps(line), file=stream)
-            print(
-                f"{name}: {chunk * CHUNK + size} of {replicates}, {line['seconds']} s", flush=True
-            )
-
-
-def cell(hits: list[int], number: int) -> str:
-    if not hits:
-        return ""
-    low, high = 100 * min(hits) / number, 100 * max(hits) / number
-    return f"{low:.1f}" if low == high else f"{low:.1f} to {high:.1f}"
-
-
-def report(out: Path) -> str:
-    """Tables of all chunks."""
-    by: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in read(out / "chunks.jsonl"):
-        by[line["design"]].append(line)
-    text = [
-        "# Coverage",
-        "",
-        "`python benchmarks/interval_coverage.py`. Coverage of 95 % intervals in per cent, "
-        "smallest and largest of the quantities of a kind. With 1,000 replicates its standard "
-        "error is 0.7.",
-        "",
-        "| design | model, covariance | replicates | coefficients | shares | probabilities |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
-    for name, design in DESIGNS.items():
-        lines = [line for line in by[name] if "hits" in line]
-        if not lines:
-            continue
-        number = sum(line["replicates"] - line["failed"] for line in lines)
-        total = {
-            what: np.sum([line["hits"][what] for line in lines if line["hits"]], 0).tolist()
-            for what in lines[0]["hits"]
-        }
-        for kind in dict.fromkeys(what.partition(":")[0] for what in total):
-            cells = [
-                cell(total.get(f"{kind}: {what}", []), number)
-                for what in ("coefficients", "shares", "probabilities")
-            ]
-            shown = kind if "mixed" in kind or not design.effect else f"plain, {kind}"
-            text.append(f"| {design.about} | {shown} | {number} | {' | '.join(cells)} |")
-    ranked = [(name, line) for name in DESIGNS for line in by[name] if "ranks" in line]
-    if ranked:
-        text += ["", *ranks_table(ranked)]
-    return "\n".join(text) + "\n"
+            row = run_chunk(name, chunk, size)
+            records.add(file, [row])
+            print(f"{name}: {chunk * CHUNK + size} of {replicates}, {row['seconds']} s", flush=True)
 
 
 ALARM = 0.01
 BINS = 20
 
 
-def ranks_table(ranked: list[tuple[str, dict[str, Any]]]) -> list[str]:
+def ranks_table(rows: list[dict[str, Any]]) -> list[str]:
     """Chi-square tests that ranks are uniform; together they raise a false alarm once in 100."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for name, line in ranked:
-        for what, ranks in line["ranks"].items():
-            values[name, what] += ranks
-    limit = ALARM / len(values)
-    text = [
-        f"Simulation-based calibration: chi-square test of uniform ranks in {BINS} bins. A single "
-        f"test alarms below p = {limit:.2g}, so all {len(values)} together raise a false alarm "
-        f"with probability {ALARM:g}.",
-        "",
-        "| design | quantity | replicates | p | uniform |",
-        "|---|---|---:|---:|---|",
-    ]
+    for row in rows:
+        for what, ranks in row.get("ranks", {}).items():
+            values[row["design"], what] += ranks
+    text = ["| design | quantity | replicates | p | uniform |", "|---|---|---:|---:|---|"]
     for (name, what), ranks in values.items():
         filled = np.histogram(ranks, BINS, (0, 1))[0]
         p = float(stats.chisquare(filled).pvalue)
-        verdict = "yes" if p >= limit else "no"
+        verdict = "yes" if p >= ALARM / len(values) else "no"
         text.append(f"| {DESIGNS[name].about} | {what} | {len(ranks)} | {p:.3f} | {verdict} |")
     return text
 
@@ -315,7 +253,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     run(given.designs or list(DESIGNS), given.replicates, given.out)
-    (given.out / "coverage.md").write_text(report(given.out), encoding="utf-8")
+    print("\n".join(ranks_table(records.read(given.out / "chunks.parquet"))))
 
 
 if __name__ == "__main__":

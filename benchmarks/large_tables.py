@@ -7,14 +7,13 @@
 The table has 20 columns of float32 and bags of 6.7 rows on average, 4.5 million bags at 30 million
 rows; it is written chunk by chunk into FOLDER and found there again. Labels are drawn from a known
 logit, so that models can be compared with the truth on new rows. Every fit and every experiment
-writes one JSON file to --out and is not measured again while that file exists; `--report` draws
-their figure, and `make tables` writes the tables of docs/how-to/large-data.md. Processor seconds
-are those of all workers and of this process, so that other load on the machine does not count;
-elapsed seconds are given too.
+adds one row to large_tables.parquet in --out and is not measured again while it has one; `--report`
+draws their figure, and `make tables` writes the tables of docs/how-to/large-data.md. Processor
+seconds are those of all workers and of this process, so that other load on the machine does not
+count; elapsed seconds are given too.
 """
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -29,12 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from records import add, read
 
 SIZES = (100_000, 1_000_000, 10_000_000, 30_000_000)
 FEATURES, MEAN_SIZE, CHUNK = 20, 20 / 3, 500_000
 WORKERS, MEMORY = 2, "1GB"
 SAMPLE = 100_000
 TREES, ITERATIONS = 30, 8
+FILE = "large_tables.parquet"
 
 
 def logit(X: np.ndarray) -> np.ndarray:
@@ -307,7 +308,7 @@ def predict(rows: int, folder: Path) -> dict[str, Any]:
         "rows": rows,
         "written": written,
         "columns": names,
-        "peak": int(peak),
+        "peak": [int(peak)],
         "cpu": float(cpu),
         "elapsed": elapsed,
         "rows_per_second": rows / elapsed,
@@ -345,7 +346,7 @@ def split(fit: dict[str, Any]) -> dict[str, float]:
 
 def records(out: Path, kind: str) -> list[dict[str, Any]]:
     """The records of one kind, by size."""
-    found = [json.loads(path.read_text()) for path in out.glob(f"{kind}-*.json")]
+    found = [row for row in read(out / FILE) if row["kind"] == kind]
     return sorted(found, key=lambda record: record["rows"])
 
 
@@ -365,7 +366,7 @@ def draw(out: Path) -> None:
     predicted = records(out, "predict")
     rows = [record["rows"] for record in predicted]
     left.loglog(rows, [record["cpu"] for record in predicted], "s--", label="predict")
-    right.semilogx(rows, [record["peak"] / 1e9 for record in predicted], "s--", label="predict")
+    right.semilogx(rows, [record["peak"][0] / 1e9 for record in predicted], "s--", label="predict")
     left.set(xlabel="rows", ylabel="CPU seconds")
     right.set(xlabel="rows", ylabel="peak memory of a process, GB", ylim=(0, 1.05))
     right.axhline(1, color="gray", lw=0.8)
@@ -389,24 +390,21 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--clean", action="store_true", help="remove the tables in the end")
     parser.add_argument("--report", action="store_true", help="draw the figure of the records")
     options = parser.parse_args(argv)
-    options.out.mkdir(parents=True, exist_ok=True)
-    jobs: list[tuple[str, Any, tuple[Any, ...]]] = []
+    jobs: list[tuple[str, int, Any, tuple[Any, ...]]] = []
     if options.memory:
-        jobs.append(("memory", in_memory, (options.trees,)))
+        jobs.append(("memory", SAMPLE, in_memory, (options.trees,)))
     jobs += [
-        (f"{name}-{n}", measure, (name, n, options.data, options.trees, options.iterations))
+        (name, n, measure, (name, n, options.data, options.trees, options.iterations))
         for n in options.rows
         for name in ("boosting", "logistic")
     ]
     if options.kill:
-        jobs.append((f"kill-{options.kill}", kill, (options.kill, options.data, options.trees)))
-    jobs += [(f"predict-{n}", predict, (n, options.data)) for n in options.predict]
-    for name, job, arguments in jobs:
-        path = options.out / f"{name}.json"
-        if not path.exists():
-            found = job(*arguments)
-            path.write_text(json.dumps(found, indent=1) + "\n")
-        print(f"{name}: {path}", flush=True)
+        jobs.append(("kill", options.kill, kill, (options.kill, options.data, options.trees)))
+    jobs += [("predict", n, predict, (n, options.data)) for n in options.predict]
+    for kind, rows, job, arguments in jobs:
+        if not any(row["rows"] == rows for row in records(options.out, kind)):
+            add(options.out / FILE, [{"kind": kind} | job(*arguments)])
+        print(f"{kind}, {rows:,} rows: done", flush=True)
     if options.clean:
         shutil.rmtree(options.data)
     if options.report:

@@ -1,19 +1,20 @@
 """Does planning predict what happens? Predicted against simulated standard errors by bag size.
 
-    python benchmarks/planning.py                  # writes results/planning/standard_errors.csv
+    python benchmarks/planning.py                  # writes results/planning/standard_errors.parquet
     python benchmarks/planning.py --bags 100 --replicates 20 --sizes 1,8 --out DIR
 
 For every bag size, data sets are drawn from a logistic model, fitted without penalty, and the
 standard deviation of the estimates is compared with the prediction of llpkit.statistics.plan. Sizes
-that the file has already are not repeated.
+that the file has already are not repeated. `make tables` then writes the table of
+docs/how-to/planning.md.
 """
 
 import argparse
-import csv
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import records
 
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.statistics import Model, plan
@@ -81,38 +82,6 @@ def simulate(size: int, bags: int, replicates: int, seed: int) -> Row:
     )
 
 
-def read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open() as file:
-        kinds = Row.__annotations__
-        return [Row(**{k: kinds[k](v) for k, v in row.items()}) for row in csv.DictReader(file)]
-
-
-def write(path: Path, rows: list[Row]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(Row._fields)
-        for row in sorted(rows):
-            writer.writerow([f"{v:.6g}" if isinstance(v, float) else v for v in row])
-
-
-def table(rows: list[Row]) -> str:
-    lines = [
-        "| bag size | efficiency | standard errors, predicted | simulated | ratio "
-        "| accuracy, predicted | simulated |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {r.size} | {r.efficiency:.3f} | {r.predicted_0:.3f}, {r.predicted_1:.3f} | "
-        f"{r.simulated_0:.3f}, {r.simulated_1:.3f} | {r.ratio:.2f} "
-        f"| {100 * r.predicted_accuracy:.1f} | {100 * r.simulated_accuracy:.1f} |"
-        for r in sorted(rows)
-    ]
-    return "\n".join(lines)
-
-
 def main(argv: list[str] | None = None) -> list[Row]:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
@@ -121,14 +90,14 @@ def main(argv: list[str] | None = None) -> list[Row]:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("results/planning"))
     options = parser.parse_args(argv)
-    path = options.out / "standard_errors.csv"
-    rows = read(path)
+    path = options.out / "standard_errors.parquet"
+    rows = [Row(**row) for row in records.read(path)]
     for size in map(int, options.sizes.split(",")):
         done = {(r.size, r.bags, r.replicates) for r in rows}
         if (size, options.bags, options.replicates) not in done:
             rows.append(simulate(size, options.bags, options.replicates, options.seed))
-            write(path, rows)
-    print(table(rows))
+            records.write(path, (row._asdict() for row in sorted(rows)))
+            print(rows[-1], flush=True)
     return rows
 
 

@@ -7,11 +7,11 @@ Precincts have 50 to 2,000 voters, 257,000 in all. Each method gets the number o
 and the votes per outcome of every precinct, or one row per voter, and returns the share of every
 outcome in every group with 95 % intervals. Compared: the error, whether the truth is inside, and
 the time with the fit. ``--pyei`` runs PyEI's multinomial-Dirichlet model on the same data; it needs
-an environment with PyEI and without llpkit.
+an environment with PyEI and pyarrow and without llpkit. `make tables` then writes the table of
+docs/how-to/shares.md.
 """
 
 import argparse
-import json
 import resource
 import time
 import warnings
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import records
 
 GROUPS = ["18-34", "35-49", "50-64", "65+"]
 OUTCOMES = ["left", "right", "abstained"]
@@ -128,26 +129,6 @@ def pyei_method(data: Data, draws: int) -> dict[str, dict]:
     return {f"PyEI, multinomial-Dirichlet, 2 chains of {draws} draws": measures}
 
 
-def report(records: dict[str, dict]) -> str:
-    text = [
-        "# Shares of groups in 500 precincts",
-        "",
-        "`python benchmarks/precincts.py` (and `--effect 0.3`, and `--pyei` in an environment with "
-        "PyEI). Mean absolute error of the 12 shares and mean width of their 95 % intervals, in "
-        "percentage points; seconds include the fit.",
-        "",
-        "| data | method | error | inside | width | CPU s | seconds |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for about, methods in records.items():
-        for name, m in methods.items():
-            text.append(
-                f"| {about} | {name} | {100 * m['error']:.2f} | {m['inside']} of {m['cells']} | "
-                f"{100 * m['width']:.2f} | {m['cpu_seconds']:.1f} | {m['seconds']:.1f} |"
-            )
-    return "\n".join(text) + "\n"
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--effect", type=float, default=0.0, help="deviation between precincts")
@@ -159,14 +140,14 @@ def main(argv: list[str] | None = None) -> None:
     data = draw(20 if given.quick else 500, given.effect)
     about = f"{len(data.cells)} precincts, {data.cells.sum():,} voters"
     about += f", effect {given.effect:g}" if given.effect else ""
-    given.out.mkdir(parents=True, exist_ok=True)
-    file = given.out / "precincts.json"
-    records = json.loads(file.read_text("utf-8")) if file.exists() else {}
     found = pyei_method(data, given.draws) if given.pyei else llpkit_methods(data)
-    records[about] = records.get(about, {}) | found
-    file.write_text(json.dumps(records, indent=1), encoding="utf-8")
-    (given.out / "precincts.md").write_text(report(records), encoding="utf-8")
-    print(report({about: found}))
+    rows = [{"data": about, "method": name} | measures for name, measures in found.items()]
+    file = given.out / "precincts.parquet"
+    new = {(about, name) for name in found}
+    old = [row for row in records.read(file) if (row["data"], row["method"]) not in new]
+    records.write(file, [*old, *rows])
+    for row in rows:
+        print(row)
 
 
 if __name__ == "__main__":

@@ -8,18 +8,17 @@ several with the same global batches, and prints the largest relative difference
 by the model of communication and as the system counted them, the epoch time, and how uneven the
 parts of a step are. Processes share the cores, so the times say nothing about speed-up. On one card
 they share it, and gloo carries the gradients, because NCCL refuses two processes on one card.
+`make tables` then writes the tables of docs/how-to/several-machines.md.
 """
 
 import argparse
-import json
 import math
-import os
-import platform
 import sys
 import time
 import warnings
 from pathlib import Path
 
+import records
 import torch
 from torch import nn
 
@@ -75,14 +74,13 @@ def weights(counts: list[int], quick: bool, device: str) -> list[dict]:
         for name in names[:3] if quick else names:
             more = {"precision": "64-true", "device": device, "held_out": 0.2}
             one = train(network, given, name, **more)
-            row = {"network": network, "method": name}
             for number in counts:
                 if number > 1:
-                    row[str(number)] = difference(
-                        one, train(network, given, name, devices=number, **more)
-                    )
-            found.append(row)
-            print(row, flush=True)
+                    other = train(network, given, name, devices=number, **more)
+                    row = {"part": "weights", "network": network, "method": name}
+                    row |= {"processes": number, "difference": difference(one, other)}
+                    found.append(row)
+                    print(row, flush=True)
     return found
 
 
@@ -110,6 +108,7 @@ def communication(counts: list[int], quick: bool, device: str) -> list[dict]:
         step = 2 * (number - 1) / number * size
         last = model.history[-1]
         row = {
+            "part": "communication",
             "processes": number,
             "weights": size // 4,
             "bytes per step": round(step),
@@ -145,15 +144,6 @@ def uneven(bags: llpkit.Bags, number: int) -> float:
     return round(sum(largest) / sum(even), 3)
 
 
-def table(rows: list[dict]) -> str:
-    heads = list(rows[0])
-    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
-    for row in rows:
-        cells = [f"{v:.1e}" if isinstance(v, float) and v < 1e-3 else f"{v}" for v in row.values()]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -167,29 +157,15 @@ def main(arguments: list[str] | None = None) -> int:
     same = weights(options.processes, options.quick, options.device)
     cost = communication(options.processes, options.quick, options.device)
     plan = planning(10**5 if options.quick else 4 * 10**6)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
+    print(f"Planning an epoch: {plan} s of one core per million instances")
+    machine = records.machine()
     if options.device == "cuda":
         machine += f", {torch.cuda.get_device_name()}"
-    text = "\n\n".join(
-        [
-            "Command: `python benchmarks/processes.py "
-            f"--processes {' '.join(map(str, options.processes))} --device {options.device}"
-            f"{' --quick' * options.quick}` ({machine})",
-            "Largest relative difference of a weight tensor from one process:",
-            table(same),
-            "Communication of one process, a network of dense layers, batches of 256:",
-            table(cost),
-            f"Planning an epoch: {plan} s of one core per million instances",
-        ]
-    )
-    print(text)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "processes.md").write_text(text + "\n", encoding="utf-8")
-        content = {"machine": machine, "weights": same, "communication": cost, "planning": plan}
-        (options.out / "processes.json").write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    worst = max(v for row in same for v in row.values() if isinstance(v, float))
-    return int(not worst < LIMIT)
+        last = {"part": "planning", "seconds per million instances": plan}
+        rows = [row | {"machine": machine} for row in (*same, *cost, last)]
+        records.write(options.out / "processes.parquet", rows)
+    return int(not max(row["difference"] for row in same) < LIMIT)
 
 
 if __name__ == "__main__":

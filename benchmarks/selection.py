@@ -6,12 +6,11 @@ Nine candidates (logistic regressions of five strengths, two boostings, two fore
 the counts of random bags. In three folds of whole bags each candidate gets three scores: the mean
 log-likelihood of the held-out bags, their proportion error, and, with labels that are not available
 in practice, the mean log-likelihood of the held-out labels. The choice of each score is fitted to
-all training bags and measured on test labels.
+all training bags and measured on test labels. `make tables` then writes the table of
+docs/measurements/table-results.md.
 """
 
 import argparse
-import json
-import platform
 import sys
 import warnings
 from collections.abc import Iterator
@@ -20,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
-from scipy.stats import spearmanr
+import records
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -47,11 +45,8 @@ for _rows in (2, 10):
     CANDIDATES[f"forest, {_rows} rows a leaf"] = LLPClassifier(
         RandomForestClassifier(30, min_samples_leaf=_rows), max_iter=6, random_state=0
     )
-MARKS = {
-    "likelihood of bags": "bags",
-    "proportion error": "proportion",
-    "likelihood of labels (oracle)": "labels",
-}
+MARKS = ("bags", "proportion", "labels")
+MEASURES = (*MARKS, "test_auc", "test_log_loss")
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,7 @@ class Cell:
     labels: list[float]
     test_auc: list[float]
     test_log_loss: list[float]
+    machine: str = ""
 
 
 def tables(data_dir: str | None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -90,19 +86,18 @@ def cell(data: str, X: np.ndarray, y: np.ndarray, size: int, seed: int) -> Cell:
     X, fresh = scaler.transform(X), scaler.transform(fresh)
     groups = np.arange(len(y)) // size  # the split has shuffled the rows
     counts = np.bincount(groups, y).astype(np.int64)[groups]
-    marks: dict[str, list[float]] = {key: [] for key in asdict(Cell("", 0, 0, [], [], [], [], []))}
+    marks: dict[str, list[float]] = {key: [] for key in MEASURES}
     for candidate in CANDIDATES.values():
         folds = [
             _marks(clone(candidate), X, y, counts, groups, train, test)
             for train, test in GroupKFold(3, shuffle=True, random_state=0).split(X, y, groups)
         ]
-        for key, value in zip(("bags", "proportion", "labels"), np.mean(folds, 0), strict=True):
+        for key, value in zip(MARKS, np.mean(folds, 0), strict=True):
             marks[key].append(float(value))
         p = clone(candidate).fit(X, counts, groups).predict_proba(fresh)[:, 1]
         marks["test_auc"].append(float(roc_auc_score(truth, p)))
         marks["test_log_loss"].append(float(log_loss(truth, p)))
-    values = {key: value for key, value in marks.items() if value}
-    return Cell(data, size, seed, **values)
+    return Cell(data, size, seed, **marks, machine=records.machine())
 
 
 def _marks(
@@ -126,9 +121,9 @@ def _marks(
 
 def measured(out: Path | None, quick: bool, data_dir: str | None) -> Iterator[Cell]:
     """All cells; those on file are read instead of computed."""
-    file = out / "cells.jsonl" if out else None
-    lines = file.read_text().splitlines() if file and file.exists() else []
-    known = {(c.data, c.size, c.seed): c for c in (Cell(**json.loads(line)) for line in lines)}
+    file = out / "cells.parquet" if out else None
+    old = [Cell(**row) for row in records.read(file)] if file else []
+    known = {(c.data, c.size, c.seed): c for c in old}
     for seed in range(1 if quick else 5):
         for name, (X, y) in tables(data_dir).items():
             if quick and not name.startswith("breast"):
@@ -138,39 +133,23 @@ def measured(out: Path | None, quick: bool, data_dir: str | None) -> Iterator[Ce
                     found = cell(name, X, y, size, seed)
                     known[name, size, seed] = found
                     if file:
-                        with file.open("a") as target:
-                            target.write(json.dumps(asdict(found)) + "\n")
+                        records.add(file, [asdict(found)])
                     print(f"{name}, n = {size}, seed {seed}", file=sys.stderr, flush=True)
                 yield known[name, size, seed]
 
 
-def report(cells: list[Cell]) -> list[str]:
-    heads = [f"chosen by {name}" for name in MARKS]
-    lines = [
-        f"| data | n | {' | '.join(heads)} | best of all | mean of all | rank correlation of bags "
-        "and labels |",
-        "|---|---|" + "---|" * (len(heads) + 3),
-    ]
-    for data, size in dict.fromkeys((c.data, c.size) for c in cells):
-        here = [c for c in cells if (c.data, c.size) == (data, size)]
-        chosen = [
-            np.mean([c.test_auc[int(np.argmax(getattr(c, key)))] for c in here])
-            for key in MARKS.values()
-        ]
-        best = np.mean([max(c.test_auc) for c in here])
-        middle = np.mean([np.mean(c.test_auc) for c in here])
-        rank = np.mean([spearmanr(c.bags, c.labels).statistic for c in here])
-        numbers = " | ".join(f"{value:.4f}" for value in (*chosen, best, middle))
-        lines.append(f"| {data} | {size} | {numbers} | {rank:.2f} |")
+def summary(cells: list[Cell]) -> list[str]:
     lost = {}
-    for name, key in MARKS.items():
+    for key in MARKS:
         pairs = [(c.test_auc, int(np.argmax(getattr(c, key)))) for c in cells]
-        lost[name] = np.mean([max(auc) - auc[place] for auc, place in pairs])
+        lost[key] = np.mean([max(auc) - auc[place] for auc, place in pairs])
     same = np.mean([np.argmax(c.bags) == np.argmax(c.labels) for c in cells])
-    lines += ["", "Mean AUC lost against the best candidate in hindsight: "]
-    lines[-1] += "; ".join(f"by {name} {value:.4f}" for name, value in lost.items()) + "."
-    lines.append(f"Bags and labels chose the same candidate in {same:.0%} of {len(cells)} cells.")
-    return lines
+    return [
+        "Mean AUC lost against the best candidate in hindsight: "
+        + "; ".join(f"by {key} {value:.4f}" for key, value in lost.items())
+        + ".",
+        f"Bags and labels chose the same candidate in {same:.0%} of {len(cells)} cells.",
+    ]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -179,23 +158,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="one seed of the smallest table")
     parser.add_argument("--data-dir", help="folder with adult.data (LLPKIT_DATA)")
-    parser.add_argument("--out", type=Path, help="folder for the table; cells in it are not remade")
+    parser.add_argument("--out", type=Path, help="folder for the cells; those in it are not remade")
     options = parser.parse_args(argv)
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence: a comparison takes what there is
         cells = list(measured(options.out, options.quick, options.data_dir))
-    lines = [
-        *report(cells),
-        "",
-        f"`python {' '.join(sys.argv)}`: test AUC of {len(CANDIDATES)} candidates, means over "
-        f"{len({c.seed for c in cells})} seeds; scikit-learn {sklearn.__version__}, Python "
-        f"{platform.python_version()}",
-    ]
-    print("\n".join(lines))
-    if options.out is not None:
-        (options.out / "selection.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(summary(cells)))
 
 
 if __name__ == "__main__":

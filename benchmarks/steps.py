@@ -5,16 +5,17 @@
 The paper explains its speed by EM's batches, which may be larger than a bag. This trains every
 method on digits with batches of several sizes, and whole-bag methods also with one bag per step, on
 one thread. Times are those of the processor, so that other work on the machine matters little; the
-methods take turns, and the first epoch of each turn is not counted.
+methods take turns, and the first epoch of each turn is not counted. `make tables` then writes the
+table of docs/measurements/reproduce.md.
 """
 
 import argparse
-import platform
 import time
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import records
 import torch
 
 import llpkit
@@ -59,11 +60,11 @@ def epoch(data: Any, method: str, batch: int | str, epochs: int) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print the table."""
+    """Measure, print and record, relative to supervised training in the smallest batches."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--out", type=Path, help="write steps.md here")
+    parser.add_argument("--out", type=Path, help="write steps.parquet here")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     data = datasets.load("digits", bag_size=(1, 12), seed=0)
@@ -75,30 +76,17 @@ def main(arguments: list[str] | None = None) -> int:
         found = {way: epoch(data, *way, options.epochs) for way in order}
         for way in ways:
             ratios[way].append(found[way] / found["supervised", SIZES[0]])
-    columns: list[int | str] = [*SIZES, ONE]
-    lines = [f"| method | {' | '.join(map(str, columns))} |", "|---|" + "---:|" * len(columns)]
-    for name in NAMES:
-        cells = [_cell(ratios.get((name, size), [])) for size in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    about = (
-        f"`python benchmarks/steps.py --turns {options.turns} --epochs {options.epochs}`: "
-        f"processor time of an epoch on digits ({data.bags.num_instances:,} instances in "
-        f"{len(data.bags):,} bags), relative to supervised training in batches of {SIZES[0]} in "
-        f"the same turn, mean ± SD; one thread of {platform.machine()}, torch {torch.__version__}."
-    )
-    text = "\n".join([*lines, "", about, ""])
-    print(text)
+    found = []
+    for (method, size), values in ratios.items():
+        row = {"method": method, "batch": str(size), "turns": options.turns}
+        row |= {"epochs": options.epochs, "ratio": fmean(values)}
+        if len(values) > 1:
+            row["sd"] = stdev(values)
+        print(row, flush=True)
+        found.append(row | {"machine": records.machine()})
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "steps.md").write_text(text, encoding="utf-8")
+        records.write(options.out / "steps.parquet", found)
     return 0
-
-
-def _cell(values: list[float]) -> str:
-    if not values:
-        return ""
-    around = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{fmean(values):.2f}{around}"
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@
 Writes files of random JPEG images in bags of 8, trains one epoch on each with a window of 16 row
 groups, and prints the peak of the memory of all processes of the run, minus that of a run on 512
 images: what the data themselves take. With --resident the images are decoded into memory instead.
+`make tables` then writes the table of docs/how-to/large-data.md.
 """
 
 import argparse
 import contextlib
 import io
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pyarrow.parquet as pq
+import records
 from PIL import Image
 
 import llpkit
@@ -124,19 +124,13 @@ def main(arguments: list[str] | None = None) -> int:
                     "decoded, MiB": round(images * 3 * SIDE**2 / 2**20),
                     "peak above a small run, MiB": round(peak - base),
                     "seconds": round(seconds),
+                    "resident": options.resident,
                 }
-                found.append(row)
-                print(json.dumps(row), flush=True)
-    heads = list(found[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
-    lines += ["| " + " | ".join(f"{v:,}" for v in row.values()) + " |" for row in found]
-    shown = " ".join(["python benchmarks/streaming.py", *(arguments or sys.argv[1:])])
-    text = f"Command: `{shown}` ({os.cpu_count()} cores)\n\n" + "\n".join(lines)
-    print(text)
+                found.append(row | {"machine": records.machine()})
+                print(row, flush=True)
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        name = "streaming-resident.md" if options.resident else "streaming.md"
-        (options.out / name).write_text(text + "\n", encoding="utf-8")
+        name = "streaming-resident" if options.resident else "streaming"
+        records.write(options.out / f"{name}.parquet", found)
     return 0
 
 

@@ -8,13 +8,12 @@ EM. The classifier times its own fits (the M-step) and predictions, and the star
 separately; the rest of an EM fit is the engine, the calibration and the bookkeeping: reading the
 bags, the copies of rows with their weights. All times are CPU seconds on one thread, so that other
 load on the machine does not count. Every size runs in a separate process, which reports its peak
-memory.
+memory. `make tables` then writes the table of docs/measurements/table-results.md.
 """
 
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sklearn
+import records
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from llpkit.estimators import LLPClassifier, em
@@ -100,25 +99,12 @@ def measure(rows: int) -> dict[str, float]:
     }
 
 
-def report(found: list[dict[str, float]]) -> list[str]:
-    lines = [
-        "| rows | bags | M-step, s | E-step: predictions, s | E-step: engine, and bookkeeping, s | "
-        "start, s | engine, bookkeeping and start, of the M-step | with predictions | "
-        "µs per row, all | peak memory, GB |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for f in found:
-        lines.append(
-            f"| {f['rows']:,} | {f['bags']:,} | {f['m_step']:.2f} | {f['prediction']:.2f} | "
-            f"{f['rest']:.2f} | {f['start']:.2f} | {added(f):.1%} | "
-            f"{added(f) + f['prediction'] / f['m_step']:.1%} | "
-            f"{1e6 * f['total'] / f['rows']:.1f} | {f['peak_gb']:.1f} |"
-        )
+def demands(found: list[dict[str, float]]) -> list[str]:
+    """What is demanded at the most rows, and whether it is met."""
     rows, total = (np.log([f[key] for f in found]) for key in ("rows", "total"))
     steep, share = float(np.polyfit(rows, total, 1)[0]), added(found[-1])
     peak = found[-1]["peak_gb"]
-    lines += [
-        "",
+    return [
         "| at the most rows | measured | demanded | met |",
         "|---|---|---|---|",
         f"| engine, bookkeeping and start, of the M-step | {share:.1%} | ≤ 10 % | "
@@ -127,7 +113,6 @@ def report(found: list[dict[str, float]]) -> list[str]:
         f"| exponent of all in the rows, over all sizes | {steep:.2f} | ≤ 1.05 | "
         f"{'yes' if steep <= 1.05 else 'NO'} |",
     ]
-    return lines
 
 
 def added(found: dict[str, float]) -> float:
@@ -166,7 +151,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="up to 100,000 rows")
     parser.add_argument("--rows", type=int, help="measure one size in this process, print JSON")
-    parser.add_argument("--out", type=Path, help="folder for the table and the figure")
+    parser.add_argument("--out", type=Path, help="folder for the record and the figure")
     options = parser.parse_args(argv)
     if options.rows is not None:
         print(json.dumps(measure(options.rows)))
@@ -178,17 +163,10 @@ def main(argv: list[str] | None = None) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=one)
         found.append(json.loads(done.stdout.splitlines()[-1]))
         print(f"{rows:,} rows: {found[-1]}", file=sys.stderr, flush=True)
-    lines = [
-        *report(found),
-        "",
-        f"`python {' '.join(sys.argv)}`: 100 trees, {FEATURES} float32 features, three folds and a "
-        f"last fit; one thread of {platform.processor() or platform.machine()}, scikit-learn "
-        f"{sklearn.__version__}",
-    ]
-    print("\n".join(lines))
+    print("\n".join(demands(found)))
     if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "table_scale.md").write_text("\n".join(lines) + "\n")
+        rows = [row | {"machine": records.machine()} for row in found]
+        records.write(options.out / "table_scale.parquet", rows)
         figure(found, options.out / "table_scale.png")
 
 

@@ -6,14 +6,14 @@ Each problem is a fixed set of training bags and test rows, redrawn with every s
 with the defaults of ``llpkit.fit`` (``small-cnn`` for images, ``mlp`` for rows) for the problem's
 number of epochs; estimators have the defaults of the command line. Scores are the AUC of test rows
 for two classes and the accuracy for more; labels are used for nothing else. `auto` is not trained
-separately: it is one of the methods, and the table marks which.
+separately: it is one of the methods, and the records mark which.
 
-Methods far below the best with the first seed get no other. A run that is in `runs.jsonl` of the
-output folder is not repeated, so a stopped benchmark continues.
+Methods far below the best with the first seed get no other. A run that is in `runs.parquet` of
+the output folder is not repeated, so a stopped benchmark continues. `make tables` then writes the
+tables of docs/measurements/which-method.md.
 """
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+import records
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_breast_cancer, make_classification
@@ -339,7 +340,10 @@ class Run:
     method: str
     seed: int
     score: float
-    seconds: float | None
+    seconds: float | None = None
+    measure: str = "AUC"
+    auto: bool = False
+    """Whether `auto` picks the method for the problem."""
     note: str = ""
 
 
@@ -396,14 +400,15 @@ def run(problem: str, name: str, seed: int, data: Data) -> Run:
             )
         except LLPError as error:
             found, note = float("nan"), str(error)[:120]
-    return Run(problem, name, seed, found, round(time.process_time() - start, 1), note)
+    seconds = round(time.process_time() - start, 1)
+    measure = "AUC" if data.bags.num_classes is None else "accuracy"
+    return Run(problem, name, seed, found, seconds, measure, name == picked(problem), note)
 
 
 def measured(out: Path, chosen: list[str], only: list[str], seeds: list[int]) -> list[Run]:
     """All runs on file, after those of the plan that were missing."""
-    file = out / "runs.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    found = [Run(**json.loads(line)) for line in lines]
+    file = out / "runs.parquet"
+    found = [Run(**row) for row in records.read(file)]
     known = {(r.problem, r.method, r.seed) for r in found}
     for seed in seeds:
         for problem in chosen:
@@ -415,8 +420,7 @@ def measured(out: Path, chosen: list[str], only: list[str], seeds: list[int]) ->
                     continue
                 one = run(problem, name, seed, data)
                 found.append(one)
-                with file.open("a") as target:
-                    target.write(json.dumps(asdict(one)) + "\n")
+                records.add(file, [asdict(one)])
                 text = f"{problem:16} {name:34} {seed}: {one.score:.4f}, {one.seconds} s {one.note}"
                 print(text, flush=True)
     return found
@@ -460,42 +464,6 @@ def best_beside(found: dict[str, dict[int, float]], own: str) -> tuple[str, floa
     return best, float(pairs[best][0]), float(pairs[best][1])
 
 
-def table(runs: list[Run], fresh: bool) -> list[str]:
-    """One row per problem: what auto picks, what is best, and the distance."""
-    lines = [
-        "| problem | measure | `auto` picks | its score | best | score | below the best | seeds |"
-    ]
-    lines.append("|---|---|---|---:|---|---:|---:|---:|")
-    for problem, entry in PROBLEMS.items():
-        found = scores(runs, problem)
-        if entry.fresh != fresh or not found or (own := picked(problem)) not in found:
-            continue
-        best, top, mine = best_beside(found, own)
-        many = entry.draw(0).bags.num_classes is not None
-        measure, scale, digits = ("accuracy, %", 100, 1) if many else ("AUC", 1, 3)
-        gap = scale * (top - mine)
-        distance = f"{gap:.{digits}f}{'' if gap <= scale * LIMIT else ' (too far)'}"
-        shared = len(found[own].keys() & found[best].keys())
-        lines.append(
-            f"| {entry.title} | {measure} | `{own}` | {scale * mine:.{digits}f} | `{best}` | "
-            f"{scale * top:.{digits}f} | {distance} | {shared} |"
-        )
-    return lines
-
-
-def everything(runs: list[Run]) -> list[str]:
-    """Every method on every problem: mean and number of seeds."""
-    found = {p: scores(runs, p) for p in PROBLEMS}
-    shown = [p for p in PROBLEMS if found[p]]
-    names = {name for p in shown for name in found[p]}
-    lines = [f"| method | {' | '.join(shown)} |", "|---|" + "---:|" * len(shown)]
-    for name in sorted(names, key=lambda n: ("(" in n, n)):
-        cells = [list(found[p].get(name, {}).values()) for p in shown]
-        texts = [f"{np.mean(c):.3f} ({len(c)})" if c else "" for c in cells]
-        lines.append(f"| `{name}` | {' | '.join(texts)} |")
-    return lines
-
-
 def figure(runs: list[Run], path: Path) -> None:
     """A row per problem: the scores of all methods, and that of auto."""
     import matplotlib
@@ -503,10 +471,11 @@ def figure(runs: list[Run], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    shown = [p for p in PROBLEMS if 0 in scores(runs, p).get(picked(p), {})][::-1]
+    own_of = {run.problem: run.method for run in runs if run.auto}
+    shown = [p for p in PROBLEMS if 0 in scores(runs, p).get(own_of.get(p, ""), {})][::-1]
     panel, axis = plt.subplots(figsize=(8, 0.3 * len(shown) + 1.2), layout="constrained")
     for y, problem in enumerate(shown):
-        found, own = scores(runs, problem), picked(problem)
+        found, own = scores(runs, problem), own_of[problem]
         # The first seed, which all methods share.
         values = {name: by_seed[0] for name, by_seed in found.items() if 0 in by_seed}
         others = [value for name, value in values.items() if name != own]
@@ -531,17 +500,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--problem", action="append", help="only this problem; repeatable")
     parser.add_argument("--method", action="append", default=[], help="only this; repeatable")
     parser.add_argument("--seed", type=int, action="append", help="only this; repeatable (0, 1, 2)")
-    parser.add_argument("--report", action="store_true", help="only write tables and figure")
+    parser.add_argument("--report", action="store_true", help="only draw the figure")
     parser.add_argument("--out", type=Path, default=Path("results/which-method"))
     options = parser.parse_args(argv)
-    options.out.mkdir(parents=True, exist_ok=True)
     chosen = [] if options.report else options.problem or list(PROBLEMS)
     runs = measured(options.out, chosen, options.method, options.seed or [0, 1, 2])
-    tables = [table(runs, fresh) for fresh in (True, False)]
-    lines = ["# Which method?", "", *tables[0], "", *tables[1], "", *everything(runs), ""]
-    (options.out / "which-method.md").write_text("\n".join(lines), encoding="utf-8")
     figure(runs, options.out / "which-method.png")
-    print("\n".join(tables[0] + tables[1][2:]))
 
 
 if __name__ == "__main__":

@@ -140,17 +140,6 @@ def test_the_card_s_benchmark_runs_without_a_card(tmp_path):
         estep_gpu.check(estep_gpu.TRITON32, *off, 4)
 
 
-def test_runs_side_by_side(estep, tmp_path, capsys):  # noqa: ARG001
-    import side_by_side
-
-    side_by_side.main(
-        [str(BENCHMARKS.parent / "results" / "bird-cat-equal-rates"), "--out", str(tmp_path)]
-    )
-    text = (tmp_path / "side_by_side.md").read_text()
-    assert text == capsys.readouterr().out
-    assert "| 3 | 4 | 16 | 339 | 21.2 | 580 ms |" in text
-
-
 def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
     pytest.importorskip("numba")
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -166,8 +155,9 @@ def test_the_small_form_of_the_approximations_of_classes(monkeypatch, tmp_path):
         assert near["mean"] < bound["mean"] / 5
         assert near["nats"] < bound["nats"] / 10
     assert len(found["em"]) == 3
-    text = (tmp_path / "classes.md").read_text()
-    assert all(f"## {name}" in text for name in classes.PARTS)
+    recorded = classes.records.read(tmp_path / "classes.parquet")
+    assert recorded == [row for rows in found.values() for row in rows]
+    assert {row["part"] for row in recorded} == set(classes.PARTS)
     assert (tmp_path / "error.png").stat().st_size > 10_000
     # Runs that are recorded are not repeated.
     again = classes.main(["em", "--quick", "--out", str(tmp_path)])
@@ -211,6 +201,6 @@ def test_steps_of_one_bag_are_slower(monkeypatch, tmp_path):
     monkeypatch.setattr(steps, "SIZES", (256,))
     monkeypatch.setattr(steps, "NAMES", ("supervised", "dllp"))
     assert steps.main(["--turns", "1", "--epochs", "3", "--out", str(tmp_path)]) == 0
-    *_, row = [x for x in (tmp_path / "steps.md").read_text().split("\n") if x.startswith("| dllp")]
-    usual, single = (float(cell) for cell in row.strip("| ").split("|")[1:])
-    assert single > 3 * usual  # forty times the steps
+    rows = steps.records.read(tmp_path / "steps.parquet")
+    ratios = {(row["method"], row["batch"]): row["ratio"] for row in rows}
+    assert ratios["dllp", "one bag"] > 3 * ratios["dllp", "256"]  # forty times the steps

@@ -1,6 +1,5 @@
 """The benchmarks of tables: they run on little data, and say so where a demand is missed."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,18 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture(autouse=True)
 def _path(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+def test_records_are_added_and_read_as_they_were(tmp_path):
+    import records
+
+    file = tmp_path / "new" / "some.parquet"
+    assert records.read(file) == []
+    rows = [{"a": 1, "hits": {"x": [1, 2]}}, {"a": 2.5, "b": "text", "hits": {"y": [3]}}]
+    records.add(file, rows[:1])
+    records.add(file, rows[1:])
+    assert records.read(file) == rows
+    assert [path.name for path in file.parent.iterdir()] == ["some.parquet"]
 
 
 def write_adult(folder: Path) -> None:
@@ -39,10 +50,9 @@ def test_adult(tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     adult.main(["--quick", "--data-dir", str(tmp_path), "--out", str(out)])
     assert (out / "adult.png").stat().st_size > 10_000
-    runs = [json.loads(line) for line in (out / "runs.jsonl").read_text().splitlines()]
+    runs = adult.records.read(out / "runs.parquet")
     assert len(runs) == 5
     assert all(run["auc"] > 0.8 for run in runs)
-    assert "| exact logistic |" in (out / "adult.md").read_text()
     capsys.readouterr()
     adult.main(["--quick", "--data-dir", str(tmp_path), "--out", str(out)])
     assert "seed 0:" not in capsys.readouterr().out  # what is on file is not made again
@@ -76,7 +86,7 @@ def test_table_scale(tmp_path):
     table_scale.figure(found, tmp_path / "scale.png")
     assert (tmp_path / "scale.png").stat().st_size > 10_000
     slow = [{**f, "rest": f["m_step"], "total": f["rows"] ** 2, "peak_gb": 20.0} for f in found]
-    text = "\n".join(table_scale.report(slow))
+    text = "\n".join(table_scale.demands(slow))
     assert text.count("NO") == 3
 
 
@@ -89,9 +99,7 @@ def test_selection(monkeypatch):
     cell = selection.cell("cancer", *load_breast_cancer(return_X_y=True), size=8, seed=0)
     assert len(cell.bags) == len(cell.test_auc) == len(few)
     assert np.argmax(cell.bags) != 0  # the strongest penalty explains bags worst
-    lines = selection.report([cell])
-    assert lines[2].startswith("| cancer | 8 |")
-    assert "Bags and labels chose the same candidate" in lines[-1]
+    assert "Bags and labels chose the same candidate" in selection.summary([cell])[-1]
 
 
 def test_which_method(tmp_path, monkeypatch, capsys):
@@ -108,12 +116,11 @@ def test_which_method(tmp_path, monkeypatch, capsys):
     few = ["direct", "dsq", "logistic (estimator)", "naive-bayes (estimator)"]
     options = [word for name in few for word in ("--method", name)] + ["--seed", "0"]
     which_method.main([*options, "--out", str(tmp_path)])
-    runs = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    runs = which_method.records.read(tmp_path / "runs.parquet")
     assert len(runs) == 6
     assert all(0 <= run["score"] <= 1 for run in runs)
-    text = (tmp_path / "which-method.md").read_text()
-    assert "| rows | AUC | `logistic (estimator)` |" in text
-    assert "| images | accuracy, % | `direct` |" in text
+    picks = {(run["problem"], run["measure"], run["method"]) for run in runs if run["auto"]}
+    assert picks == {("rows", "AUC", "logistic (estimator)"), ("ten", "accuracy", "direct")}
     assert (tmp_path / "which-method.png").stat().st_size > 5_000
     capsys.readouterr()
     which_method.main([*options, "--out", str(tmp_path)])
@@ -126,11 +133,3 @@ def test_which_method_says_what_is_too_far():
     found = {"a": {0: 0.9, 1: 0.8}, "b": {0: 0.95}, "c": {1: 0.81}}
     assert which_method.best_beside(found, "a") == ("b", 0.95, 0.9)
     assert which_method.best_beside(found, "b") == ("b", 0.95, 0.95)
-
-
-def test_the_page_shows_the_tables_of_the_records():
-    root = BENCHMARKS.parent
-    made = (root / "results/which-method/which-method.md").read_text(encoding="utf-8").split("\n\n")
-    page = (root / "docs/measurements/which-method.md").read_text(encoding="utf-8")
-    for table in made[1:3]:
-        assert table in page

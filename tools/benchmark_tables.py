@@ -1,38 +1,15 @@
-"""The tables of speed.md, table-results.md and classical.md.
+"""The tables of classical.md, table-results.md, which-method.md and many-classes.md."""
 
-Benchmarks write their tables as Markdown to results/; pages show some of the rows and columns.
-"""
-
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from table_kit import Rows, code, table
+import which_method
+from estep import seconds
+from records import Row
+from scipy.stats import spearmanr
+from table_kit import Rows, code, recorded, table
 
-from llpkit.report.spread import Spread, true_minus
-
-RESULTS = Path(__file__).parents[1] / "results"
-
-
-def written(file: str, heading: str = "") -> list[dict[str, str]]:
-    """The first table below a heading of a results file: its rows by column."""
-    lines = (RESULTS / file).read_text(encoding="utf-8").split("\n")
-    start = next(i for i, line in enumerate(lines) if heading in line)
-    first = next(i for i in range(start, len(lines)) if lines[i].startswith("|"))
-    found: Rows = []
-    for line in lines[first:]:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip() for cell in line.strip("|").split("|")])
-    head, _, *rows = found
-    return [dict(zip(head, row, strict=True)) for row in rows]
-
-
-def by_first(rows: list[dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Rows by their first cell."""
-    return {next(iter(row.values())): row for row in rows}
-
+from llpkit.report.spread import Spread
 
 # Classical estimators and tables
 
@@ -40,30 +17,30 @@ def by_first(rows: list[dict[str, str]]) -> dict[str, dict[str, str]]:
 @table
 def classical() -> Rows:
     """Accuracy of the classical estimators."""
-    sets = {"breast cancer": "### breast cancer", "digits 3 or 8": "### digits, 3 or 8"}
-    found = [by_first(written("classical/classical.md", head)) for head in sets.values()]
-    sizes = ("n = 2", "n = 8", "n = 32", "n = 64")
+    found = {
+        (row["data"], row["estimator"], row.get("n")): f"{row['accuracy']:.3f}"
+        for row in recorded("classical/classical.parquet")
+    }
+    sets, sizes = ("breast cancer", "digits, 3 or 8"), (2, 8, 32, 64)
     rows = [[""]]
-    for name in sets:
-        rows[0] += [f"{name}, {sizes[0]}", *(size.removeprefix("n = ") for size in sizes[1:])]
+    for name in ("breast cancer", "digits 3 or 8"):
+        rows[0] += [f"{name}, n = {sizes[0]}", *map(str, sizes[1:])]
     for name in (
-        "`LLPLogisticRegression` (exact likelihood)",
-        "`DLLPClassifier`",
-        "`MeanMapClassifier`",
-        "`InvCalClassifier`",
-        "`AlterSVMClassifier`",
-        "supervised logistic regression",
+        "LLPLogisticRegression",
+        "DLLPClassifier",
+        "MeanMapClassifier",
+        "InvCalClassifier",
+        "AlterSVMClassifier",
     ):
-        short = name.removesuffix(" (exact likelihood)").removesuffix(" logistic regression")
-        rows.append([short, *(each[name][size] for each in found for size in sizes)])
-    return rows
+        rows.append([code(name), *(found[data, name, size] for data in sets for size in sizes)])
+    bounds = [[found[data, "supervised logistic regression", None], "", "", ""] for data in sets]
+    return [*rows, ["supervised", *bounds[0], *bounds[1]]]
 
 
 def adult_auc() -> dict[tuple[str, str], Spread]:
     """AUC on Adult over seeds, by estimator and bags."""
     found: dict[tuple[str, str], list[float]] = {}
-    for line in (RESULTS / "adult/runs.jsonl").read_text(encoding="utf-8").splitlines():
-        run = json.loads(line)
+    for run in recorded("adult/runs.parquet"):
         found.setdefault((run["estimator"], run["bags"]), []).append(run["auc"])
     return {key: Spread(fmean(values), stdev(values)) for key, values in found.items()}
 
@@ -97,14 +74,28 @@ def adult_out_of_fold() -> Rows:
 
 @table
 def selection() -> Rows:
-    """Selection without labels."""
+    """Selection without labels: test AUC of each choice, of the best, and of all candidates."""
+    cells: dict[tuple[str, int], list[Row]] = {}
+    for cell in recorded("selection/cells.parquet"):
+        cells.setdefault((cell["data"], cell["size"]), []).append(cell)
     rows = [["data", "n", "bags", "proportions", "labels", "best", "average", "rank"]]
     last = ""
-    for row in written("selection/selection.md"):
-        name, *cells = row.values()
-        rows.append(["" if name == last else name, *cells])
-        last = name
+    for (data, size), here in cells.items():
+        found = [
+            fmean(cell["test_auc"][best(cell[mark])] for cell in here)
+            for mark in ("bags", "proportion", "labels", "test_auc")
+        ]
+        found.append(fmean(fmean(cell["test_auc"]) for cell in here))
+        rank = fmean(spearmanr(cell["bags"], cell["labels"]).statistic for cell in here)
+        name = "" if data == last else data
+        rows.append([name, str(size), *(f"{value:.4f}" for value in found), f"{rank:.2f}"])
+        last = data
     return rows
+
+
+def best(values: Sequence[float]) -> int:
+    """The place of the largest value."""
+    return max(range(len(values)), key=values.__getitem__)
 
 
 @table
@@ -112,71 +103,105 @@ def table_scale() -> Rows:
     """Seconds of EM around boosting by number of rows."""
     rows = [["rows", "bags", "M-step", "predictions", "engine and bookkeeping", "start"]]
     rows[0] += ["all but the M-step, relative to it", "peak memory, GB"]
-    for row in written("table-scale/table_scale.md"):
-        share = float(row["with predictions"].rstrip("%"))
-        rows.append([*list(row.values())[:6], f"{share:.0f} %", row["peak memory, GB"]])
+    parts = ("m_step", "prediction", "rest", "start")
+    for row in recorded("table-scale/table_scale.parquet"):
+        share = sum(row[part] for part in parts[1:]) / row["m_step"]
+        cells = [f"{row['rows']:,}", f"{row['bags']:,}", *(f"{row[part]:.2f}" for part in parts)]
+        rows.append([*cells, f"{100 * share:.0f} %", f"{row['peak_gb']:.1f}"])
     return rows
 
 
-# Speed
+# Which method
 
 
-@table
-def speed_e_step() -> Rows:
-    """The E-step against enumeration."""
-    found = by_first(written("speed-cpu/speed.md", "## Bags of 1 to 12"))
-    column = "speed against enumeration, as published"
-    rows = [["1,913 bags of 1 to 12 instances", "time"]]
-    rows[0].append("speed relative to the published enumeration")
-    for title, name in (
-        ("enumeration of label combinations, as published", "enumeration, as published"),
-        ("the same, vectorised over bags of the same size and count", "enumeration, vectorised"),
-        ("engine, torch backend", "engine, torch path"),
-        ("engine, compiled backend", "engine, numba path"),
-    ):
-        row = found[name]
-        rows.append([title, row["median"], row[column].rstrip("×")])
-    return rows
-
-
-@table
-def speed_methods() -> Rows:
-    """Epochs relative to a supervised one, on one H200."""
-    found = by_first(written("speed-gpu/speed.md", "### conv-large, cifar10"))
-    rows = [["method", "epoch relative to supervised, bird/cat"]]
-    names = ("mle", "direct", "amle", "dllp", "llp-gan")
-    return [*rows, *([code(name), found[name]["against supervised"]] for name in names)]
-
-
-@table
-def speed_by_size() -> Rows:
-    """Instances per second of the kernels by bag size."""
-    found = by_first(written("speed-gpu/speed.md", "## Bags of 1 to 12"))
-    found |= by_first(written("speed-gpu/speed.md", "## Bags of one size"))
-    rows = [["n", "billion instances per second, float32", "float64"]]
-    for size in ("1 to 12", "1", "2", "4", "8", "16", "32", "64", "128", "16,384"):
-        each = (found[size][f"triton, {kind}"] for kind in ("float32", "float64"))
-        rows.append([size, *(f"{float(cell) / 1e9:.3g}" for cell in each)])
+def distances(fresh: bool) -> Rows:
+    """One row per problem: what `auto` picks, what is best, and the distance."""
+    every = recorded("which-method/runs.parquet")
+    runs = [which_method.Run(**row) for row in every]
+    picks = {run.problem: run for run in runs if run.auto}
+    rows = [["problem", "measure", "`auto` picks", "its score", "best", "score"]]
+    rows[0] += ["below the best", "seeds"]
+    for name, problem in which_method.PROBLEMS.items():
+        if problem.fresh != fresh or name not in picks:
+            continue
+        pick, found = picks[name], which_method.scores(runs, name)
+        other, top, mine = which_method.best_beside(found, pick.method)
+        scale, digits = (1, 3) if pick.measure == "AUC" else (100, 1)
+        gap = scale * (top - mine)
+        far = "" if gap <= scale * which_method.LIMIT else " (too far)"
+        measure = "AUC" if pick.measure == "AUC" else "accuracy, %"
+        row = [problem.title, measure, code(pick.method), f"{scale * mine:.{digits}f}"]
+        row += [code(other), f"{scale * top:.{digits}f}", f"{gap:.{digits}f}{far}"]
+        rows.append([*row, str(len(found[pick.method].keys() & found[other].keys()))])
     return rows
 
 
 @table
-def speed_accuracy() -> Rows:
-    """Accuracy with each speed-up undone."""
-    ways: Mapping[str, str] = {
-        "float32": "float32",
-        "no graph": "no graph",
-        "no graph, batches of any shape": "no graph, batches of any shape",
-        "compiled": "compiled",
-        "`mle-pass`": "E-step by a pass",
+def which_method_fresh() -> Rows:
+    """Problems whose scores changed no rule."""
+    return distances(fresh=True)
+
+
+@table
+def which_method_used() -> Rows:
+    """Problems that the rules were chosen by."""
+    return distances(fresh=False)
+
+
+# K classes
+
+
+@table
+def classes_error() -> Rows:
+    """Errors of posteriors and log-likelihoods against the exact ones."""
+    found = {
+        (row["n"], row["K"], row["sd"], row["approximation"]): row
+        for row in recorded("classes/classes.parquet", part="error")
     }
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for row in written("speed-gpu/accuracy.md"):
-        found.setdefault(row["method"], {})[row["way"]] = row
-    rows = [["method", "fast, % (sd over folds)", *ways]]
-    for name, its in found.items():
-        fast = its["fast"]
-        cells = [its.get(way, {}).get("less the fast way, points", "") for way in ways.values()]
-        told = f"{fast['accuracy, %']} ({fast['sd over folds']})"
-        rows.append([code(name), told, *map(true_minus, cells)])
+    rows = [["", "sd", '`"sinkhorn"`, mean / largest', '`"saddlepoint"`, mean / largest']]
+    rows[0] += [
+        'log-likelihood off by, `"sinkhorn"`, nats',
+        '`"saddlepoint"`, mean / largest, nats',
+    ]
+    for n, classes, spreads in (
+        (16, 10, (1, 3, 6)),
+        (24, 4, (1, 3, 6)),
+        (64, 4, (1, 6)),
+        (256, 3, (1, 6)),
+    ):
+        for sd in spreads:
+            bound, near = (found[n, classes, sd, name] for name in ("sinkhorn", "saddlepoint"))
+            title = f"n = {n}, K = {classes}" if sd == 1 else ""
+            cells = [few(row["mean"], row["largest"]) for row in (bound, near)]
+            cells += [few(bound["nats"]), few(near["nats"], near["most nats"])]
+            rows.append([title, str(sd), *cells])
+    return rows
+
+
+def few(*values: float) -> str:
+    """Numbers with two digits."""
+    return " / ".join(f"{value:#.2g}".replace("e-0", "e-") for value in values)
+
+
+@table
+def classes_cost() -> Rows:
+    """Time of an E-step of 50,000 instances."""
+    found = {
+        (row["approximation"], row["backend"], row["n"], row["sd"]): seconds(row["ms"] / 1e3)
+        for row in recorded("classes/classes.parquet", part="cost")
+    }
+    rows = [["E-step of 50,000 instances, ten classes, one core", "n = 16", "64", "256"]]
+    for title, name, backend, confident in (
+        ('`"sinkhorn"` (torch)', "sinkhorn", "torch", False),
+        ('`"saddlepoint"` (Numba)', "saddlepoint", "numba", False),
+        (
+            '`"saddlepoint"` (Numba), confident logits (sd n / 4)',
+            "saddlepoint",
+            "numba",
+            True,
+        ),
+        ("exact (Numba)", "exact, extrapolated", "numba", False),
+    ):
+        keys = [(name, backend, n, n / 4 if confident else 1.5) for n in (16, 64, 256)]
+        rows.append([title, *(found.get(key, "intractable") for key in keys)])
     return rows

@@ -1,12 +1,9 @@
 """The tables of docs/how-to/label.md, from the records of benchmarks/counting.py."""
 
-import json
-from pathlib import Path
 from statistics import fmean, stdev
 
-from table_kit import Rows, signed, table
+from table_kit import Rows, recorded, signed, table
 
-RUNS = Path(__file__).parents[1] / "results" / "counting" / "runs.jsonl"
 FIRST = "random bags, random order"
 NAMES = {
     FIRST: FIRST,
@@ -23,13 +20,11 @@ def curves(data: str) -> dict[str, list[list[float]]]:
     """Accuracy in per cent of every way, by seed and step; and the numbers of bags, as "bags"."""
     found: dict[str, dict[int, list[float]]] = {}
     bags: dict[int, list[float]] = {}
-    for line in RUNS.read_text(encoding="utf-8").splitlines():
-        run = json.loads(line)
-        if run["data"] == data:
-            steps = found.setdefault(run["way"], {}).setdefault(run["seed"], [])
-            steps.append(100 * run["accuracy"])
-            if run["way"] == FIRST:
-                bags.setdefault(run["seed"], []).append(run["answers"])
+    for run in recorded("counting/runs.parquet", data=data):
+        steps = found.setdefault(run["way"], {}).setdefault(run["seed"], [])
+        steps.append(100 * run["accuracy"])
+        if run["way"] == FIRST:
+            bags.setdefault(run["seed"], []).append(run["answers"])
     every = {way: [its[seed] for seed in sorted(its)] for way, its in found.items()}
     return {**every, "bags": list(bags.values())}
 

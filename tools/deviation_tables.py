@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 
-from benchmark_tables import by_first, written
-from paper_tables import BIRDS, METHODS, PHOTOS, ROOT, SECOND, minus, results, runs
-from table_kit import Rows, code, table
+from paper_tables import BIRDS, METHODS, PHOTOS, SECOND, minus, results, runs
+from table_kit import ROOT, Rows, code, recorded, table
 
 from llpkit._text import several
 from llpkit.experiments import Record, Results, load
@@ -142,9 +141,13 @@ def digits_batches() -> Rows:
 @table
 def digits_steps() -> Rows:
     """Epoch time by batch size, on digits."""
-    head, *_ = found = written("digits-batches/steps.md")
-    rows = [["epoch on digits, relative to `supervised` in batches of 32", *list(head)[1:]]]
-    return [*rows, *([code(name), *cells] for name, *cells in (row.values() for row in found))]
+    found = recorded("digits-batches/steps.parquet")
+    ratios = {(r["method"], r["batch"]): f"{r['ratio']:.2f} ± {r['sd']:.2f}" for r in found}
+    sizes = ("32", "128", "512", "one bag")
+    rows = [["epoch on digits, relative to `supervised` in batches of 32", *sizes]]
+    for name in dict.fromkeys(row["method"] for row in found):
+        rows.append([code(name), *(ratios.get((name, size), "") for size in sizes)])
+    return rows
 
 
 # Runs to come
@@ -236,8 +239,10 @@ def paper_deviations() -> Rows:
         last = title or last
         price[last] += minutes(name, *rest)[1]
     cost = {title: f"not yet run, {value:.0f} min" for title, value in price.items()}
-    steps = by_first(written("digits-batches/steps.md"))
-    bags = [steps[name]["one bag"].split(" ± ")[0] for name in ("amle", "dllp")]
+    steps = {
+        r["method"]: r["ratio"] for r in recorded("digits-batches/steps.parquet", batch="one bag")
+    }
+    bags = [f"{steps[name]:.2f}" for name in ("amle", "dllp")]
     rows = [["what", "the paper or its authors' code", "here", "effect, in points of accuracy"]]
     rows += [
         [

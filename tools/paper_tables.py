@@ -2,10 +2,9 @@
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 
-from table_kit import Rows, code, signed, table
+from table_kit import ROOT, Rows, code, signed, table
 
 from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
@@ -13,8 +12,6 @@ from llpkit.experiments.statistics import Runs, by_fold, interval, paired
 from llpkit.experiments.summary import accuracies, differences, size_accuracies, slopes
 from llpkit.experiments.times import epoch_times, times_to_accuracy
 from llpkit.report.spread import Spread, true_minus
-
-ROOT = Path(__file__).parents[1]
 
 PHOTOS, BIRDS = "group-photos", "bird-cat"
 METHODS = ("supervised", "mle", "mle-pass", "direct", "amle", "amle-paper", "dllp", "llp-gan")

@@ -1,23 +1,19 @@
 """Tables of how-to/large-data.md and several-machines.md, from the records of three benchmarks."""
 
-import json
-import sys
-from pathlib import Path
-from typing import Any
-
-from benchmark_tables import RESULTS, written
-from table_kit import Rows, table
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-from large_tables import records, split
-
-LARGE = RESULTS / "large-tables"
+from large_tables import split
+from records import Row
+from table_kit import Rows, recorded, table
 
 
-def fits() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def large(kind: str) -> list[Row]:
+    """The records of one kind, by size."""
+    found = recorded("large-tables/large_tables.parquet", kind=kind)
+    return sorted(found, key=lambda row: row["rows"])
+
+
+def fits() -> list[tuple[Row, Row]]:
     """Boosting and logistic regression at every size."""
-    return list(zip(records(LARGE, "boosting"), records(LARGE, "logistic"), strict=True))
+    return list(zip(large("boosting"), large("logistic"), strict=True))
 
 
 @table
@@ -84,7 +80,7 @@ def large_logistic() -> Rows:
 @table
 def large_quality() -> Rows:
     """Distributed fits beside those in memory and the truth, on new rows."""
-    known = json.loads((LARGE / "memory.json").read_text(encoding="utf-8"))
+    [known] = large("memory")
     rows = [["", "rows", "AUC: EM", "logistic", "cross-entropy: EM", "logistic"]]
     found = [("in memory, a sample", known["rows"], known["boosting"], known["logistic"])]
     found += [("two workers", boosted["rows"], boosted, linear) for boosted, linear in fits()]
@@ -99,7 +95,7 @@ def large_quality() -> Rows:
 def large_kill() -> Rows:
     """A fit with and without the loss of a worker."""
     rows = [["rows", "same model, byte for byte", "M-steps begun again", "elapsed, s", "killed"]]
-    for found in records(LARGE, "kill"):
+    for found in large("kill"):
         whole, killed = found["seconds"]
         same = "yes" if found["same_bytes"] and found["same_scale"] and found["killed"] else "no"
         again = str(found["m_steps_begun_again"])
@@ -112,8 +108,8 @@ def large_predict() -> Rows:
     """What `llpkit predict` costs by rows."""
     rows = [["rows"], ["peak memory, GB"], ["rows per second of one core"]]
     rows += [["rows per second elapsed, on a busy machine"]]
-    for found in records(LARGE, "predict"):
-        cells = [f"{found['rows']:,}", f"{found['peak'] / 1e9:.2f}"]
+    for found in large("predict"):
+        cells = [f"{found['rows']:,}", f"{found['peak'][0] / 1e9:.2f}"]
         cells += [f"{found[k]:,.0f}" for k in ("rows_per_cpu_second", "rows_per_second")]
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell)
@@ -123,26 +119,24 @@ def large_predict() -> Rows:
 @table
 def process_weights() -> Rows:
     """How far the weights of several processes are from those of one."""
-    found = json.loads((RESULTS / "processes/processes.json").read_text(encoding="utf-8"))
     rows = [
         ["largest relative difference of a weight tensor, float64", "2 processes", "4 processes"]
     ]
     for network, name in (("linear", "linear model"), ("mlp", "MLP")):
-        some = [row for row in found["weights"] if row["network"] == network]
-        spans = [[row[number] for row in some] for number in ("2", "4")]
+        some = recorded("processes/processes.parquet", part="weights", network=network)
+        spans = [[r["difference"] for r in some if r["processes"] == number] for number in (2, 4)]
         least_to_largest = [f"{min(values):.1e} to {max(values):.1e}" for values in spans]
-        rows.append([f"{name}, {len(some)} methods: least to largest", *least_to_largest])
+        rows.append([f"{name}, {len(spans[0])} methods: least to largest", *least_to_largest])
     return rows
 
 
 @table
 def process_bytes() -> Rows:
     """What a process sends."""
-    found = json.loads((RESULTS / "processes/processes.json").read_text(encoding="utf-8"))
     names = ("bytes per step", "bytes per epoch", "bytes per epoch, counted")
     rows = [["processes", *names[:2], "counted by the system", "seconds per epoch"]]
     rows[0].append("largest part of a step")
-    for each in found["communication"]:
+    for each in recorded("processes/processes.parquet", part="communication"):
         cells = [f"{each[name]:,}" for name in names]
         if each["processes"] == 1:
             cells[-1] = "–"
@@ -156,4 +150,5 @@ def streamed_images() -> Rows:
     """Memory to train on images that are read as they are needed."""
     kept = ("processes", "images", "file, MiB", "decoded, MiB", "peak above a small run, MiB")
     rows = [["training processes", *kept[1:4], "peak memory, MiB"]]
-    return [*rows, *([row[name] for name in kept] for row in written("processes/streaming.md"))]
+    found = recorded("processes/streaming.parquet")
+    return [*rows, *([f"{row[name]:,}" for name in kept] for row in found)]

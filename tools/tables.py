@@ -3,25 +3,21 @@
     python tools/tables.py            # or: make tables
     python tools/tables.py --check    # change nothing; exit with 1 if a table is not current
 
-A table stands between `<!-- table: NAME -->` and `<!-- end -->`, where NAME is a function of
-`paper_tables.py`, `deviation_tables.py`, `benchmark_tables.py`, `counting_tables.py`,
-`scale_tables.py` or `ten_class_tables.py`.
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`, where NAME is a function in one of
+the `*_tables.py` beside this file.
 """
 
 import argparse
+import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import benchmark_tables  # noqa: F401  (its tables register themselves)
-import counting_tables  # noqa: F401
-import deviation_tables  # noqa: F401
-import paper_tables  # noqa: F401
-import scale_tables  # noqa: F401
-import ten_class_tables  # noqa: F401
-from table_kit import TABLES, markdown
+from table_kit import ROOT, TABLES, markdown
 
-ROOT = Path(__file__).parents[1]
+for _path in sorted(Path(__file__).parent.glob("*_tables.py")):
+    importlib.import_module(_path.stem)  # its tables register themselves
+
 MARKER = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(?=<!-- end -->)", re.S)
 PAGES = ("README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").glob("*/*.md"))))
 

@@ -1,7 +1,6 @@
 """The tables of benchmark.md: accuracy by method and bag size, with an official test split."""
 
-from paper_tables import ROOT
-from table_kit import Rows, code, table
+from table_kit import ROOT, Rows, code, table
 
 from llpkit.experiments import Results
 from llpkit.experiments.summary import size_accuracies

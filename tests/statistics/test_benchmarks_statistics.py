@@ -1,6 +1,5 @@
 """The small forms of the benchmarks of intervals and of precincts."""
 
-import json
 import math
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def script(monkeypatch):
 def test_coverage_is_counted_and_resumed(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script, "CHUNK", 4)
     script.run(["few-25", "calibration-posterior"], 8, tmp_path)
-    lines = script.read(tmp_path / "chunks.jsonl")
+    lines = script.records.read(tmp_path / "chunks.parquet")
     assert [(line["design"], line["chunk"]) for line in lines] == [
         ("few-25", 0),
         ("few-25", 1),
@@ -29,25 +28,24 @@ def test_coverage_is_counted_and_resumed(script, tmp_path, monkeypatch):
         ("calibration-posterior", 1),
     ]
     script.run(["few-25"], 8, tmp_path)  # nothing is run again
-    assert script.read(tmp_path / "chunks.jsonl") == lines
-    text = script.report(tmp_path)
-    assert "| 25 bags of 8 | observed | 8 |" in text
-    assert "rank of the group's total | 8 |" in text
+    assert script.records.read(tmp_path / "chunks.parquet") == lines
+    assert "rank of the group's total | 8 |" in script.ranks_table(lines)[-1]
     hits = lines[0]["hits"]["observed: coefficients"]
     assert len(hits) == 4
     assert all(0 <= hit <= 4 for hit in hits)
 
 
 def test_ranks_that_are_not_uniform_are_found(script):
-    line = {"ranks": {"a share": np.random.default_rng(0).beta(3, 3, 300).tolist()}}
-    assert "| no |" in script.ranks_table([("calibration-shares", line)])[-1]
+    ranks = {"a share": np.random.default_rng(0).beta(3, 3, 300).tolist()}
+    line = {"design": "calibration-shares", "ranks": ranks}
+    assert "| no |" in script.ranks_table([line])[-1]
 
 
 def test_recorded_coverage_is_within_its_target(script):
-    records = Path(BENCHMARKS).parent / "results" / "coverage" / "chunks.jsonl"
+    file = BENCHMARKS.parent / "results" / "coverage" / "chunks.parquet"
     judged = {name for name, design in script.DESIGNS.items() if design.judged}
     total: dict[tuple[str, str], list] = {}
-    for line in script.read(records):
+    for line in script.records.read(file):
         if line["design"] not in judged or "hits" not in line:
             continue
         number = line["replicates"] - line["failed"]
@@ -70,7 +68,7 @@ def test_precincts_run_in_small(monkeypatch, tmp_path, capsys):
     import precincts
 
     precincts.main(["--quick", "--out", str(tmp_path)])
-    (methods,) = json.loads((tmp_path / "precincts.json").read_text()).values()
+    methods = {row["method"]: row for row in precincts.records.read(tmp_path / "precincts.parquet")}
     assert "Goodman" in capsys.readouterr().out
     long, short = (methods[f"llpkit, {name}"] for name in ("one row per voter", "aggregated rows"))
     assert long["error"] == pytest.approx(short["error"], abs=1e-4)

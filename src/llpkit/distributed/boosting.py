@@ -3,18 +3,19 @@
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from llpkit._arrays import Array
 from llpkit._package import package
 from llpkit._threads import threads
 from llpkit.distributed.binned import Bins
 from llpkit.distributed.parts import Part
-from llpkit.distributed.ranks import Ranks
+from llpkit.distributed.ranks import Log, Ranks
 from llpkit.distributed.steps import (
     Boosted,
     BoostingStep,
@@ -30,6 +31,8 @@ from llpkit.estimators import LLPClassifier
 from llpkit.estimators.em import NOISY_TOL, last_gain, warn_not_converged
 from llpkit.estimators.logistic import Scale, calibrate
 
+Data = list[list[tuple[int, Any]]]
+"""For each rank its partitions, with their numbers."""
 _PER_LEAF = 20
 """Rows per leaf below which a fit may memorise its targets."""
 
@@ -69,7 +72,7 @@ def fit_parts(
     num_bags: int,
     sample: Part,
     bins: Bins,
-    log: Callable[[dict[str, Any]], None],
+    log: Log,
 ) -> LLPClassifier:
     """A fitted copy of the estimator.
 
@@ -98,14 +101,7 @@ def fit_parts(
             stacklevel=4,
         )
     first = clone(estimator).set_params(estimator=clone(template))
-    begin = time.perf_counter()
-    X = bins.numbers(bins.code(sample.X))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it is only the start
-        bag = sample.bags.bag_index
-        first.fit(X, sample.bags.evidence[bag], bag.numpy())
-    log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
-
+    X = _start(first, sample, bins, log)
     bound = float(np.log(total + 1))  # Laplace's rule, as for tables in memory
     model = Boosted(
         0,
@@ -124,21 +120,7 @@ def fit_parts(
     best, converged = model, False
     try:
         for iteration in range(estimator.max_iter + 1):
-            begin = time.perf_counter()
-            done = ranks.run(e_step, task, data)
-            values = {i: value for each in done for i, value in each.log_likelihoods.items()}
-            # In the order of the partitions, so that the sum is always the same.
-            history.append(sum(values[i] for i in range(len(rows))) / num_bags)
-            log(
-                {
-                    "step": "E",
-                    "iteration": iteration,
-                    "log_likelihood": history[-1],
-                    "seconds": time.perf_counter() - begin,
-                    "cpu": sum(each.seconds for each in done),
-                    "reading_cpu": sum(each.reading for each in done),
-                }
-            )
+            history.append(_e_step(ranks, task, data, num_bags, iteration, log))
             if history[-1] == max(history):
                 best = task.model
             if len(history) >= 3 and last_gain(history) < tol:
@@ -146,18 +128,7 @@ def fit_parts(
                 break
             if iteration == estimator.max_iter:
                 break
-            begin = time.perf_counter()
-            trained = ranks.run_joint(e_step, m_step, task, data)
-            log(
-                {
-                    "step": "M",
-                    "iteration": iteration + 1,
-                    "seconds": time.perf_counter() - begin,
-                    "cpu": sum(each.seconds for each in trained),
-                    "groups": groups_of_trees,
-                }
-            )
-            booster = trained[0].booster
+            booster = _m_step(ranks, task, data, iteration + 1, log)
             score = scores_of(booster, X).astype(np.float64).clip(-bound, bound)
             with threads(1):  # the workers run too: more threads would wait for each other
                 scale = calibrate(score, sample.bags)
@@ -167,6 +138,56 @@ def fit_parts(
     if not converged:
         warn_not_converged(estimator.max_iter, history, tol, stacklevel=5)
     return _fitted(first, template, best, history, converged, total)
+
+
+def _start(first: LLPClassifier, sample: Part, bins: Bins, log: Log) -> Array:
+    """Fit the estimator to the sample; returns the features as the trees see them."""
+    begin = time.perf_counter()
+    X = bins.numbers(bins.code(sample.X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is only the start
+        bag = sample.bags.bag_index
+        first.fit(X, sample.bags.evidence[bag], bag.numpy())
+    log({"step": "start", "rows": len(X), "seconds": time.perf_counter() - begin})
+    return X
+
+
+def _e_step(
+    ranks: Ranks, task: BoostingStep, data: Data, num_bags: int, iteration: int, log: Log
+) -> float:
+    """An E-step of all partitions; the mean log-likelihood per bag."""
+    begin = time.perf_counter()
+    done = ranks.run(e_step, task, data)
+    values = {i: value for each in done for i, value in each.log_likelihoods.items()}
+    # In the order of the partitions, so that the sum is always the same.
+    mean = float(sum(values[i] for i in range(len(values))) / num_bags)
+    log(
+        {
+            "step": "E",
+            "iteration": iteration,
+            "log_likelihood": mean,
+            "seconds": time.perf_counter() - begin,
+            "cpu": sum(each.seconds for each in done),
+            "reading_cpu": sum(each.reading for each in done),
+        }
+    )
+    return mean
+
+
+def _m_step(ranks: Ranks, task: BoostingStep, data: Data, iteration: int, log: Log) -> bytes:
+    """The trees of an M-step."""
+    begin = time.perf_counter()
+    trained = ranks.run_joint(e_step, m_step, task, data)
+    log(
+        {
+            "step": "M",
+            "iteration": iteration,
+            "seconds": time.perf_counter() - begin,
+            "cpu": sum(each.seconds for each in trained),
+            "groups": task.groups,
+        }
+    )
+    return bytes(trained[0].booster)
 
 
 def _fitted(

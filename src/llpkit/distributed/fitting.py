@@ -23,7 +23,7 @@ from llpkit.distributed.partitions import (
     parquet,
 )
 from llpkit.distributed.parts import Layout, Part, read_part
-from llpkit.distributed.ranks import Ranks, Workers
+from llpkit.distributed.ranks import Log, Ranks, Workers
 from llpkit.errors import LLPError
 from llpkit.estimators import BaseLLP, LLPClassifier, LLPLogisticRegression
 from llpkit.estimators.base import ENOUGH
@@ -43,7 +43,7 @@ def fit(
     persist: bool | Literal["auto"] = "auto",
     sample_rows: int = ENOUGH,
     seed: int = 0,
-    log: Callable[[dict[str, Any]], None] | None = None,
+    log: Log | None = None,
 ) -> Any:
     """Fit an estimator to a table in partitions, each of which holds whole bags.
 
@@ -116,7 +116,7 @@ def fit_checked(
     checked: Checked,
     *,
     persist: bool | Literal["auto"] = "auto",
-    log: Callable[[dict[str, Any]], None],
+    log: Log,
 ) -> Any:
     """:func:`fit` after the check."""
     import dask

@@ -15,6 +15,7 @@ from scipy.linalg import solve_triangular
 from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.distributed.parts import Part
+from llpkit.distributed.ranks import Log
 from llpkit.estimators import LLPLogisticRegression
 from llpkit.estimators.base import bag_sums, choose, log_likelihood_and_residual
 from llpkit.estimators.logistic import Optimum, fit_logistic, lbfgs, penalised
@@ -61,7 +62,7 @@ def fit_parts(
     over: Over,
     rows: int,
     sample: Part,
-    log: Callable[[dict[str, Any]], None],
+    log: Log,
 ) -> tuple[Optimum, int, Approximation]:
     """The optimum over all partitions, the number of passes over them, and the approximation.
 

@@ -19,6 +19,7 @@ _PATIENCE = 60.0
 """Seconds to wait for a worker to come back."""
 
 
+Log = Callable[[dict[str, Any]], None]
 Work = Callable[..., Any]
 """``work(rank, task, share, load, scratch)``."""
 
@@ -71,7 +72,7 @@ class Workers(Ranks):
         log: Called with the reason whenever they begin again.
     """
 
-    def __init__(self, client: Any, log: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, client: Any, log: Log) -> None:
         self.client, self.log = client, log
         known = self._known()
         if not known:

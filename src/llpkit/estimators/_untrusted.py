@@ -4,6 +4,9 @@ skops makes sure that loading runs no code from the file, but not that the resul
 compiled parts of scikit-learn follow the child indices of trees, and read support vectors, without
 checking bounds. Here these are checked, and types whose compiled parts are not known to be harmless
 are refused unless the user trusts them.
+
+Some checks read private attributes of scikit-learn, as its compiled parts do: the public ones may
+look right in a file whose private ones are wrong.
 """
 
 import functools
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.ensemble import (
     GradientBoostingClassifier,
     GradientBoostingRegressor,
@@ -50,10 +54,7 @@ _KNOWN_MODULES = {
     "sklearn.svm",
     "sklearn.tree",
 }
-_KNOWN_TYPES = {
-    "sklearn.decomposition._pca.PCA",
-    "sklearn.decomposition._truncated_svd.TruncatedSVD",
-}
+_KNOWN_TYPES = (PCA, TruncatedSVD)
 _MOST_PARTS = 10**6
 
 _GRADIENT_BOOSTING = (GradientBoostingClassifier, GradientBoostingRegressor)
@@ -173,7 +174,7 @@ class _Walk:
 def _known(kind: type) -> bool:
     module = kind.__module__
     packages = {module.partition(".")[0], ".".join(module.split(".")[:2])}
-    if packages & _KNOWN_MODULES or name_of(kind) in _KNOWN_TYPES:
+    if packages & _KNOWN_MODULES or kind in _KNOWN_TYPES:
         return True
     return kind in ESTIMATORS.values()  # from a plugin that the user has loaded
 

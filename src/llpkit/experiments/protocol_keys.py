@@ -2,16 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from llpkit._settings import Check
 from llpkit._validation import mapping, number, registered, whole
-from llpkit.augment import AUGMENTATIONS
 from llpkit.errors import LLPError
 from llpkit.methods import METHODS
-from llpkit.networks import NETWORKS
 from llpkit.recipe import Recipe
 
 RATES = ("lr", "weight_decay")
@@ -34,13 +32,6 @@ def options(place: str, value: Any) -> Mapping[str, Any]:
     return checked
 
 
-NAMES: dict[str, Iterable[str]] = {
-    "network": NETWORKS,
-    "augment": AUGMENTATIONS,
-    "strong_augment": AUGMENTATIONS,
-}
-
-
 def recipe(place: str, value: Any) -> dict[str, Any]:
     """Settings of a recipe, except those that a protocol has elsewhere."""
     settings = mapping(place, value)
@@ -48,9 +39,6 @@ def recipe(place: str, value: Any) -> dict[str, Any]:
         raise LLPError(f"{place}: {taken[0]} does not belong here; remove it")
     if settings.get("patience") is not None:
         raise LLPError(f"{place}: runs of a protocol have the same epochs; remove patience")
-    for key, names in NAMES.items():
-        if settings.get(key) is not None:
-            registered(f"{place}: {key}", settings[key], names)
     options(f"{place}: method_options", settings.get("method_options", {}))
     checked = Recipe.from_dict(settings, lambda name: f"{place}: {name}").to_dict()
     return {key: checked[key] for key in settings}

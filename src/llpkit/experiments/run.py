@@ -8,7 +8,7 @@ import shutil
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -75,23 +75,22 @@ def train_and_record(run: ExperimentRun, settings: WorkerSettings) -> Record | N
     if time.time() > settings.deadline:
         return None
     state = settings.folder / UNFINISHED / run.id
-    with _status_file(run, settings.status) as callbacks:
-        try:
-            record = train(run, settings, callbacks, state)
-        except _Unfinished:
-            return None
-        except Exception as error:
-            # One failed run must not stop the others. Tracebacks are for bugs only.
-            about = {"command": settings.command}
-            if not isinstance(error, LLPError):
-                about["traceback"] = traceback.format_exc()
-            record = Record(
-                **_fields(run),
-                error=f"{type(error).__name__}: {error}",
-                diverged=isinstance(error, Diverged),
-                environment=about,
-            )
-        write_run(settings.folder, record)
+    try:
+        record = train(run, settings, state)
+    except _Unfinished:
+        return None
+    except Exception as error:
+        # One failed run must not stop the others. Tracebacks are for bugs only.
+        about = {"command": settings.command}
+        if not isinstance(error, LLPError):
+            about["traceback"] = traceback.format_exc()
+        record = Record(
+            **_fields(run),
+            error=f"{type(error).__name__}: {error}",
+            diverged=isinstance(error, Diverged),
+            environment=about,
+        )
+    write_run(settings.folder, record)
     shutil.rmtree(state, ignore_errors=True)
     with contextlib.suppress(OSError):  # other runs may be unfinished
         state.parent.rmdir()
@@ -120,12 +119,7 @@ class _Deadline(Callback):
         session.paused = time.time() > self.deadline
 
 
-def train(
-    run: ExperimentRun,
-    settings: WorkerSettings,
-    callbacks: Sequence[Callback] = (),
-    state: Path | None = None,
-) -> Record:
+def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = None) -> Record:
     """Train and return the record, without writing it.
 
     With a time limit, checkpoints go to the folder ``state``, and a run paused there is resumed.
@@ -140,9 +134,12 @@ def train(
     train_bags, test_bags = divide(protocol, data, run.fold, run.bag_size)
     # A timed run must not spend time on the test fold.
     every_epoch = run.experiment != "epoch-time"
-    watch = TestFoldMeasures(inputs, data.truth, test_bags, train_bags, every_epoch)
+    measures = TestFoldMeasures(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"  # must not see the test fold
     limit = _Deadline(settings.deadline)
+    callbacks: list[Callback] = [limit] if blind else [measures, limit]
+    if settings.status is not None:
+        callbacks.append(_StatusFile(run, settings.status))
     run_dir = state if math.isfinite(settings.deadline) else None
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
@@ -158,7 +155,7 @@ def train(
             labels=data.truth if METHODS[recipe.method].needs_labels else None,
             device=settings.device,
             compile=settings.compile,
-            callbacks=[*callbacks, limit] if blind else [watch, *callbacks, limit],
+            callbacks=callbacks,
             progress=False,
             run_dir=run_dir,
             resume=run_dir is not None,
@@ -184,8 +181,8 @@ def train(
         selected=selected,
         history=columns(model.history),
         seconds=round(limit.before + time.perf_counter() - start, 3),
-        calibration=None if blind else watch.calibration(),
-        examples=watch.examples() if run.experiment == "convergence" and run.fold == 0 else (),
+        calibration=None if blind else measures.calibration(),
+        examples=measures.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment={
             **environment_of(settings),
             "started": started,
@@ -257,8 +254,8 @@ def divide(
 class _StatusFile(Callback):
     """Writes the progress of a run to a small file, for the display of another process."""
 
-    def __init__(self, run: ExperimentRun, path: Path) -> None:
-        self.run, self.path, self.last = run, path, 0.0
+    def __init__(self, run: ExperimentRun, folder: Path) -> None:
+        self.run, self.path, self.last = run, folder / f"{run.id}.json", 0.0
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -270,14 +267,5 @@ class _StatusFile(Callback):
         with contextlib.suppress(LLPError):  # the folder may be on another machine
             write_text(self.path, json.dumps(about))
 
-
-@contextmanager
-def _status_file(run: ExperimentRun, folder: Path | None) -> Iterator[list[Callback]]:
-    if folder is None:
-        yield []
-        return
-    path = folder / f"{run.id}.json"
-    try:
-        yield [_StatusFile(run, path)]
-    finally:
-        path.unlink(missing_ok=True)
+    def on_end(self, session: Any) -> None:  # noqa: ARG002
+        self.path.unlink(missing_ok=True)

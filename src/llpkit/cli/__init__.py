@@ -21,12 +21,13 @@ from llpkit.cli.demo import demo
 from llpkit.cli.evaluate import evaluate
 from llpkit.cli.export import export
 from llpkit.cli.fit import fit
+from llpkit.cli.help import PlainCommand, PlainGroup
 from llpkit.cli.label import label
 from llpkit.cli.options import as_typed
 from llpkit.cli.plan import plan
 from llpkit.cli.plugins import Plugin, load_plugins, with_plugins
 from llpkit.cli.predict import predict
-from llpkit.cli.printing import PlainCommand, PlainGroup, echo, plain_warnings, terminal
+from llpkit.cli.printing import echo, plain_warnings, terminal
 from llpkit.cli.report import report
 from llpkit.cli.reproduce import reproduce
 from llpkit.cli.statistics import shares, summary

@@ -10,7 +10,8 @@ import typer
 
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, configuration, takes
-from llpkit.cli.printing import echo, fit_progress, note, terminal
+from llpkit.cli.printing import echo, note, terminal
+from llpkit.cli.progress import fit_progress
 from llpkit.cli.results import measure_table, print_verdict, search_table
 from llpkit.errors import LostProcess
 from llpkit.files import check_apart, path_of

@@ -1,8 +1,9 @@
-"""Progress of experiments, live in a terminal or as plain lines."""
+"""Progress of fits and of experiments, live in a terminal or as plain lines."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llpkit._text import several
 from llpkit.cli.printing import terminal
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
 
     from llpkit.experiments import ExperimentRun, Record
     from llpkit.experiments.execute import Running
+
+
+@contextmanager
+def fit_progress(title: str, quiet: bool) -> Iterator[list[Any]]:
+    """Show the progress of estimators; yields the callbacks that show the progress of networks."""
+    from llpkit.progress import progress
+    from llpkit.training import Progress
+
+    if quiet:
+        yield []
+        return
+    with progress(title=title):
+        yield [Progress(title)]
 
 
 class ProgressLines:

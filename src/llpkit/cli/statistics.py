@@ -8,7 +8,8 @@ import typer
 
 from llpkit.cli.arguments import AsJson, Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
-from llpkit.cli.printing import echo, fit_progress, note
+from llpkit.cli.printing import echo, note
+from llpkit.cli.progress import fit_progress
 from llpkit.errors import LLPError
 from llpkit.files import write_bytes, write_text
 

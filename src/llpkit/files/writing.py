@@ -1,6 +1,7 @@
 """Atomic writes, and the paths to write to."""
 
 import contextlib
+import glob
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -69,53 +70,34 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """A new file next to ``path``, locked for as long as its handle is open."""
+    """A new file next to ``path``, locked for as long as its handle is open.
+
+    The file itself is locked; filelock would need a second file for every write.
+    """
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PART}")
         handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-        _try_lock(handle, wait=True)
-        if _is(temporary, handle):
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        if temporary.exists():
             return temporary, handle
         # Between open and lock, another process may have taken it for a leftover and removed it.
         os.close(handle)
 
 
 def _clear(path: Path) -> None:
-    """Remove temporary files of ``path`` that no process holds a lock on."""
+    """Remove temporary files of ``path`` whose writers are dead: the system dropped their locks."""
     if fcntl is None:
         return
-    with contextlib.suppress(OSError):
-        for left in path.parent.iterdir():
-            if left.name.startswith(f".{path.name}.") and left.name.endswith(PART):
-                _clear_one(left)
-
-
-def _clear_one(left: Path) -> None:
-    with contextlib.suppress(OSError):
-        handle = os.open(left, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            if _try_lock(handle):  # the system drops the locks of a dead process
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{PART}"):
+        with contextlib.suppress(OSError):  # a living writer holds the lock
+            handle = os.open(left, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left.unlink(missing_ok=True)
-        finally:
-            os.close(handle)
-
-
-def _try_lock(handle: int, wait: bool = False) -> bool:
-    """Lock the file itself; filelock would need a second file for every write."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # held by another process, or a file system without locks
-        return False
-    return True
-
-
-def _is(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
+            finally:
+                os.close(handle)
 
 
 def _sync(folder: Path) -> None:

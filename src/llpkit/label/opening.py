@@ -78,6 +78,7 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
     if not learn:
         yield None
         return
+    others = set(multiprocessing.active_children())
     # Spawned, not forked: a fork would copy the server's threads in the middle of their work.
     pool = ProcessPoolExecutor(
         1,
@@ -89,7 +90,7 @@ def trainer(learn: bool = True) -> Iterator[Executor | None]:
         yield pool
     finally:
         # A running training is not worth waiting for.
-        for process in list((pool._processes or {}).values()):
+        for process in set(multiprocessing.active_children()) - others:
             process.terminate()
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -797,7 +797,10 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 is a repetition"),
         (lambda: Bags([0, 2], [0], num_rows=1), r"rows\[1\] = 1 but the table has 1 rows"),
         (lambda: Bags([0, 2], [0], num_rows=2.5), r"num_rows = 2\.5; give a whole number"),
-        (lambda: Bags([0, 2], [0], num_rows=-1), "num_rows = -1; give a whole number from"),
+        (
+            lambda: Bags([0, 2], [0], num_rows=-1),
+            "num_rows = -1; give a whole number of at least 0",
+        ),
         # labels
         (
             lambda: Bags.from_labels([0, 2, 1], [1, 1, 1]),
@@ -814,7 +817,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags.from_labels([[0, 1]], [1]), r"labels has shape \(1, 2\)"),
         (
             lambda: Bags.from_labels([0], [1], num_classes=1),
-            "num_classes = 1; give a whole number from",
+            "num_classes = 1; give a whole number",
         ),
         (
             lambda: Bags.from_labels([0], [1], num_classes="3"),
@@ -874,7 +877,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_proportions([0], [1], decimals=-1),
-            "decimals = -1; give a whole number from 0",
+            "decimals = -1; give a whole number of at least 0",
         ),
         # selecting, splitting, joining
         (lambda: toy()[4], "index = 4; give a whole number from -4 to 3"),

@@ -367,7 +367,7 @@ def test_unknown_network(name, message):
         ("mlp", {"hiden": (3,)}, r"'mlp' has no option 'hiden'; did you mean 'hidden'\?"),
         ("linear", {"hidden": (3,)}, r"'linear' has no option 'hidden'; it takes none"),
         ("mlp", {"hidden": 64}, r"hidden = 64; give the widths of the hidden layers"),
-        ("mlp", {"hidden": (64, 0)}, r"hidden\[1\] = 0; give a whole number from 1"),
+        ("mlp", {"hidden": (64, 0)}, r"hidden\[1\] = 0; give a whole number of at least 1"),
     ],
 )
 def test_options(name, options, message):

@@ -22,7 +22,7 @@ def large_em() -> Rows:
     rows = [["rows"], ["bags"], ["Parquet files, GB"], ["peak memory of a worker, GB"]]
     rows += [["iterations of EM"], ["groups of partitions"], ["CPU s, once: start on a sample"]]
     rows += [["CPU s, once: check, read, bin"], ["CPU s: M-steps (trees)"]]
-    rows += [["CPU s: E-steps and all else"], ["E-steps and all else, of the M-steps"]]
+    rows += [["CPU s: E-steps and all else"], ["E-steps and all else, relative to the M-steps"]]
     rows += [["CPU s per million rows, without the start"], ["elapsed, s"], ["AUC on new rows"]]
     for fit, _ in fits():
         parts = split(fit)
@@ -94,7 +94,7 @@ def large_quality() -> Rows:
 @table
 def large_kill() -> Rows:
     """A fit with and without the loss of a worker."""
-    rows = [["rows", "same model, byte for byte", "M-steps begun again", "elapsed, s", "killed"]]
+    rows = [["rows", "same model, byte for byte", "M-steps restarted", "elapsed, s", "killed"]]
     for found in large("kill"):
         whole, killed = found["seconds"]
         same = "yes" if found["same_bytes"] and found["same_scale"] and found["killed"] else "no"

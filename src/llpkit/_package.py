@@ -7,7 +7,7 @@ from llpkit.errors import LLPError
 
 
 def package(module: str, extra: str | None = None) -> Any:
-    """Import the module of an optional package, or raise an error that says how to install it.
+    """Import the module of an optional package, or raise an error with the install command.
 
     ``extra`` is the extra of llpkit that installs it, if there is one.
 

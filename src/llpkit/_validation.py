@@ -18,7 +18,7 @@ def whole(place: str, value: Any, least: int | None = 1, most: int | None = None
     >>> whole("epochs", 0)
     Traceback (most recent call last):
         ...
-    llpkit.errors.LLPError: epochs = 0; give a whole number from 1
+    llpkit.errors.LLPError: epochs = 0; give a whole number of at least 1
     """
     try:
         found = None if isinstance(value, bool) else operator.index(value)
@@ -26,8 +26,9 @@ def whole(place: str, value: Any, least: int | None = 1, most: int | None = None
         found = None
     low, high = -math.inf if least is None else least, math.inf if most is None else most
     if found is None or not low <= found <= high:
-        bounds = "" if least is None else f" from {least}"
-        bounds += "" if most is None else f" to {most}"
+        bounds = "" if least is None else f" of at least {least}"
+        if most is not None:
+            bounds = f" up to {most}" if least is None else f" from {least} to {most}"
         raise LLPError(f"{place} = {value!r}; give a whole number{bounds}")
     return found
 

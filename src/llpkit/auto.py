@@ -53,7 +53,7 @@ def pick_method(bags: Bags, recipe: Recipe, of_images: bool, many_processes: boo
     steps = recipe.epochs * math.ceil(bags.num_instances / recipe.batch_size)
     largest = int(bags.sizes.max()) if len(bags) else 0
     if of_images and steps >= LONG:
-        reason = f"in long training on images, {steps:,} steps here, EM is best at any bag size"
+        reason = f"for long training on images ({steps:,} steps here), EM is best at any bag size"
         return Pick("mle", reason)
     if of_images and 2 * largest > recipe.batch_size:
         reason = f"EM batches single instances, while a step of {recipe.batch_size:,} cannot hold "

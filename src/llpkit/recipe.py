@@ -178,8 +178,8 @@ class Execution(Settings):
     nodes: int = setting(1, "Number of machines that train together (1).", _whole(1, 10**6), "N")
     strategy: str = setting(
         "ddp",
-        "With several processes: ddp keeps the whole network in each; fsdp a part of it, for "
-        "networks too large for one GPU (ddp).",
+        "With several processes: ddp keeps the whole network in each of them; fsdp divides it "
+        "between them, for networks too large for one GPU (ddp).",
         lambda place, value: one_of(place, value, STRATEGIES),
         "NAME",
         text=True,

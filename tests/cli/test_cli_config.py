@@ -102,7 +102,9 @@ def test_all_errors_are_told_at_once():
 
 def test_an_option_is_called_by_its_name():
     settings = merge(DIGITS, {"batch_size": "many"})
-    with pytest.raises(LLPError, match=r"^--batch-size = 'many'; give a whole number from 1"):
+    with pytest.raises(
+        LLPError, match=r"^--batch-size = 'many'; give a whole number of at least 1"
+    ):
         check(settings, options={"batch_size": "--batch-size"})
 
 

@@ -154,7 +154,7 @@ def test_a_torch_program_takes_raw_columns(llpkit, tmp_path):
     done = llpkit("export", "run", "--format", "torch", "--out", "model.pt2")
     assert done.code == 0, done.err
     assert "inputs: age in years, label_, town\n" in done.out
-    assert "integer codes, which llpkit.json lists: town\n" in done.out
+    assert "integer codes, listed in llpkit.json: town\n" in done.out
 
     texts = {"llpkit.json": ""}
     program = torch.export.load("model.pt2", extra_files=texts).module()

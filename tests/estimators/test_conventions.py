@@ -358,7 +358,7 @@ def test_binary_estimators_say_so():
 
 def test_numbers_without_groups_may_be_counts_and_are_warned_of():
     data = gaussians(60, 3)
-    with pytest.warns(UserWarning, match=r"no groups, so y is taken for the label"):
+    with pytest.warns(UserWarning, match=r"no groups, so y is treated as the label"):
         LLPLogisticRegression().fit(data.X, data.y)
 
 

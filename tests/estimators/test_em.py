@@ -446,8 +446,8 @@ def test_not_converging_is_said():
         (LLPClassifier(KNeighborsClassifier()), "KNeighborsClassifier.fit takes no sample_weight"),
         (LLPClassifier(start="zero"), "start = 'zero'; give additive or proportion"),
         (LLPClassifier(out_of_fold="yes"), "out_of_fold = 'yes'; give true, false or auto"),
-        (LLPClassifier(n_init=0), "n_init = 0; give a whole number from 1"),
-        (LLPClassifier(n_folds=1), "n_folds = 1; give a whole number from 2"),
+        (LLPClassifier(n_init=0), "n_init = 0; give a whole number of at least 1"),
+        (LLPClassifier(n_folds=1), "n_folds = 1; give a whole number of at least 2"),
         (LLPClassifier(annealing=2), "annealing = 2; give a number above 0 and up to 1"),
     ],
 )

@@ -110,7 +110,7 @@ def test_not_converging_is_said():
         ({"C": 0}, "C = 0; give a number above 0"),
         ({"C": "much"}, "C = 'much'; give a number above 0"),
         ({"tol": -1}, "tol = -1"),
-        ({"max_iter": 0.5}, "max_iter = 0.5; give a whole number from 1"),
+        ({"max_iter": 0.5}, "max_iter = 0.5; give a whole number of at least 1"),
         ({"approximation": "guess"}, "approximation = 'guess'; .* available: auto, saddlepoint"),
     ],
 )

@@ -50,7 +50,7 @@ def test_a_method_may_have_ladders_of_its_own():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number from 2"),
+        ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number of at least 2"),
         ({"fold": 3}, r"p\.yaml: fold is unknown; did you mean 'folds'"),
         ({"bag_size": [3, 2]}, r"p\.yaml: bag_size = \[3, 2\]; give a number, or a range"),
         ({"flat": "yes"}, r"p\.yaml: flat = 'yes'"),
@@ -63,7 +63,10 @@ def test_a_method_may_have_ladders_of_its_own():
         ({"grid": {"folds": 3}}, r"p\.yaml: grid: folds = 3; give a whole number from 1 to 2"),
         ({"sizes": {"sizes": [0], "folds": 1}}, r"p\.yaml: sizes: sizes = 0"),
         ({"sizes": {"folds": 1}, "bag_size": None}, "p.yaml: sizes needs random bags"),
-        ({"times": {"epochs": 2}}, r"p\.yaml: times: epochs = 2; give a whole number from 3"),
+        (
+            {"times": {"epochs": 2}},
+            r"p\.yaml: times: epochs = 2; give a whole number of at least 3",
+        ),
         ({"title": 3}, r"p\.yaml: title = 3"),
         ({"folds": 1001}, r"p\.yaml: folds = 1001; give a whole number from 2 to 1000"),
         ({"dataset": "digit"}, r"p\.yaml: dataset = 'digit'; did you mean 'digits'.*--plugin"),

@@ -69,7 +69,7 @@ def test_whole_bags_come_in_at_least_so_many_per_step():
     [
         ({"methods": {"my mle": {"method": "mle"}}}, "my mle is not a name"),
         ({"methods": {"fast": {"method": "mel"}}}, "fast: method = 'mel'; did you mean 'mle'"),
-        ({"methods": {"mle": {"folds": 0}}}, "mle: folds = 0; give a whole number from 1"),
+        ({"methods": {"mle": {"folds": 0}}}, "mle: folds = 0; give a whole number of at least 1"),
     ],
 )
 def test_variants_are_checked(changes, match):

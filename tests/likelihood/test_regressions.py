@@ -100,7 +100,9 @@ def test_reversed_and_read_only_arrays_are_taken():
 
 
 def test_messages_speak_of_what_was_passed():
-    with pytest.raises(LLPError, match=r"offsets\[1\] = -2 is negative; give whole numbers from 0"):
+    with pytest.raises(
+        LLPError, match=r"offsets\[1\] = -2 is negative; give non-negative whole numbers"
+    ):
         likelihood.posterior(torch.zeros(3), [1, 1], [0, -2, 3])
     wide = Evidence.interval([[0] * 6], [[20] * 6])
     with pytest.raises(LLPError, match=r"states but max_states = 1000; raise max_states"):

@@ -44,7 +44,9 @@ class Bag(NamedTuple):
     def count(self) -> int | tuple[int, ...]:  # type: ignore[override]  # hides tuple.count
         """The count, if it is known exactly."""
         if self.low != self.high:
-            raise LLPError(f"bag {self.id!r} has {self.low} to {self.high}; use .low and .high")
+            raise LLPError(
+                f"the count of bag {self.id!r} is {self.low} to {self.high}; use .low and .high"
+            )
         return self.low
 
 
@@ -275,7 +277,7 @@ class Bags:
     def with_labels(self, labels: Any) -> "Bags":
         r"""The same bags, with the labels of some instances known: semi-supervised learning.
 
-        An instance of known label becomes a bag of one, and leaves its own bag, whose count falls
+        An instance with a known label becomes a bag of one and leaves its bag, whose count falls
         by its label. This is exact, because :math:`P(h_j, y) = P(h_j)\, P(y - h_j)`, so every
         method and estimator can learn from the result. A bag that has no instances left is dropped.
         A bag without a count is ``Evidence.unknown``.

@@ -42,8 +42,8 @@ def export(
 
     The file includes the encoder of the table, so its inputs are the raw columns.
     Its outputs are the probability of every class, and the label. A [bold]torch[/bold]
-    file (.pt2) is for networks only, and takes categories as integer codes, which the
-    file lists, because a torch program cannot take text.
+    file (.pt2) is for networks only. A torch program cannot take text, so it takes
+    categories as integer codes, which are listed in the file.
 
     Before the file is written, it is run on rows of the run's own data and on random
     rows: no probability may differ from the model's by more than 1e-5.
@@ -75,6 +75,6 @@ def export(
         rows += f", {compared.own_rows:,} of them the run's own"
     echo(f"inputs: {', '.join(exported.inputs)}")
     if exported.coded:
-        echo(f"as integer codes, which llpkit.json lists: {', '.join(exported.coded)}")
+        echo(f"encoded as integer codes, listed in llpkit.json: {', '.join(exported.coded)}")
     echo(f"largest difference from the model: {compared.difference:.1e} ({rows})")
     echo(exported.path)

@@ -30,10 +30,11 @@ def predict(
 ) -> None:
     """Predict a probability, a label and a posterior for every row of a table.
 
-    [bold]probability[/bold] uses the features alone; [bold]label[/bold] is 1 if it is at
-    least the threshold; [bold]posterior[/bold] is the probability given the count of the row's bag
-    as well, if the table has counts. With more than two classes, there is a probability and a
-    posterior per class, and the label is the name of the most probable class.
+    The column [bold]probability[/bold] uses the features alone, and
+    [bold]label[/bold] is 1 if the probability is at least the threshold. If the
+    table has counts, [bold]posterior[/bold] also uses the count of the row's bag.
+    With more than two classes, there is one probability and one posterior per
+    class, and the label is the name of the most probable class.
 
     Large Parquet tables are read and written in batches, so memory use stays constant.
     Posteriors then require the rows of each bag to be next to each other.

@@ -124,9 +124,9 @@ def shares(
     intervals cover the uncertainty of the model and of the labels given the counts. Next to them
     are bounds that need no model (least, most), and Goodman's regression.
 
-    For a table, a logistic regression with a random effect per bag is fitted to all columns. A
-    cross-table per precinct needs no row per voter: --multiplicity names the column with the number
-    of voters that each row represents.
+    For a table, a logistic regression with a random effect per bag is fitted to all columns. If
+    voters are aggregated into a cross-table, --multiplicity names the column with the number of
+    voters that each row represents.
 
     [bold]Examples[/bold]
 

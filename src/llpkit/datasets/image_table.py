@@ -77,7 +77,7 @@ def image_files(
 ) -> ImageFiles:
     """The image files named in a column of a table; ``check`` makes sure that all exist.
 
-    For a Parquet file with a column of encoded images, these.
+    For a Parquet file with a column of encoded images, those images.
     """
     import pyarrow.compute as pc
 

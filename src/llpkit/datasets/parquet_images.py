@@ -179,7 +179,7 @@ def _schema(path: Path) -> Any:
                 return None
         return pq.ParquetFile(path).schema_arrow
     except (OSError, ValueError, pa.ArrowException):
-        return None  # reading the table tells what is wrong
+        return None  # reading the table raises the precise error
 
 
 def _is_encoded(kind: Any) -> bool:

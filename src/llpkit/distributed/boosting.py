@@ -58,7 +58,7 @@ def template_of(estimator: LLPClassifier) -> Any:
             raise LLPError(f"XGBClassifier({name}={params[name]!r}) is not possible on partitions")
     if estimator.out_of_fold is True:
         raise LLPError(
-            "out_of_fold=True is not possible on partitions; with many more rows than leaves it "
+            "out_of_fold=True is not supported on partitions; with many more rows than leaves it "
             "makes no difference"
         )
     return template
@@ -94,7 +94,7 @@ def fit_parts(
     leaves = rounds * 2 ** (template.max_depth or 6)
     if total < _PER_LEAF * leaves:
         warnings.warn(
-            f"{total:,} rows for up to {leaves:,} leaves are few: EM may repeat its first guess; "
+            f"{total:,} rows are few for up to {leaves:,} leaves: EM may repeat its first guess; "
             "fit the table in memory, where out-of-fold predictions prevent that, or use fewer or "
             "smaller trees",
             UserWarning,

@@ -122,8 +122,8 @@ class Workers(Ranks):
                 return found
             self.log({"step": "again", "reason": repr(failure)})
         raise LLPError(
-            f"a step failed {_ATTEMPTS} times, the last time with {failure!r}; look into the "
-            "logs of the workers: too little memory is a common reason"
+            f"a step failed {_ATTEMPTS} times, the last time with {failure!r}; check the "
+            "logs of the workers: too little memory is a common cause"
         ) from failure
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -137,7 +137,7 @@ class Workers(Ranks):
             if time.monotonic() > end:
                 raise LLPError(
                     f"{len(found)} of {self.number} workers are left and none came back within "
-                    f"{_PATIENCE:g} s; start the fit again with those"
+                    f"{_PATIENCE:g} s; repeat the fit with those that are left"
                 )
             time.sleep(0.2)
         return found[: self.number]

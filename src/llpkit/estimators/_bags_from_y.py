@@ -79,7 +79,7 @@ def bags_of(
     if y is None:
         raise LLPError(
             "fit requires y to be passed, but the target y is None; give the count of each row's "
-            "bag, or without groups its label"
+            "bag or, without groups, each row's label"
         )
     if isinstance(y, list | tuple) and y and isinstance(y[0], Evidence):
         y = Evidence.concat(list(y))
@@ -161,12 +161,12 @@ def _grouped(X: Any, y: Any, groups: Any, multiplicity: Any) -> tuple[Bags, Tens
 
 def checked_multiplicity(values: Any, rows: int) -> NDArray[np.int64]:
     """How many instances every row represents: whole numbers from 0, ``(N,)``."""
-    m = whole_array(values, "multiplicity", "give whole numbers from 0")
+    m = whole_array(values, "multiplicity", "give non-negative whole numbers")
     if m.shape != (rows,):
         raise LLPError(
             f"multiplicity has shape {m.shape}, but X has {rows} rows; give one number per row"
         )
-    refuse(m < 0, lambda i: f"multiplicity[{i}] = {m[i]}; give whole numbers from 0", "rows")
+    refuse(m < 0, lambda i: f"multiplicity[{i}] = {m[i]}; give non-negative whole numbers", "rows")
     return m
 
 

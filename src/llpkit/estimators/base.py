@@ -147,7 +147,7 @@ class BaseLLP(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if groups is None and len(classes) > 2 and classes.dtype.kind in "iuf":
                 warnings.warn(
                     f"y has {len(classes)} different numbers and there are no groups, so y is "
-                    "taken for the label of every row; if it holds counts of bags, pass groups "
+                    "treated as the label of every row; if it holds counts of bags, pass groups "
                     f"(to a search or cross-validation as well, after {ROUTING})",
                     UserWarning,
                     stacklevel=3,  # the caller of fit

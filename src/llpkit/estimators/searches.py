@@ -161,8 +161,8 @@ def grid_of(name: str, fixed: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
     left = {key: values for key, values in GRIDS[name].items() if key not in names}
     if not left:
         raise LLPError(
-            f"all settings of {name} that a search would try are given: "
-            f"{', '.join(GRIDS[name])}; leave one out, or do not search"
+            f"every setting of {name} that a search would try is already fixed: "
+            f"{', '.join(GRIDS[name])}; leave one free, or do not search"
         )
     return left
 

@@ -37,7 +37,7 @@ class CountNaming:
     def remedy(self) -> str:
         """What to do about a value that is not a count."""
         if self.name != "counts":
-            return "give whole numbers from 0"
+            return "give non-negative whole numbers"
         return "for proportions use Bags.from_proportions, for a missing count Evidence.unknown"
 
     @property

@@ -149,7 +149,9 @@ class Evidence(CountWeights):
         ends = whole_tensor(offsets, "offsets").to(table.device)
         lengths = ends.diff()
         if table.dim() != 1 or ends.dim() != 1 or len(ends) == 0:
-            raise LLPError("log_weights and offsets must each have one axis, and offsets an entry")
+            raise LLPError(
+                "log_weights and offsets must each have one axis, and offsets at least one entry"
+            )
         if int(ends[0]) != 0 or int(ends[-1]) != len(table) or bool((lengths < 1).any()):
             raise LLPError(
                 f"offsets must rise from 0 to len(log_weights) = {len(table)}, by n + 1 for a bag "

@@ -70,7 +70,7 @@ def deviation_of(
             raise LLPError("delta is for epsilon; leave it out if you give scale")
         return number("scale", scale, above=0)
     if delta is None:
-        raise LLPError("epsilon without delta; Gaussian noise needs both, or its scale")
+        raise LLPError("epsilon is given without delta; Gaussian noise needs both, or scale")
     # Beyond 1 the classical formula is no longer private, so nobody should have used it there.
     private = number("epsilon", epsilon, above=0, most=1)
     spread = math.sqrt(2 * math.log(1.25 / number("delta", delta, above=0, below=1)))

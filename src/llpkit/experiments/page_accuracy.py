@@ -157,7 +157,7 @@ def _curves(runs: Runs, label: str, look: Mapping[str, Style]) -> Section:
     text = "The vertical axis is fitted to where the curves settle."
     if most_folds(runs) > 1:
         means = f"Means over {folds_in_words(list(runs.values()))}"
-        text = f"{means}; bands are one standard deviation either side. {text}"
+        text = f"{means}; bands are one standard deviation on either side. {text}"
     if figures[-1] is not None:
         text += " The training pass has dropout and augmentation, if the settings do."
     return Section("Learning curves", [Figures(present(figures))], text)

@@ -75,7 +75,10 @@ def compare(source: Source, predict: Predict, name: str, dtype: Any, rows: Any =
         expected = source.predict_proba(batch.inputs)
         p, label = predict(batch)
         if p.shape != expected.shape:
-            raise LLPError(f"the file gives probabilities {p.shape}, the model {expected.shape}")
+            raise LLPError(
+                f"the file returns probabilities of shape {p.shape}, but the model returns "
+                f"{expected.shape}"
+            )
         gap = np.abs(p - expected)
         largest = max(largest, float(gap.max()))
         if not gap.max() <= TOLERANCE:  # larger, or not a number

@@ -115,7 +115,7 @@ def histogram_trees(model: Any) -> list[Tree]:
             if nodes["is_categorical"].any():
                 raise LLPError(
                     "HistGradientBoostingClassifier splits on categorical_features, which cannot "
-                    "be exported; encode them one-hot before"
+                    "be exported; one-hot encode them first"
                 )
             leaf = nodes["is_leaf"].astype(bool)
             left, right = (np.where(leaf, -1, nodes[name].astype(np.int64)) for name in _SIDES)

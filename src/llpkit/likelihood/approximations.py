@@ -168,6 +168,6 @@ def check_totals(total: Tensor, y: Tensor) -> None:
         b = int(failed.nonzero()[0])
         raise LLPError(
             f"bag {b}: the tilted class totals miss the counts by {float(off[b]):.3g}; its logits "
-            'are too far apart for approximation="sinkhorn", or rule out the counts; leave it out '
-            "or scale the logits down"
+            'are too far apart for approximation="sinkhorn", or rule out the counts; drop the '
+            "approximation, or scale the logits down"
         )

@@ -58,7 +58,7 @@ def resolve(
 
 
 def choice_note(chosen: Approximation) -> str:
-    """What to tell the user if ``"auto"`` chose an approximation."""
+    """The note for the user if ``"auto"`` chose an approximation."""
     return (
         f'training uses approximation="{chosen}", because the exact likelihood of these bags would '
         "be slow or intractable"

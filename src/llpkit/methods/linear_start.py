@@ -65,7 +65,7 @@ def linear_logits(features: Tensor, counts: Tensor, offsets: Tensor) -> Tensor:
         counts: Counts or their expectations, ``(B,)`` or ``(B, K)``.
         offsets: ``(B + 1,)``.
     """
-    # If training has diverged, the loop is about to say so; features of zero get there.
+    # If training has diverged, the loop is about to raise; features of zero get that far.
     x = _components(features.float().nan_to_num(0, 0, 0))  # (N, D)
     sizes = offsets.diff()
     y = class_counts(counts.to(x.dtype), sizes)

@@ -1,4 +1,4 @@
-r"""LLP-VAT: proportion loss, and predictions that a worst-case small change leaves alone.
+r"""LLP-VAT: proportion loss, and predictions that a small worst-case perturbation does not change.
 
 .. math::
 
@@ -35,12 +35,12 @@ from llpkit.methods.dllp import mean_proportion_loss
 class LLPVAT(Method):
     """Proportion loss with virtual adversarial training.
 
-    A step costs about three forward passes: predictions, power iteration, changed inputs.
+    A step costs about three forward passes: predictions, power iteration, perturbed inputs.
 
     Args:
         weight: Weight of the consistency at the end of the ramp.
-        eps: Length of the change. Inputs are standardised, so a colour image of 32 x 32 pixels has
-            a length of about 55, and a row of D features about the root of D.
+        eps: Norm of the perturbation. Inputs are standardised, so a colour image of 32 x 32 pixels
+            has a norm of about 55, and a row of D features about the root of D.
         xi: Length of the step used to find the direction.
         iterations: Power iterations.
         ramp: Share of the epochs over which the weight rises.

@@ -53,7 +53,7 @@ def assess(
 
 def _with_problem(verdict: Verdict, problem: str | None) -> Verdict:
     if problem is not None:
-        link = "But" if verdict.ok else "Besides,"
+        link = "But" if verdict.ok else "Also,"
         return Verdict(False, f"{verdict.text}. {link} {problem}")
     return Verdict(verdict.ok, f"no problems found: {verdict.text}") if verdict.ok else verdict
 

@@ -129,8 +129,8 @@ def run_shares(
         uncertainty = {"covariance": fitted}
     else:
         raise LLPError(
-            f"{run.model.details['estimator']} has no standard errors, only refits show its "
-            f"uncertainty; give their number, such as {option('bootstrap', 100)}, or fit "
+            f"{run.model.details['estimator']} has no standard errors of its own; refit it to "
+            f"bootstrap samples, with {option('bootstrap', 100)} for example, or fit "
             f"{option('estimator', 'mixed-logistic')}"
         )
     code = group_values(table, by)[bags.rows.numpy()]
@@ -141,7 +141,9 @@ def run_shares(
 def _read(run: Run, data: Data, own: bool) -> tuple[Table, torch.Tensor, Bags, Bags]:
     """The table, its features, all its bags, and those that standard errors are computed on."""
     if data.table is None or run.encoder is None:
-        raise LLPError(f"{run.folder} did not learn from a table of features, which this needs")
+        raise LLPError(
+            f"{run.folder} was not trained on a table of features, which this command requires"
+        )
     table = Table.read(data.table)
     bags, missing = table_bags(run, data, table)
     if bags is None:
@@ -213,8 +215,8 @@ def table_shares(
 
 
 def _whole_column(table: Table, name: str) -> Any:
-    """A column of whole numbers from 0."""
-    remedy = f"give whole numbers from 0, for {option('count')} and {option('multiplicity')}"
+    """A column of non-negative whole numbers."""
+    remedy = f"give non-negative whole numbers, for {option('count')} and {option('multiplicity')}"
 
     def entry(value: Any, row: int) -> str:
         return f"{table.cell(row, name)} = {value:g}"

@@ -20,8 +20,8 @@ def model_notes(model: Fitted, parts: Mapping[str, Bags]) -> list[str]:
     measured = model.history[-1].get("measured_bags") if model.history else None
     if measured is not None:
         notes.append(
-            f"after every epoch the log-likelihood of {measured:,} of {len(parts['training']):,} "
-            "training bags was measured, because measuring all would be slow; "
-            f"{option('measure', 'all')} measures all"
+            f"after every epoch, the log-likelihood was computed on {measured:,} of "
+            f"{len(parts['training']):,} training bags, because computing it on all of them would "
+            f"be slow; {option('measure', 'all')} uses all"
         )
     return notes

@@ -90,7 +90,7 @@ def _checked(cells: Any, counts: Any) -> tuple[Array, Array]:
             "(bags, classes)"
         )
     if not ((m >= 0).all() and (y >= 0).all()):
-        raise LLPError("cells or counts are negative or missing; give whole numbers from 0")
+        raise LLPError("cells or counts are negative or missing; give non-negative whole numbers")
     if not np.array_equal(m.sum(1), y.sum(1)):
         b = int((m.sum(1) != y.sum(1)).argmax())
         raise LLPError(

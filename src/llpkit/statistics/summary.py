@@ -84,7 +84,10 @@ class Summary:
     def sandwich(self) -> "Summary":
         """The same summary with the sandwich covariance."""
         if self.adapter is None:
-            raise LLPError("combinations of parameters have no sandwich; call it before turned()")
+            raise LLPError(
+                "combinations of parameters have no sandwich covariance; call sandwich() before "
+                "turned()"
+            )
         covariance = self.derivatives.covariance("sandwich")
         return replace(self, kind="sandwich", covariance=covariance)
 
@@ -136,7 +139,9 @@ class Summary:
             level: Confidence level; the level of the summary by default.
         """
         if self.adapter is None:
-            raise LLPError("combinations of parameters cannot predict; call it before turned()")
+            raise LLPError(
+                "combinations of parameters cannot predict; call predict() before turned()"
+            )
         if self.steps is not None:
             X = self.steps.transform(X)
         return predicted(self.adapter, X, self.derivatives, self.kind, _level(level, self.level))

@@ -51,7 +51,7 @@ class NumberColumn:
         if not np.isfinite([mean, scale]).all():
             raise LLPError(
                 f"{table.path}: column {name!r} goes up to {np.abs(there).max():.3g}, which is too "
-                "large to standardise; divide it"
+                "large to standardise; rescale it"
             )
         missing = len(there) < len(values)
         return cls(name, float(mean), float(scale) or 1.0, missing, name in table.decimal_commas)

@@ -133,7 +133,7 @@ class CountColumns:
     def read_with_labels(
         self, table: Table, bag: str, label: str | None
     ) -> tuple[Bags, Tensor | None, list[str]]:
-        """As :meth:`read`, and the true labels ``(R,)`` from the column ``label``, if given."""
+        """Like :meth:`read`, with the true labels ``(R,)`` from the column ``label``, if given."""
         bags, notes = self.read(table, bag)
         if label is None:
             return bags, None, notes
@@ -222,7 +222,7 @@ class _Cells(CountNaming):
 
     @property
     def remedy(self) -> str:
-        return f"give whole numbers from 0; proportions go in {option('proportion')}"
+        return f"give non-negative whole numbers; proportions go in {option('proportion')}"
 
     @property
     def as_integers(self) -> str:

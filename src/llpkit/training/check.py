@@ -64,7 +64,7 @@ def hold_out(bags: Bags, held_out: Bags | float | None, seed: int) -> tuple[Bags
 
 def _check_disjoint(bags: Bags, held_out: Bags) -> None:
     if held_out.num_instances == 0:
-        raise LLPError("held_out holds no instances; they cannot select an epoch")
+        raise LLPError("held_out holds no instances, so it cannot select an epoch")
     if held_out.num_classes != bags.num_classes:
         kinds = [
             "binary counts" if k is None else f"counts of {k} classes"

@@ -80,7 +80,7 @@ def _check_startable(placement: Placement) -> None:
     # Private, but Python's own check for this case, in multiprocessing.spawn, reads it too.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise LLPError(
-            "a training process imported the script, which starts training again; put the call "
+            "a training process imported the script, and that started training again; put the call "
             'of llpkit.fit under if __name__ == "__main__":'
         )
 
@@ -90,7 +90,7 @@ def _start(fabric: "Fabric", function: Function, arguments: tuple[Any, ...]) -> 
 
     with tempfile.TemporaryDirectory(prefix="llpkit-") as name, _own_environment(), _children():
         call = _Call(function, arguments, Path(name))
-        # It logs which processes it ends; the error that follows says why.
+        # It logs which processes it ends; the error that follows gives the reason.
         logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
         try:
             try:
@@ -188,7 +188,7 @@ def _cause(error: Any, folder: Path) -> Exception:
     signal, rank = getattr(error, "signal_name", None), error.error_index
     if not any(folder.iterdir()) and signal is None:
         return LLPError(
-            "the training processes could not start, see their messages above; a script that uses "
+            "the training processes could not start (see their messages above); a script that uses "
             'devices or nodes has to call llpkit.fit under if __name__ == "__main__":'
         )
     end = f"ended with exit code {getattr(error, 'exit_code', 1)}"

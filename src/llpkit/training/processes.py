@@ -151,7 +151,7 @@ def placement(execution: Execution) -> Placement:
             raise LLPError(
                 f"{option('devices')} = {devices} and {option('nodes')} = {nodes}, but torchrun "
                 f"started {here} on each of {several(world // here, 'machine')}; "
-                "leave both out, torchrun sets them"
+                "leave both out, because torchrun sets them"
             )
         devices, nodes, external = here, world // here, world > 1
     elif devices * nodes > 1:

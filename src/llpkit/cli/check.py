@@ -26,7 +26,7 @@ def check(
     as_json: AsJson = False,
     settings: dict[str, Any],
 ) -> None:
-    """Check before training whether the counts can answer your question.
+    r"""Check before training whether the counts can answer your question.
 
     Looks for bags that all have the same proportion (the opposite labels would explain the counts
     equally well, so the seed decides which you get), for features in which all bags are alike, for
@@ -39,7 +39,8 @@ def check(
     [bold]Examples[/bold]
 
       llpkit check people.csv --bag district --count n_yes
-      llpkit check reports.csv --bag campaign --count clicks --count-noise laplace:2
+      llpkit check reports.csv --bag campaign --count clicks \
+        --count-noise laplace:2
       llpkit check config.yaml --json
     """
     from llpkit.runs.check import check as check_data

@@ -47,7 +47,7 @@ def fit(
     quiet: Quiet = False,
     settings: dict[str, Any],
 ) -> None:
-    """Train a model from the counts of bags: a network, or an estimator for tables.
+    r"""Train a model from the counts of bags: a network, or an estimator for tables.
 
     Settings come from a YAML file, from options, or from both; options win. Defaults are in
     parentheses below.
@@ -61,10 +61,13 @@ def fit(
 
       llpkit fit people.csv --bag district --count n_yes
       llpkit fit cells.csv --bag slide --count n_sick --image file
-      llpkit fit people.csv --bag district --count n_yes --count-low least --count-high most
+      llpkit fit people.csv --bag district --count n_yes \
+        --count-low least --count-high most
       llpkit fit people.csv --bag district --count n_yes --estimator logistic
-      llpkit fit people.csv --bag district --count n_yes --estimator svc --search 20
-      llpkit fit 'votes/*.parquet' --bag district --count n_yes --estimator xgboost --engine dask
+      llpkit fit people.csv --bag district --count n_yes \
+        --estimator svc --search 20
+      llpkit fit 'votes/*.parquet' --bag district --count n_yes \
+        --estimator xgboost --engine dask
       llpkit fit --dataset digits --test-fraction 0.2 --out runs/digits
       llpkit fit config.yaml --epochs 100 --seed 1
       llpkit fit --resume --out runs/digits

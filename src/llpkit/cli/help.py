@@ -1,5 +1,6 @@
-"""The classes of commands: their help shows no types, and their errors are plain text."""
+"""The classes of commands: help without types, as wide as the terminal; errors in plain text."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,15 @@ class _Untyped:
 
 
 class PlainCommand(_Untyped, TyperCommand):
-    """A command."""
+    """A command; the paragraphs of its help are wrapped to the width of the terminal."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
+        # typer keeps line breaks; only those of examples and lists, which are indented, are meant.
+        self.help = "\n\n".join(
+            p if "\n " in f"\n{p}" else p.replace("\n", " ") for p in paragraphs
+        )
 
 
 class PlainGroup(_Untyped, TyperGroup):

@@ -35,14 +35,15 @@ def summary(
     trust_model: TrustModel = False,
     settings: dict[str, Any],
 ) -> None:
-    """Print the coefficients of a logistic regression with standard errors and intervals.
+    r"""Print the coefficients of a logistic regression with standard errors and intervals.
 
     For runs of --estimator logistic and mixed-logistic. Coefficients are per unit of the table's
     columns. Without a table, standard errors are computed on the training bags of the run.
 
     [bold]Examples[/bold]
 
-      llpkit fit people.csv --bag district --count n_yes --estimator logistic --out runs/logistic
+      llpkit fit people.csv --bag district --count n_yes \
+        --estimator logistic --out runs/logistic
       llpkit summary runs/logistic
       llpkit summary runs/logistic --sandwich --level 0.9
     """
@@ -118,7 +119,7 @@ def shares(
     quiet: Quiet = False,
     settings: dict[str, Any],
 ) -> None:
-    """Estimate the share of each class in every group of a column, with intervals.
+    r"""Estimate the share of each class in every group of a column, with intervals.
 
     For example, how did each age group vote? The shares use the counts of all bags, and the
     intervals cover the uncertainty of the model and of the labels given the counts. Next to them
@@ -130,9 +131,10 @@ def shares(
 
     [bold]Examples[/bold]
 
-      llpkit shares voters.csv --bag precinct --count votes --by age --figure shares.png
-      llpkit shares precincts.csv --bag precinct --count left --count right --by age
-        --multiplicity voters
+      llpkit shares voters.csv --bag precinct --count votes \
+        --by age --figure shares.png
+      llpkit shares precincts.csv --bag precinct --count left --count right \
+        --by age --multiplicity voters
       llpkit shares runs/people --by region --out shares.csv
     """
     from llpkit import runs

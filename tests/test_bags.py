@@ -97,7 +97,7 @@ def test_iteration_yields_bags():
 def test_imprecise_bag_tells_its_bounds():
     bags = Bags([0, 3, 7], Evidence.concat([Evidence.at_least([1]), Evidence.interval([2], [3])]))
     assert [(bag.low, bag.high) for bag in bags] == [(1, 3), (2, 3)]
-    with pytest.raises(LLPError, match=r"bag 0 has 1 to 3; use \.low and \.high"):
+    with pytest.raises(LLPError, match=r"the count of bag 0 is 1 to 3; use \.low and \.high"):
         _ = bags[0].count
     with pytest.raises(LLPError, match="not all exact"):
         _ = bags.counts
@@ -877,7 +877,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (
             lambda: Bags.from_proportions([0], [1], decimals=-1),
-            "decimals = -1; give a whole number of at least 0",
+            "decimals = -1; give a whole number from 0 to 12",
         ),
         # selecting, splitting, joining
         (lambda: toy()[4], "index = 4; give a whole number from -4 to 3"),

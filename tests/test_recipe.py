@@ -69,12 +69,12 @@ def test_a_recipe_is_its_settings_as_keywords(data):
 
 
 def test_values_are_checked_wherever_they_come_from():
-    with pytest.raises(LLPError, match="epochs = 0; give a whole number of at least 1"):
+    with pytest.raises(LLPError, match="epochs = 0; give a whole number from 1"):
         Recipe(epochs=0)
-    with pytest.raises(LLPError, match="epochs = 0; give a whole number of at least 1"):
+    with pytest.raises(LLPError, match="epochs = 0; give a whole number from 1"):
         Recipe().replace(epochs=0)
     with pytest.raises(LLPError, match="epoch is unknown; did you mean 'epochs'"):
         Recipe().replace(epoch=3)
-    with pytest.raises(LLPError, match="--epochs = 'ten'; give a whole number of at least 1"):
+    with pytest.raises(LLPError, match="--epochs = 'ten'; give a whole number from 1"):
         Recipe.from_dict({"epochs": "ten"}, lambda name: f"--{name}")
     assert Recipe.from_dict({"epochs": "3", "lr": "1e-2"}) == Recipe(epochs=3, lr=0.01)

@@ -301,7 +301,7 @@ def test_a_search_keeps_its_choice_in_the_run(llpkit, people, tmp_path):
     [
         ((), "--search goes with an estimator"),
         (("--estimator", "ensemble"), "no values to try for the estimator ensemble"),
-        (("--estimator", "logistic", "--estimator-option", "C=2"), "are given: C"),
+        (("--estimator", "logistic", "--estimator-option", "C=2"), "already fixed: C"),
     ],
 )
 def test_a_search_with_nothing_to_try_is_refused(llpkit, people, options, message):

@@ -329,7 +329,7 @@ def test_a_bad_image_is_named_or_skipped(llpkit, tmp_path, resident):
             "has no option 'speed'; available: step, ",
         ),
         (["--network", "small-cnn"], "takes images"),
-        (["--epochs", "ten"], "--epochs = 'ten'; give a whole number of at least 1"),
+        (["--epochs", "ten"], "--epochs = 'ten'; give a whole number from 1"),
         (["--device", "cuda:77"], "cuda"),
         (["--device", "abacus"], "device = 'abacus'"),
         (["--held-out", "0.001"], "leaves a part without bags"),

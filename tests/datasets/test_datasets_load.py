@@ -242,11 +242,11 @@ def test_synthetic_is_repeatable():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rows": 0}, "rows = 0; give a whole number of at least 1"),
+        ({"rows": 0}, "rows = 0; give a whole number from 1"),
         ({"rows": 2.5}, "rows = 2.5; give a whole number"),
         ({"rows": True}, "rows = True"),
-        ({"classes": 1}, "classes = 1; give a whole number of at least 2"),
-        ({"classes": 4, "features": 2}, "features = 2; give a whole number of at least 3"),
+        ({"classes": 1}, "classes = 1; give a whole number from 2"),
+        ({"classes": 4, "features": 2}, "features = 2; give a whole number from 3"),
         ({"separation": "far"}, "separation = 'far'; give a number"),
         ({"separation": float("nan")}, "separation = nan"),
         ({"seed": -1}, "seed = -1"),

@@ -54,7 +54,7 @@ def test_options(folder, tmp_path):
     [
         ({"image": "flie"}, "has no column 'flie'; did you mean 'file'?"),
         ({"image_size": 3}, "image_size = 3; give height and width"),
-        ({"image_size": (0, 0)}, "image_size = 0; give a whole number of at least 1"),
+        ({"image_size": (0, 0)}, "image_size = 0; give a whole number from 1"),
         ({"image_root": "/nowhere"}, "row 1 (header not counted), column 'file': there is no file"),
         ({"skip_bad": True, "image_root": "/nowhere"}, "row 1: /nowhere/a.jpg does not exist"),
     ],

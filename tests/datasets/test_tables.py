@@ -291,7 +291,7 @@ def test_numbers_with_commas_are_no_categories(write, separator, values, shown):
         (
             ["a,0.5,0", "a,0.5,0"],
             {},
-            "column 'n' = 0.5 of bag 'a' is not a whole number; give whole",
+            "column 'n' = 0.5 of bag 'a' is not a whole number; give non-negative",
         ),
         (["a,-1,0"], {}, "column 'n' = -1 of bag 'a' is negative"),
         (["a,inf,0"], {}, "column 'n' = 'inf' is not a number"),

@@ -50,7 +50,7 @@ def test_a_method_may_have_ladders_of_its_own():
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number of at least 2"),
+        ({"folds": 1}, r"p\.yaml: folds = 1; give a whole number from 2"),
         ({"fold": 3}, r"p\.yaml: fold is unknown; did you mean 'folds'"),
         ({"bag_size": [3, 2]}, r"p\.yaml: bag_size = \[3, 2\]; give a number, or a range"),
         ({"flat": "yes"}, r"p\.yaml: flat = 'yes'"),

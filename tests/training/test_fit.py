@@ -537,8 +537,8 @@ def test_what_is_no_model_is_refused(tmp_path):
     [
         ({"epochs": 0}, "epochs = 0; give a whole number from 1 to 1000000000"),
         ({"batch_size": 2.5}, "batch_size = 2.5"),
-        ({"seed": -1}, "seed = -1; give a whole number of at least 0"),
-        ({"seed": None}, "seed = None; give a whole number of at least 0"),
+        ({"seed": -1}, "seed = -1; give a whole number from 0"),
+        ({"seed": None}, "seed = None; give a whole number from 0"),
         ({"patience": 0, "held_out": 0.2}, "patience = 0; give a whole number of at least 1"),
         ({"precision": "x"}, "precision = 'x'; available: auto, 32-true"),
         ({"weight_decay": -1}, "weight_decay = -1; give a number from 0"),

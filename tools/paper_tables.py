@@ -65,7 +65,7 @@ def methods() -> Rows:
     notes = {
         "supervised": ", every label known",
         "mle": ", EM",
-        "mle-pass": ", EM as in the paper, one more pass per epoch",
+        "mle-pass": ", EM as in the paper, with an extra forward pass per epoch",
         "direct": ", gradient of the same likelihood",
         "amle": ", normal approximation of the count",
         "amle-paper": ", AMLE as published",

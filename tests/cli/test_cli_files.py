@@ -1,6 +1,5 @@
 """What a run leaves on the disk: nothing damaged in silence, nothing lost, nothing of others."""
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,13 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 import llpkit as package
+from llpkit import runs
 from llpkit.files import Checksums
 from llpkit.training import Callback
 
@@ -39,12 +38,13 @@ def run(fitted, tmp_path):
 def watched(monkeypatch):
     """Give the next fits of the command line a callback."""
 
-    def watch(callback):
-        @contextlib.contextmanager
-        def progress(*_):
-            yield [callback]
+    right = runs.fit
 
-        monkeypatch.setattr(import_module("llpkit.cli.fit"), "fit_progress", progress)
+    def watch(callback):
+        def fit(*arguments, **options):
+            return right(*arguments, **{**options, "callbacks": [callback]})
+
+        monkeypatch.setattr(runs, "fit", fit)
 
     return watch
 

@@ -20,6 +20,7 @@ from llpkit.experiments.plan import plan
 from llpkit.experiments.protocol_file import FILE, write
 from llpkit.experiments.records import write_run
 from llpkit.files import locked
+from llpkit.progress import progress
 
 EVERYTHING = small(
     grid={"folds": 1, "epochs": 1, "lr": [0.001, 0.01], "weight_decay": []},
@@ -67,6 +68,14 @@ def test_every_experiment_leaves_its_records(settings):
     assert timed == ["mle", "dllp", "dllp", "mle"]  # each turn begins with another method
     for r in results.records["epoch-time"]:  # only the last epoch is tested
         assert [value is None for value in r.history["test_accuracy"]] == [True, True, False]
+
+
+def test_progress_counts_runs_and_their_epochs(settings):
+    seen = []
+    with progress(lambda tasks: seen.append([(one.name, one.done) for one in tasks])):
+        reproduce(settings, ["convergence"], methods=["mle"], folds=[1])
+    assert [("convergence", 0), ("mle, fold 1: epoch", 2)] in seen
+    assert seen[-1] == [("convergence", 1)]
 
 
 def test_only_what_is_asked_for_runs_and_the_rest_is_left(settings):

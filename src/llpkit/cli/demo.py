@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.printing import echo, terminal
-from llpkit.cli.progress import display_of
+from llpkit.cli.printing import echo, log, shown, terminal
 
 
 def demo(
@@ -43,7 +42,8 @@ def demo(
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
     jobs = 1 if quick else min(os.cpu_count() or 1, 4)  # quick runs end before workers start
     settings = WorkerSettings(out, protocol, device="cpu", jobs=jobs)
-    reproduce(settings, ["convergence"], display=display_of(quiet))
+    with shown("demo", quiet):
+        reproduce(settings, ["convergence"], log=(lambda _: None) if quiet else log)
     page = write_report([out])
     if not quiet:
         from rich.table import Table

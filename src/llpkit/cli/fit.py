@@ -10,8 +10,7 @@ import typer
 
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, configuration, takes
-from llpkit.cli.printing import echo, note, terminal
-from llpkit.cli.progress import fit_progress
+from llpkit.cli.printing import echo, log, note, shown, terminal
 from llpkit.cli.results import measure_table, print_verdict, search_table
 from llpkit.errors import LostProcess
 from llpkit.files import check_apart, path_of
@@ -116,15 +115,17 @@ def _lead(
 ) -> None:
     """Train in the process that writes the run, and print the result."""
     from llpkit import runs
+    from llpkit.training import Progress
 
-    with fit_progress("training" if config.is_open else config.name, quiet) as callbacks:
+    title = "training" if config.is_open else config.name
+    with shown(title, quiet):
         run = runs.fit(
             config,
             folder,
             resume=resume,
             force=force,
             command=command,
-            callbacks=callbacks,
+            callbacks=[] if quiet else [Progress(title)],
             announce=None if quiet else lambda picked: echo(f"picked {picked}"),
             log=(lambda _: None) if quiet else _print_step,
         )
@@ -178,4 +179,4 @@ def _print_step(event: Mapping[str, Any]) -> None:
         text = f"restarting the M-step, because a worker was lost: {event['reason']}"
     else:
         text = f"logistic regression: {event['passes']} passes over the table"
-    terminal(stderr=True).print(text, soft_wrap=True, markup=False)
+    log(text)

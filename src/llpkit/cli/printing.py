@@ -6,10 +6,12 @@ Names and values come from files of unknown origin, so all output goes through :
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from llpkit.progress import progress
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
@@ -78,3 +80,13 @@ def note(text: str) -> None:
     from rich.text import Text
 
     terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def log(text: str) -> None:
+    """Print a line about the progress to stderr."""
+    terminal(stderr=True).print(text, soft_wrap=True, markup=False)
+
+
+def shown(title: str, quiet: bool) -> AbstractContextManager[None]:
+    """Show the progress of this block, unless ``quiet``."""
+    return nullcontext() if quiet else progress(title=title)

@@ -12,8 +12,7 @@ import typer
 from llpkit._text import several
 from llpkit._validation import number, whole
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.printing import echo, note
-from llpkit.cli.progress import display_of
+from llpkit.cli.printing import echo, log, note, shown
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -157,14 +156,15 @@ def reproduce(
         out, chosen, device, compiled, jobs, data_dir, deadline=ends, command=_command(typed)
     )
     try:
-        outcomes = reproduce(
-            settings,
-            experiments,
-            methods=some,
-            folds=numbers,
-            backend=backend,
-            display=display_of(quiet),
-        )
+        with shown("reproduce", quiet):
+            outcomes = reproduce(
+                settings,
+                experiments,
+                methods=some,
+                folds=numbers,
+                backend=backend,
+                log=(lambda _: None) if quiet else log,
+            )
     except KeyboardInterrupt:
         again = shlex.join(["llpkit", *typed])
         note(f"stopped; finished runs are kept. Continue with: {again}")

@@ -31,7 +31,7 @@ def _figure(key: str, value: Any) -> str:
         return "–"
     if key in ("number", "without_counts", "approximated"):
         return f"{value:,}"
-    return f"{100 * value:.2f} %" if key == "accuracy" else f"{value:.4f}"
+    return f"{value:.2%}" if key == "accuracy" else f"{value:.4f}"
 
 
 def search_table(tried: Sequence[Mapping[str, Any]]) -> Any:

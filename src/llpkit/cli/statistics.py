@@ -8,8 +8,7 @@ import typer
 
 from llpkit.cli.arguments import AsJson, Quiet, RunDir, Source, TrustModel
 from llpkit.cli.options import takes
-from llpkit.cli.printing import echo, note
-from llpkit.cli.progress import fit_progress
+from llpkit.cli.printing import echo, note, shown
 from llpkit.errors import LLPError
 from llpkit.files import write_bytes, write_text
 
@@ -153,7 +152,7 @@ def shares(
             raise LLPError(f"{table_only[0]} is for a table, not for a run")
         run = runs.open_run(table_or_run, "cpu", trust_model=trust_model)
         data = runs.data_of(run, source, settings)
-        with fit_progress("bootstrap", quiet or bootstrap is None):
+        with shown("bootstrap", quiet or bootstrap is None):
             result = runs.run_shares(run, data, by, covariance, level, source is None, bootstrap)
     else:
         if "data.bag" not in settings or "data.count" not in settings:

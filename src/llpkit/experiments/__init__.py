@@ -8,7 +8,7 @@ yet, so that it can be stopped and continued; :class:`Results` reads a folder.
 """
 
 from llpkit.experiments.backends import BACKENDS
-from llpkit.experiments.execute import Display, Outcome, reproduce
+from llpkit.experiments.execute import Outcome, reproduce
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
 from llpkit.experiments.protocol_file import load
 from llpkit.experiments.records import ExperimentRun, Record
@@ -18,7 +18,6 @@ from llpkit.experiments.run import WorkerSettings
 __all__ = [
     "BACKENDS",
     "EXPERIMENTS",
-    "Display",
     "ExperimentRun",
     "Outcome",
     "Protocol",

@@ -1,17 +1,11 @@
 """Performing the runs of experiments that have no record yet."""
 
-import contextlib
-import json
-import tempfile
 import time
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 from llpkit._device import device_of
+from llpkit._text import several
 from llpkit._validation import one_of, whole
 from llpkit.errors import LLPError
 from llpkit.experiments.backends import BACKENDS, perform
@@ -21,29 +15,7 @@ from llpkit.experiments.results import Results, begin, pack, view
 from llpkit.experiments.run import WorkerSettings, divide, environment_of, load
 from llpkit.experiments.search import undecided
 from llpkit.files import locked
-
-Running = Callable[[], Sequence[Mapping[str, Any]]]
-"""Returns the progress of each current run; see :meth:`Display.begin`."""
-
-
-class Display(typing.Protocol):
-    """Shows the progress of runs."""
-
-    def begin(self, runs: Sequence[ExperimentRun], done: int, running: Running) -> None:
-        """Before the first run.
-
-        Args:
-            runs: The runs to do.
-            done: How many others were done before.
-            running: Returns the progress of each current run: ``method``, ``fold``, ``epoch``,
-                ``epochs`` and ``accuracy``.
-        """
-
-    def ended(self, record: Record) -> None:
-        """A run ended."""
-
-    def end(self) -> None:
-        """After the last run."""
+from llpkit.progress import task
 
 
 @dataclass(frozen=True)
@@ -63,7 +35,7 @@ def reproduce(
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
     backend: str = "loky",
-    display: Display | None = None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Outcome]:
     """Perform the runs of some experiments that have no record yet, and pack the records.
 
@@ -77,7 +49,7 @@ def reproduce(
         folds: By default those of the protocol; a grid has its own.
         backend: ``"loky"`` for processes on this machine, ``"ray"`` or ``"dask"`` for a cluster:
             the connected one, else a local one. Its machines must share the folder.
-        display: Shows the progress.
+        log: Called with a line when an experiment begins, and after every run.
 
     Returns:
         The outcome of each experiment.
@@ -107,7 +79,7 @@ def reproduce(
                     break
                 asked |= {run.id for run in new}
                 try:
-                    records += _execute(new, len(runs) - len(new), settings, backend, display)
+                    records += _execute(new, len(runs) - len(new), settings, backend, log)
                 finally:
                     results = pack(results)
             failed = [r for r in records if r.error and not (r.diverged and experiment == "grid")]
@@ -127,39 +99,31 @@ def _execute(
     done: int,
     settings: WorkerSettings,
     backend: str,
-    display: Display | None,
+    log: Callable[[str], None],
 ) -> list[Record]:
     """Perform runs until the deadline; returns the records of those that ended."""
     if not runs or time.time() > settings.deadline:
         return []
     _check_data([run.bag_size for run in runs], settings)
-    timed = runs[0].experiment == "epoch-time"
-    if timed:  # one run at a time
+    experiment, records = runs[0].experiment, []
+    if experiment == "epoch-time":  # one run at a time
         settings, backend = replace(settings, jobs=1), "loky"
-    records = []
-    with tempfile.TemporaryDirectory(prefix="llpkit-", ignore_cleanup_errors=True) as status:
-        if display is not None:
-            display.begin(runs, done, partial(_running, Path(status)))
-            if not timed:  # notes on progress take time
-                settings = replace(settings, status=Path(status))
-        try:
-            for record in perform(runs, settings, backend):
-                records.append(record)
-                if display is not None:
-                    display.ended(record)
-        finally:
-            if display is not None:
-                display.end()
+    log(f"{experiment}: {several(len(runs), 'run')}" + (f", {done} done before" if done else ""))
+    with task(experiment, len(runs)) as progress:
+        for record in perform(runs, settings, backend):
+            records.append(record)
+            progress.step()
+            log(f"{len(records)}/{len(runs)} {record.title}: {_result(record)}")
     return records
 
 
-def _running(status: Path) -> list[dict[str, Any]]:
-    """The progress of the current runs, from the files that they write."""
-    found = []
-    for path in sorted(status.glob("*.json")):
-        with contextlib.suppress(OSError, ValueError):  # the run may just have ended
-            found.append(json.loads(path.read_text(encoding="utf-8")))
-    return found
+def _result(record: Record) -> str:
+    if record.error:
+        return f"failed: {record.error}"
+    reached = f"held-out log-likelihood {record.final.get('held_out_log_likelihood')}"
+    if "accuracy" in record.final:
+        reached = f"accuracy {record.final['accuracy']:.1%}"
+    return f"{reached} ({record.seconds:.1f} s)"
 
 
 def _check_machine(results: Results, settings: WorkerSettings) -> None:

@@ -24,15 +24,14 @@ from llpkit.errors import ApproximationWarning, BaselineWarning, Diverged, LLPEr
 from llpkit.experiments.measure import TestFoldMeasures, at_epoch, columns
 from llpkit.experiments.protocol import Protocol
 from llpkit.experiments.records import ExperimentRun, FoldData, Record, write_run
-from llpkit.files import write_text
 from llpkit.methods import METHODS
+from llpkit.progress import TaskProgress, task
 from llpkit.recipe import Recipe
 from llpkit.runs import checksum, environment
 from llpkit.training import Callback, fit
 
 UNFINISHED = "unfinished"
 """Folder of checkpoints of runs that a time limit stopped."""
-_PROGRESS_EVERY = 0.5
 _CHECKPOINT_EVERY = 60.0
 
 
@@ -48,7 +47,6 @@ class WorkerSettings:
         data_dir: The folder of data sets.
         deadline: A time, as from ``time.time``. After it, no run is started, and current ones stop
             at the end of their epoch; a later call continues them.
-        status: A folder in which runs note their progress.
         command: What the user typed, for the record.
     """
 
@@ -59,7 +57,6 @@ class WorkerSettings:
     jobs: int = 1
     data_dir: str | None = None
     deadline: float = math.inf
-    status: Path | None = None
     command: str = ""
 
     @property
@@ -104,16 +101,22 @@ class _Unfinished(Exception):
     """The time limit ended a run early."""
 
 
-class _Deadline(Callback):
-    """Pauses a run at the time limit. ``before`` is the time that earlier calls spent on it."""
+class _Epochs(Callback):
+    """Counts epochs, and pauses the run at the time limit.
 
-    def __init__(self, deadline: float) -> None:
-        self.deadline, self.before = deadline, 0.0
+    ``before`` is the time that earlier calls spent on the run.
+    """
+
+    def __init__(self, progress: TaskProgress, deadline: float) -> None:
+        self.progress, self.deadline, self.before = progress, deadline, 0.0
 
     def on_start(self, session: Any) -> None:
+        self.progress.done = len(session.history)
         self.before = sum(r["seconds"] + r["measure_seconds"] for r in session.history)
 
-    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:  # noqa: ARG002
+    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
+        reached = row.get("test_accuracy")
+        self.progress.step("" if reached is None else f"accuracy {reached:.1%}")
         session.paused = time.time() > self.deadline
 
 
@@ -134,17 +137,18 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
     every_epoch = run.experiment != "epoch-time"
     measures = TestFoldMeasures(inputs, data.truth, test_bags, train_bags, every_epoch)
     blind = run.experiment == "grid"  # must not see the test fold
-    limit = _Deadline(settings.deadline)
-    callbacks: list[Callback] = [limit] if blind else [measures, limit]
-    if settings.status is not None:
-        callbacks.append(_StatusFile(run, settings.status))
     run_dir = state if math.isfinite(settings.deadline) else None
     # A separate seed per fold, the same for all methods.
     seed = int(np.random.SeedSequence([recipe.seed, run.fold]).generate_state(1)[0])
-    with warnings.catch_warnings(), torch_threads(settings.threads):
+    with (
+        warnings.catch_warnings(),
+        torch_threads(settings.threads),
+        task(f"{run.method}, fold {run.fold}: epoch", recipe.epochs) as progress,
+    ):
         # Methods are compared by their accuracy, and many bags are too large for exact values.
         for kind in (BaselineWarning, ApproximationWarning):
             warnings.simplefilter("ignore", kind)
+        epochs = _Epochs(progress, settings.deadline)
         model = fit(
             None,
             train_bags,
@@ -153,7 +157,7 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
             labels=data.truth if METHODS[recipe.method].needs_labels else None,
             device=settings.device,
             compile=settings.compile,
-            callbacks=callbacks,
+            callbacks=[epochs] if blind else [measures, epochs],
             progress=False,
             run_dir=run_dir,
             resume=run_dir is not None,
@@ -178,7 +182,7 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
         final=at_epoch(model.history[-1]),
         selected=selected,
         history=columns(model.history),
-        seconds=round(limit.before + time.perf_counter() - start, 3),
+        seconds=round(epochs.before + time.perf_counter() - start, 3),
         calibration=None if blind else measures.calibration(),
         examples=measures.examples() if run.experiment == "convergence" and run.fold == 0 else (),
         environment={
@@ -247,23 +251,3 @@ def divide(
             Bags(drawn.offsets, drawn.evidence, rows=rows[drawn.rows], num_rows=len(data.truth))
         )
     return found[0], found[1]
-
-
-class _StatusFile(Callback):
-    """Writes the progress of a run to a small file, for the display of another process."""
-
-    def __init__(self, run: ExperimentRun, folder: Path) -> None:
-        self.run, self.path, self.last = run, folder / f"{run.id}.json", 0.0
-
-    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
-        now = time.monotonic()
-        if now < self.last + _PROGRESS_EVERY:
-            return
-        self.last = now
-        about = {"method": self.run.method, "fold": self.run.fold, "epoch": row["epoch"]}
-        about |= {"epochs": session.epochs, "accuracy": row.get("test_accuracy")}
-        with contextlib.suppress(LLPError):  # the folder may be on another machine
-            write_text(self.path, json.dumps(about))
-
-    def on_end(self, session: Any) -> None:  # noqa: ARG002
-        self.path.unlink(missing_ok=True)

@@ -69,7 +69,8 @@ class _TerminalBar:
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}", markup=False),
         )
-        self.bar = Progress(*columns, console=Console(stderr=True))
+        # Redrawing takes time from the work, which may be timed.
+        self.bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
         self.job = self.bar.add_task(title, total=1.0, text="", left="")
         self.bar.start()
 

@@ -1,10 +1,12 @@
 """The configuration: what is refused, and in which words."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 
+from llpkit.cli.options import key_values
 from llpkit.config import absolute, check, merge, read, to_yaml
 from llpkit.errors import LLPError
 
@@ -117,6 +119,27 @@ def test_yaml_numbers_that_it_reads_as_text(tmp_path: Path):
         5e-4,
         (1, 12),
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("3", 3),
+        (" -.5 ", -0.5),
+        ("inf", math.inf),
+        ('["a", 2]', ["a", 2]),
+        ("null", None),
+        ("None", None),
+        ("TRUE", True),
+        ('"3"', "3"),
+        ("a=b", "a=b"),
+        ("2020-13-45", "2020-13-45"),
+        ("", ""),
+    ],
+)
+def test_the_value_of_an_option_is_json_a_number_a_constant_or_text(text, value):
+    assert key_values([f"key={text}"]) == {"key": value}
 
 
 def test_options_win_and_what_they_leave_stays():

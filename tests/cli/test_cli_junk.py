@@ -64,20 +64,11 @@ def test_a_device_that_is_not_there(fit_survey, llpkit, fitted, device):
         package.fit("linear", bags, x, device=device, progress=False)
 
 
-@pytest.mark.parametrize(
-    "value", ["[", "&a *a", "&a [*a]", "!!python/object:os.system {}", "!!timestamp 2020-13-45"]
-)
-def test_a_value_that_is_no_number_word_or_list(fit_survey, value):
-    done = fit_survey("--method-option", f"a={value}")
+@pytest.mark.parametrize("value", ["", "[", "[" * 900 + "]" * 900, "2020-01-31", "9" * 5000])
+def test_an_option_that_is_no_number_is_text(fit_survey, value):
+    done = fit_survey("--method", "mle", "--method-option", f"step={value}")
     assert done.code == 2
-    assert "a=" in done.err
-
-
-def test_a_date_is_a_word(fit_survey):
-    for day in ("2020-13-45", "2020-01-31"):
-        done = fit_survey("--method", "mle", "--method-option", f"step={day}")
-        assert done.code == 2
-        assert day in done.err
+    assert "step = " in done.err
 
 
 @pytest.mark.parametrize("option", ["threads", "workers", "epochs", "seed"])

@@ -131,12 +131,6 @@ def test_a_key_that_is_given_twice_is_named(llpkit, text, line, key):
     assert not Path("runs").exists()
 
 
-def test_a_key_that_is_given_twice_in_an_option_is_named(llpkit):
-    done = llpkit("fit", "--dataset", "digits", "--method-option", "a={rows: 6, rows: 7}")
-    assert done.code == 2
-    assert "'rows' a second time" in done.err
-
-
 def tar_of(path: str, sizes: list[int], how: str) -> Path:
     with tarfile.open(path, how) as archive:
         for i, size in enumerate(sizes):

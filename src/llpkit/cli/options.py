@@ -2,12 +2,12 @@
 
 import functools
 import inspect
-import re
+import json
 import reprlib
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -16,7 +16,8 @@ from llpkit.config import Choice, Cluster, Config, Data, Tracking, check, merge,
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
-_SHORT = reprlib.Repr()
+_LISTS = 20
+"""More lists and mappings in the value of an option are taken as text."""
 
 Command = Callable[..., None]
 
@@ -162,52 +163,26 @@ def configuration(
 
 
 def key_values(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse ``KEY=VALUE`` texts; values are YAML: numbers, words, and lists of them.
+    """Parse ``KEY=VALUE`` texts.
 
-    >>> key_values(["first=network", "step=0.5", "classes=[2, 3]", "day=2020-13-45", "C=inf"])
-    {'first': 'network', 'step': 0.5, 'classes': [2, 3], 'day': '2020-13-45', 'C': inf}
+    >>> key_values(["first=network", "step=1e-1", "classes=[2, 3]", "C=inf", "approximation=none"])
+    {'first': 'network', 'step': 0.1, 'classes': [2, 3], 'C': inf, 'approximation': None}
     """
     pairs = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise LLPError(f"{_SHORT.repr(text)} is not KEY=VALUE")
-        pairs[key.strip()] = _value(key, value)
+            raise LLPError(f"{reprlib.repr(text)} is not KEY=VALUE")
+        pairs[key.strip()] = _value(value)
     return pairs
 
 
-_NOT_FINITE = re.compile(r"^([-+]?inf|nan)$", re.IGNORECASE)
-
-
-def _value(key: str, text: str) -> Any:
-    """Parse a YAML value without dates, references or tags, which no option needs."""
-    import yaml  # type: ignore[import-untyped]
-
-    from llpkit.files import plain_loader
-
-    kinds = ("null", "bool", "int", "float", "str", "seq", "map")
-    known = {f"tag:yaml.org,2002:{kind}" for kind in kinds}
-
-    class Loader(plain_loader(key)):  # type: ignore[misc]
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-            first: [(tag, pattern) for tag, pattern in resolvers if tag in known]
-            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent) or event.tag is not None:
-                raise yaml.YAMLError("a reference or a tag")
-            return super().compose_node(parent, index)
-
-    # YAML writes .inf and .nan; most people type these as Python and NumPy print them.
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NOT_FINITE, list("+-iInN"))
-    try:
-        return yaml.load(text, Loader)
-    except LLPError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LLPError(
-            f"{key}={_SHORT.repr(text)} cannot be read; give a number, a word or a list "
-            "such as [1, 2]; put anything else in quotes"
-        ) from error
+def _value(text: str) -> Any:
+    """JSON, a number as Python writes it, a constant in any case, or else text."""
+    # Lists in lists without end would overflow the stack of whoever prints or writes them.
+    for parse in (json.loads, float) if text.count("[") + text.count("{") < _LISTS else ():
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "none": None}.get(text.lower(), text)

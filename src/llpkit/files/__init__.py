@@ -32,7 +32,7 @@ from llpkit.files.writing import (
     write_text,
     writing,
 )
-from llpkit.files.yaml import plain_loader, read_yaml
+from llpkit.files.yaml import read_yaml
 
 __all__ = [
     "CHECKSUMS",
@@ -50,7 +50,6 @@ __all__ = [
     "limit",
     "locked",
     "path_of",
-    "plain_loader",
     "read_regular",
     "read_yaml",
     "rename",

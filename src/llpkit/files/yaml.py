@@ -17,7 +17,7 @@ def read_yaml(path: Path, what: str) -> Any:
     try:
         check_regular(path)
         check_limit("LLPKIT_MAX_CONFIG", path.stat().st_size, f"{path} has", "bytes")
-        return yaml.load(path.read_bytes(), plain_loader(path))
+        return yaml.load(path.read_bytes(), _plain_loader(path))
     except LLPError:
         raise
     except FileNotFoundError as error:
@@ -28,7 +28,7 @@ def read_yaml(path: Path, what: str) -> Any:
         raise LLPError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def plain_loader(where: object) -> Any:
+def _plain_loader(where: object) -> Any:
     """A loader for plain YAML: no references, few levels, every key once.
 
     ``where`` names the source in messages.

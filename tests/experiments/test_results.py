@@ -86,7 +86,7 @@ def test_a_success_takes_the_place_of_a_failure():
         ({"recipe": {"augment": "paper"}}, "augment = 'paper', but protocol.yaml has None"),
         ({"recipe": {"epochs": 3}}, "epochs = 3, but protocol.yaml has 2"),
         ({"experiment": "grid"}, "protocol.yaml has no grid"),
-        ({"bag_size": 4}, "has bags of 4, but protocol.yaml has none"),
+        ({"bag_size": 4}, "protocol.yaml has no bags of 4"),
         ({"recipe": {"lr": 0.5}}, r"lr = 0\.5, but protocol.yaml has 0\.001"),
         ({"recipe": {"weight_decay": 0.5}}, r"weight_decay = 0\.5, but protocol.yaml has 0"),
         ({"recipe": {"method_options": {"a": 1}}}, "method_options = {'a': 1}, but"),

@@ -1,6 +1,7 @@
 """The command ``reproduce``: parsing and printing only."""
 
 import math
+import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llpkit._text import several
-from llpkit._validation import number, whole
+from llpkit._validation import number
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.printing import echo, log, note, shown
 from llpkit.errors import LLPError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from llpkit.experiments import Outcome, Protocol
 
 FAILED = 1
+_NUMBER = r"\d{1,4}"  # a protocol has at most a thousand folds
 WHICH, WHERE = "What to run", "Where and how long"
 
 
@@ -143,8 +145,7 @@ def reproduce(
         return
     out = out or Path("llpkit-results", Path(protocol).stem + ("-quick" if quick else ""))
     experiments = _experiments(given, chosen)
-    limits = [chosen.fold_limit(name) for name in experiments if name != "grid"]
-    numbers = None if folds is None else parse_folds(folds, min(limits, default=chosen.folds))
+    numbers = None if folds is None else parse_folds(folds)
     if dry_run:
         _dry_run(out, chosen, experiments, some, numbers, like)
         return
@@ -213,13 +214,12 @@ def _check(
     protocol = results.protocol
     experiments = _experiments(words[1:], protocol)
     check_plan(protocol, experiments)
-    most = max(map(protocol.fold_limit, experiments))
-    numbers = range(most) if folds is None else parse_folds(folds, most)
+    numbers = None if folds is None else parse_folds(folds)
     records = [
         record
         for experiment in experiments
         for record in results.records[experiment]
-        if record.fold in numbers and (not methods or record.method in methods)
+        if (numbers is None or record.fold in numbers) and (not methods or record.method in methods)
     ]
     if not records:
         raise LLPError(f"{results.folder} has no such records; name other methods or folds")
@@ -280,29 +280,24 @@ def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
         note("the other experiments use the grid's choices; run this again to finish it")
 
 
-def parse_folds(text: str, number: int) -> list[int]:
-    """Folds from a count, a range or a list.
+def parse_folds(text: str) -> list[int]:
+    """Folds from a count, a range or a list; whether they exist is checked later.
 
-    >>> parse_folds("3", 10), parse_folds("5-7", 10), parse_folds("0,4,8-9", 10)
+    >>> parse_folds("3"), parse_folds("5-7"), parse_folds("0,4,8-9")
     ([0, 1, 2], [5, 6, 7], [0, 4, 8, 9])
     """
+    # A lone number is a count of folds; in a list it is a fold.
+    listed = f"0-{int(text) - 1}" if re.fullmatch(_NUMBER, text) else text
     folds: list[int] = []
-    try:
-        # A lone number is a count of folds; in a list it is a fold.
-        if text.strip().isdecimal():
-            return list(range(whole("--folds", int(text), 1, number)))
-        for part in filter(None, text.split(",")):
-            first, dash, last = part.partition("-")
-            ends = whole("--folds", int(first), 0, number - 1), int(last if dash else first)
-            folds += range(ends[0], whole("--folds", ends[1], ends[0], number - 1) + 1)
-    # int() failed on a part; the message below has the remedy.
-    except ValueError as error:
-        if isinstance(error, LLPError):
-            raise
-    if not folds:
-        raise LLPError(
-            f"--folds {text}; give a count such as 5, a range such as 0-4 or a list such as 0,3,7"
-        )
+    for part in listed.split(","):
+        ends = re.fullmatch(f"({_NUMBER})(?:-({_NUMBER}))?", part.strip())
+        found = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else ()
+        if not found:
+            raise LLPError(
+                f"--folds {text}; give a count such as 5, a range such as 0-4 or a list such as "
+                "0,3,7"
+            )
+        folds += found
     return list(dict.fromkeys(folds))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llpkit._validation import whole
+from llpkit._validation import registered, whole
 from llpkit.errors import LLPError
 from llpkit.experiments import protocol_file
 from llpkit.experiments.protocol import EXPERIMENTS, Protocol
@@ -121,17 +121,17 @@ def check_alike(runs: Iterable[ExperimentRun], folder: Path) -> None:
 
 def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     """Refuse a record that was not made by this protocol."""
-    method = record.recipe["method"]
-    if method not in METHODS:
-        raise LLPError(
-            f"{folder} has records of the method {method!r}, which is not known; if a plugin has "
-            "it, load it with --plugin FILE.py"
-        )
     at = f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold})"
-    if record.variant and record.variant not in protocol.methods:
-        raise LLPError(f"{at}, but {protocol_file.FILE} has no {record.variant}; remove it")
-    if record.experiment not in protocol.experiments:
-        raise LLPError(f"{at}, but {protocol_file.FILE} has no {record.experiment}; remove it")
+    registered(f"{at}: method", record.recipe["method"], METHODS)
+    sizes = protocol.sizes.sizes if protocol.sizes and record.experiment == "bag-size" else (None,)
+    for known, what in (
+        (not record.variant or record.variant in protocol.methods, record.variant),
+        (record.experiment in protocol.experiments, record.experiment),
+        (record.bag_size in sizes, f"bags of {record.bag_size}"),
+    ):
+        if not known:
+            raise LLPError(f"{at}, but {protocol_file.FILE} has no {what}; remove it")
+    whole(f"{at}: fold", record.fold, 0, protocol.fold_limit(record.experiment) - 1)
     wanted = protocol.recipe_of(record.method, record.experiment, record.bag_size).to_dict()
     chosen = protocol.chosen(record.method)
     for key, value in wanted.items():
@@ -140,12 +140,6 @@ def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
                 f"{at} has {key} = {record.recipe.get(key)!r}, but {protocol_file.FILE} has "
                 f"{value!r}; keep it in another folder"
             )
-    whole(f"{at}: fold", record.fold, 0, protocol.fold_limit(record.experiment) - 1)
-    sizes = protocol.sizes.sizes if protocol.sizes and record.experiment == "bag-size" else (None,)
-    if record.bag_size not in sizes:
-        raise LLPError(
-            f"{at} has bags of {record.bag_size}, but {protocol_file.FILE} has none; remove it"
-        )
 
 
 def _order(protocol: Protocol, record: Record) -> tuple[Any, ...]:

@@ -118,6 +118,7 @@ def test_plan_with_the_model_of_a_run(llpkit):
     ("options", "message"),
     [
         (("--sizes", "1,x"), "--sizes = '1,x'; give whole numbers"),
+        (("--sizes", "1,0"), "--sizes = 0; give a whole number from 1 to 100000"),
         (("--rate", 0.5, "--accuracy", 0.4), "accuracy = 0.4; give a number"),
         (("--rate", 2), "rate = 2"),
         (("--bags", 0), "--bags = 0"),

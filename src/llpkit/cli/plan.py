@@ -1,6 +1,7 @@
 """The command ``plan``."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,10 +95,10 @@ def plan(
     from llpkit import runs
     from llpkit.runs.plan import plan_table
 
-    try:
-        chosen = sorted({whole("--sizes", int(part), 1, 100_000) for part in sizes.split(",")})
-    except ValueError as error:
-        raise LLPError(f"--sizes = {sizes!r}; give whole numbers such as {SIZES}") from error
+    parts = [part.strip() for part in sizes.split(",")]
+    if not all(re.fullmatch(r"\d{1,6}", part) for part in parts):
+        raise LLPError(f"--sizes = {sizes!r}; give whole numbers such as {SIZES}")
+    compared = sorted({whole("--sizes", int(part), 1, 100_000) for part in parts})
     if bags is not None:
         whole("--bags", bags, 1)
     if standard_error is not None:
@@ -106,7 +107,7 @@ def plan(
         number("--target-accuracy", target_accuracy, above=0, below=1)
     planned = plan_table(
         table,
-        chosen,
+        compared,
         features=features or (),
         drop=drop or (),
         by=by or (),

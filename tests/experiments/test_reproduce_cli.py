@@ -142,5 +142,5 @@ def test_errors_are_plain(llpkit, protocol, arguments, match):  # noqa: ARG001
 def test_folds_are_a_count_a_range_or_a_list():
     assert parse_folds("0,4, 8-9") == [0, 4, 8, 9]
     for text in ("a", "", "0", "3-", "0,9-3", "-1", "9" * 5000):
-        with pytest.raises(LLPError, match="--folds .*; give a count"):
+        with pytest.raises(LLPError, match=r"--folds .*; give a count"):
             parse_folds(text)

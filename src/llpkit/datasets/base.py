@@ -63,6 +63,11 @@ class DataSet:
     def __repr__(self) -> str:
         return f"DataSet({self.name!r}, {self._inputs()}, {self.bags})"
 
+    @property
+    def title(self) -> str:
+        """The name, and the number and shape of the inputs."""
+        return f"{self.name}: {self._inputs()}"
+
     def describe(self) -> str:
         """A few lines for a reader.
 
@@ -72,7 +77,7 @@ class DataSet:
         Bags(282 bags, 1797 instances, sizes 1 to 12, exact counts)
         labels: even 891, odd 906
         """
-        lines = [f"{self.name}: {self._inputs()}", repr(self.bags)]
+        lines = [self.title, repr(self.bags)]
         if self.truth is None:
             lines.append(f"classes: {', '.join(self.class_names)}; labels not known")
         else:

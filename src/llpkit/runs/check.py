@@ -72,7 +72,7 @@ def _facts(data: DataSet, found: Identifiability) -> dict[str, str]:
         information = f"{found.explained:.0%} of the information of exact counts"
         counts = f"{bags.describe_counts()}, with {information}"
     facts = {
-        "data": data.describe().splitlines()[0],
+        "data": data.title,
         "bags": f"{len(bags):,} with {several(bags.num_instances, 'instance')}, {sizes}",
         "counts": counts,
         "shares": ", ".join(f"{name} {share:.1%}" for name, share in pairs),

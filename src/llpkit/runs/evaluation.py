@@ -14,7 +14,7 @@ from llpkit.errors import LLPError
 from llpkit.runs.data import divide, load_data
 from llpkit.runs.measures import measure
 from llpkit.runs.opening import Run
-from llpkit.runs.reading import read_table, table_bags, table_images
+from llpkit.runs.reading import NoCounts, read_table, table_bags, table_images
 from llpkit.tables import Table
 from llpkit.tables.counts import contradictions
 
@@ -57,7 +57,16 @@ def _evaluation_data(run: Run, data: Data) -> _EvaluationData:
     if data.table is None or (run.encoder is None and data.label is None):
         return _loaded(run, data)
     table, truth = read_table(data), None
-    bags, notes = table_bags(run, data, table)
+    bags: Bags | None = None
+    notes: list[str] = []
+    try:
+        bags, notes = table_bags(run, data, table)
+    except NoCounts as error:
+        if data.label is None:
+            raise LLPError(
+                f"nothing to evaluate against: {error}; give the counts, or labels with "
+                f"{option('label')}"
+            ) from error
     if data.label is not None:
         names = data.class_names or run.class_names
         if len(names) != len(run.class_names):
@@ -66,21 +75,14 @@ def _evaluation_data(run: Run, data: Data) -> _EvaluationData:
                 f"{len(run.class_names)} classes; give it once per class"
             )
         truth = torch.from_numpy(table.labels(data.label, names))
-    elif bags is None:
-        raise LLPError(
-            f"nothing to evaluate against: {notes[0]}; give the counts, or labels with "
-            f"{option('label')}"
-        )
     if run.encoder is None and bags is not None:  # loading leaves out bags with a bad image
         return _loaded(run, data)
     if bags is not None and truth is not None:
         assert data.label is not None
         notes += contradictions(bags, truth, data.label)
-    elif bags is None:
-        notes = []
-        if truth is not None and data.bag in table.names:
-            bags = _bags_of_labels(run, table, data.bag, truth)
-            notes = [f"the counts of bags are computed from the labels in column {data.label!r}"]
+    elif truth is not None and data.bag in table.names:
+        bags = _bags_of_labels(run, table, data.bag, truth)
+        notes = [f"the counts of bags are computed from the labels in column {data.label!r}"]
     if run.encoder is None:
         return _EvaluationData(table_images(run, data, table), bags, truth, notes)
     return _EvaluationData(run.encoder.apply(table), bags, truth, run.encoder.notes(table) + notes)

@@ -145,9 +145,7 @@ def _read(run: Run, data: Data, own: bool) -> tuple[Table, torch.Tensor, Bags, B
             f"{run.folder} was not trained on a table of features, which this command requires"
         )
     table = Table.read(data.table)
-    bags, missing = table_bags(run, data, table)
-    if bags is None:
-        raise LLPError(missing[0])
+    bags, _ = table_bags(run, data, table)
     part = divide(bags, run.config)["training"] if own else bags
     return table, run.encoder.apply(table), bags, part
 

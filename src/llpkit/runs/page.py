@@ -95,8 +95,8 @@ class TrainedRun:
 
 def write_report(work: Path, run: TrainedRun) -> None:
     """Write the page of a run, its figures and its tables into its folder."""
-    page, tables = run_page(run)
-    for name, text in tables.items():
+    page, texts = run_page(run)
+    for name, text in texts.items():
         write_text(work / name, text)
     write_page(page, work / REPORT, figures_dir=work / FIGURES)
 
@@ -135,7 +135,7 @@ def run_page(run: TrainedRun) -> tuple[Page, dict[str, str]]:
 def _facts(run: TrainedRun) -> Block:
     """The data, the bags of every part, what was trained, and why it was picked."""
     model = run.model
-    pairs: dict[str, object] = {"data": run.data.describe().splitlines()[0]}
+    pairs: dict[str, object] = {"data": run.data.title}
     for name, bags in run.parts.items():
         pairs[f"{name} bags"] = f"{len(bags):,} with {bags.num_instances:,} instances"
     if isinstance(model, FittedEstimator):

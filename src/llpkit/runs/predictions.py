@@ -20,7 +20,7 @@ from llpkit.probability import probability_of
 from llpkit.runs.data import load_data
 from llpkit.runs.measures import posterior_of
 from llpkit.runs.opening import Run
-from llpkit.runs.reading import read_table, table_bags, table_inputs
+from llpkit.runs.reading import NoCounts, read_table, table_bags, table_inputs
 from llpkit.tables import Table
 
 
@@ -85,15 +85,14 @@ def check_new_columns(path: Path | str, existing: Sequence[str], new: Sequence[s
 def _bags_for_posteriors(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
     """The bags of the table, with notes; or ``None`` and why there are no posteriors."""
     try:
-        bags, notes = table_bags(run, data, table)
+        return table_bags(run, data, table)
+    except NoCounts as error:
+        return None, [f"no posterior column, as there are no counts: {error}"]
     except LLPError as error:
         # Without counts there are still probabilities; but a table that was named must work.
         if data.counts_table is not None:
             raise
         return None, [f"no posterior column: {error}; it needs whole bags and their counts"]
-    if bags is None:
-        return None, [f"no posterior column, as there are no counts: {notes[0]}"]
-    return bags, notes
 
 
 def _as_table(data: DataSet) -> Table:

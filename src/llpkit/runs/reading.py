@@ -13,6 +13,10 @@ from llpkit.runs.opening import Run
 from llpkit.tables import CountColumns, Table, listed
 
 
+class NoCounts(LLPError):
+    """A table lacks the columns with the counts of its bags."""
+
+
 def read_table(data: Data) -> Table:
     """The table, without its images."""
     assert data.table is not None
@@ -55,8 +59,8 @@ def table_images(run: Run, data: Data, table: Table) -> ImageFiles:
     return files
 
 
-def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[str]]:
-    """The bags of a table, with notes; or ``None`` and the reason, if the counts are missing."""
+def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags, list[str]]:
+    """The bags of a table, with notes; raises :class:`NoCounts` if it has no counts."""
     known_label = data.known_label if data.known_label in table.names else None
     count, low, high, proportion = data.count, data.count_low, data.count_high, data.proportion
     if (count or proportion) and (low or high) and not data.counts_table:
@@ -77,7 +81,7 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         class_names=data.class_names or run.class_names,
     )
     if not counts.names:  # the run learned from known labels alone, and here there are none
-        return None, [f"{table.path} has no column {data.known_label!r}"]
+        raise NoCounts(f"{table.path} has no column {data.known_label!r}")
     assert data.bag is not None  # checked with the configuration
     needed = [data.bag, *([] if data.counts_table else counts.names)]
     missing = [name for name in needed if name not in table.names]
@@ -85,5 +89,5 @@ def table_bags(run: Run, data: Data, table: Table) -> tuple[Bags | None, list[st
         remedy = ""
         if run.config.data.counts_table is not None and missing[0] != data.bag:
             remedy = f"; name the table that has it with {option('counts_table')}"
-        return None, [f"{table.path} has no column {', '.join(map(repr, missing))}{remedy}"]
+        raise NoCounts(f"{table.path} has no column {', '.join(map(repr, missing))}{remedy}")
     return counts.read(table, data.bag)

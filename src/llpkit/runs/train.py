@@ -10,14 +10,17 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from torch import Tensor
+
 from llpkit import evaluation, training
-from llpkit.auto import PICKED
+from llpkit._validation import option
+from llpkit.auto import PICKED, Pick, pick_estimator, pick_method
 from llpkit.bags import Bags
 from llpkit.config import Config, Values, absolute, to_yaml
 from llpkit.datasets import DataSet
@@ -29,14 +32,13 @@ from llpkit.errors import (
 )
 from llpkit.files import Checksums, add_checksums, check_apart, locked, write_text
 from llpkit.integrations import loggers
+from llpkit.likelihood.choice import choice_note
 from llpkit.runs import estimator, network
 from llpkit.runs.assessment import assess
-from llpkit.runs.choice import pick
 from llpkit.runs.data import checksum, divide, load_data
 from llpkit.runs.folder import RunFolder
 from llpkit.runs.machine import record_of
 from llpkit.runs.measures import Measured, measure
-from llpkit.runs.notes import model_notes
 from llpkit.runs.opening import open_model
 from llpkit.runs.resume import CONFIG, check_folder, differing
 from llpkit.runs.search import with_chosen_options
@@ -111,7 +113,7 @@ def fit(
         try:
             if config.is_open:  # first, because a stopped run must have the same method
                 data = load_data(config.data, config.recipe.seed)
-                config, chosen = pick(config, data)
+                config, chosen = _pick(config, data)
                 picked = chosen.about()
                 if announce is not None:
                     announce(str(chosen))
@@ -136,6 +138,22 @@ def fit(
                 folder.recover(force=False)
 
 
+def _pick(config: Config, data: DataSet) -> tuple[Config, Pick]:
+    """The configuration with a method or an estimator, and why it was picked.
+
+    A table of features gets an estimator, unless the configuration has settings for networks or
+    asks for several processes.
+    """
+    several = config.execution.devices != 1 or config.execution.nodes > 1
+    bags = divide(data.bags, config)["training"]
+    table = isinstance(data.inputs, Tensor) and data.inputs.dim() == 2
+    if table and not several and not config.of_networks():
+        picked = pick_estimator(bags)
+        return replace(config, choice=config.choice.replace(estimator=picked.name)), picked
+    picked = pick_method(bags, config.recipe, of_images=not table, many_processes=several)
+    return replace(config, recipe=config.recipe.replace(method=picked.name)), picked
+
+
 def leads(config: Config) -> bool:
     """Whether this process writes the run; the others of torchrun or Slurm :func:`follow` it."""
     return training.placement(config.execution).first
@@ -150,7 +168,7 @@ def follow(config: Config, out: Path) -> None:
             return
         data = load_data(config.data, config.recipe.seed)
         if config.is_open:
-            config, _ = pick(config, data)
+            config, _ = _pick(config, data)
         if config.choice.estimator is not None:
             return
         with warnings.catch_warnings():
@@ -272,7 +290,7 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
         model.details[PICKED] = setup.record[PICKED]
     if config.data.image is not None:
         model.details["image_column"] = config.data.image
-    model.details["warnings"] = model_notes(model, parts)
+    model.details["warnings"] = _model_notes(model, parts)
     model.details.setdefault("baseline", {"rate": evaluation.constant_rate(parts["training"])})
     measured = _measured(model, data, parts)
     assessed = assess(model, data.inputs, parts, measured, config.recipe.seed)
@@ -287,6 +305,24 @@ def _write(setup: _Setup, model: Fitted) -> FinishedRun:
     write_report(work, TrainedRun(config, data, parts, model, measured, assessed, setup.record))
     setup.folder.finish()
     return done
+
+
+def _model_notes(model: Fitted, parts: Mapping[str, Bags]) -> list[str]:
+    """The warnings of the fit, and approximations in training and in the measures."""
+    approximation = model.details.get("settings", {}).get("chosen_approximation")
+    notes = list(model.details.get("warnings", ()))
+    if approximation is not None:
+        notes.append(choice_note(approximation))
+    if approximated := evaluation.approximation_note(*parts.values()):
+        notes.append(approximated)
+    measured = model.history[-1].get("measured_bags") if model.history else None
+    if measured is not None:
+        notes.append(
+            f"after every epoch, the log-likelihood was computed on {measured:,} of "
+            f"{len(parts['training']):,} training bags, because computing it on all of them would "
+            f"be slow; {option('measure', 'all')} uses all"
+        )
+    return notes
 
 
 def _measured(model: Fitted, data: DataSet, parts: dict[str, Bags]) -> dict[str, Measured]:

@@ -86,9 +86,9 @@ class TestTensorBoard:
         for row in model.history:
             for name in ("loss", "log_likelihood", "held_out_log_likelihood", "lr"):
                 assert found[name, row["epoch"]] == pytest.approx(row[name])
-        best = model.history[model.chosen_epoch - 1]
+        best = model.history[model.selected_epoch - 1]
         assert found["final/log_likelihood", 4] == pytest.approx(best["log_likelihood"])
-        assert found["final/epoch", 4] == model.chosen_epoch
+        assert found["final/epoch", 4] == model.selected_epoch
         assert "_hparams_/experiment" in reader.summary_metadata
         start = reader.summary_metadata["_hparams_/session_start_info"].plugin_data.content
         assert b"epochs" in start
@@ -171,7 +171,7 @@ class TestMLflow:
         assert run.info.status == "FINISHED"
         assert run.data.params["method"] == "mle"
         assert run.data.params["epochs"] == "4"
-        assert run.data.metrics["final/epoch"] == model.chosen_epoch
+        assert run.data.metrics["final/epoch"] == model.selected_epoch
 
     def test_an_unreachable_store_is_named(self, toy):
         with pytest.raises(LLPError, match=r"mlflow failed: .*; fix that, or use another logger"):

@@ -68,7 +68,7 @@ def test_the_teacher_is_what_held_out_bags_select():
         found.append(float(bag_log_likelihood(logits, held_out).mean()))
     history = [row["held_out_log_likelihood"] for row in model.history]
     assert history == pytest.approx(found, rel=1e-5)
-    assert model.chosen_epoch == 1 + found.index(max(found))
+    assert model.selected_epoch == 1 + found.index(max(found))
 
 
 @pytest.mark.parametrize("pad", [False, True])
@@ -80,7 +80,7 @@ def test_it_resumes_bit_for_bit_whatever_the_shape_of_batches(tmp_path, monkeypa
         train(run_dir=tmp_path, callbacks=Watch(stop_after=3), **options)
     _, resumed = train(run_dir=tmp_path, resume=True, **options)
     assert same(whole, resumed)
-    assert whole.chosen_epoch == resumed.chosen_epoch
+    assert whole.selected_epoch == resumed.selected_epoch
     assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
 
 

@@ -120,9 +120,9 @@ def test_a_seed_settles_everything_and_the_global_state_is_left_alone():
 def test_held_out_bags_choose_the_epoch():
     model = quick(epochs=12, held_out=0.3, lr=0.05)
     values = [row["held_out_log_likelihood"] for row in model.history]
-    assert model.chosen_epoch == 1 + int(np.argmax(values))
+    assert model.selected_epoch == 1 + int(np.argmax(values))
     last = quick(epochs=12, lr=0.05)
-    assert last.chosen_epoch == 12
+    assert last.selected_epoch == 12
 
 
 def test_patience_stops_the_run():
@@ -133,7 +133,7 @@ def test_patience_stops_the_run():
         "mlp", noise, x, epochs=300, lr=0.05, held_out=0.3, patience=3, progress=False
     )
     assert len(model.history) < 300
-    assert len(model.history) == model.chosen_epoch + 3
+    assert len(model.history) == model.selected_epoch + 3
 
 
 def test_a_callback_may_look_on_and_stop():

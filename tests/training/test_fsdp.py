@@ -35,7 +35,7 @@ def test_two_processes_give_the_weights_of_one(method, tmp_path):
     one = train("mlp", method, held_out=0.25)
     two = train("mlp", method, held_out=0.25, devices=2, strategy="fsdp")
     assert difference(one, two) < 1e-6
-    assert two.chosen_epoch == one.chosen_epoch
+    assert two.selected_epoch == one.selected_epoch
     for before, after in zip(one.history, two.history, strict=True):
         for name in ("loss", "log_likelihood", "held_out_log_likelihood"):
             assert after[name] == pytest.approx(before[name], rel=1e-6)

@@ -64,9 +64,9 @@ def test_many_classes_are_cut_short(classes, columns):
     assert {len(row) for row in found} == {columns}
 
 
-def test_a_model_shows_its_measures_at_the_epoch_that_was_kept(fitted):
+def test_a_model_shows_its_measures_at_the_selected_epoch(fitted):
     found = cells(fitted._repr_html_())
-    kept = fitted.history[fitted.chosen_epoch - 1]
+    kept = fitted.history[fitted.selected_epoch - 1]
     assert [row[0] for row in found] == ["", "training bags", "held-out bags"]
     assert found[2][1] == f"{kept['held_out_log_likelihood']:.3f}"
     assert "Fitted linear" in fitted._repr_html_()

@@ -97,7 +97,7 @@ def test_two_processes_give_the_weights_of_one(method):
     one = train("mlp", data, method, **settings)
     two = train("mlp", data, method, devices=2, **settings)
     assert difference(one, two) < 1e-6
-    assert two.chosen_epoch == one.chosen_epoch
+    assert two.selected_epoch == one.selected_epoch
     for before, after in zip(one.history, two.history, strict=True):
         times = {"seconds", "measure_seconds"}
         assert {k: v for k, v in after.items() if k not in times} == pytest.approx(

@@ -137,8 +137,8 @@ def _lead(
         terminal().print(search_table(run.model.details["search"]["tried"]))
     terminal().print(measure_table(run.measures))
     print_verdict(run.model.details.get("verdict"))
-    if config.recipe.held_out is not None and run.model.chosen_epoch is not None:
-        echo(f"kept epoch {run.model.chosen_epoch}, the best on held-out bags")
+    if config.recipe.held_out is not None and run.model.selected_epoch is not None:
+        echo(f"selected epoch {run.model.selected_epoch}, the best on held-out bags")
     echo(f"run: {folder}\nreport: {folder / runs.REPORT}")
 
 

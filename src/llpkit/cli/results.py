@@ -46,7 +46,7 @@ def search_table(tried: Sequence[Mapping[str, Any]]) -> Any:
         table.add_column(name, justify="right")
     for i, candidate in enumerate(tried[:_MOST]):
         mean = _spread(candidate["mean"], candidate["standard_error"])
-        behind = _spread(candidate["behind"], candidate["behind_error"]) if i else "kept"
+        behind = _spread(candidate["behind"], candidate["behind_error"]) if i else "selected"
         table.add_row(*(str(candidate["settings"][name]) for name in names), mean, behind)
     return table
 

@@ -167,7 +167,7 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
         raise _Unfinished
     selected = None
     if recipe.held_out is not None:
-        selected = at_epoch(model.history[(model.chosen_epoch or 0) - 1])
+        selected = at_epoch(model.history[(model.selected_epoch or 0) - 1])
     return Record(
         **_fields(run),
         data=FoldData(

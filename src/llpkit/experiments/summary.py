@@ -1,9 +1,9 @@
 """Statistics over the folds of one results folder: from records to rows, with no side effects.
 
 Accuracy is that of the last epoch. With held-out bags, *selected* is the accuracy after the epoch
-with their best likelihood; no epoch is chosen by test labels. Each method is averaged over its own
-folds; two methods are compared over the folds that both have. Different bag sizes have different
-bags, and fold k tests different instances: nothing is paired across sizes.
+with their best likelihood; no epoch is selected by test labels. Each method is averaged over its
+own folds; two methods are compared over the folds that both have. Different bag sizes have
+different bags, and fold k tests different instances: nothing is paired across sizes.
 """
 
 import math
@@ -72,12 +72,12 @@ def accuracies(runs: Runs) -> list[Accuracy]:
         own = by_fold(records)
         # The gap is over the folds that supervised training has, too.
         shared = [fold for fold in own if fold in bound] if name != BOUND else []
-        chosen = [record.selected for record in records]
+        selected = [record.selected for record in records]
         found.append(
             Accuracy(
                 method=name,
                 accuracy=Spread.of(own.values()),
-                selected=Spread.of(by_fold(records, True).values()) if all(chosen) else None,
+                selected=Spread.of(by_fold(records, True).values()) if all(selected) else None,
                 sampling_sd=_sampling_sd(records),
                 band=_band(records),
                 gap=fmean(own[fold] - bound[fold] for fold in shared) if shared else None,

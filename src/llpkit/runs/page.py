@@ -181,11 +181,11 @@ def _result(run: TrainedRun) -> Section:
     ]
     known = [column for column in columns if values.get(column.key) is not None]
     table = PageTable(known, [(name, [values[column.key] for column in known])], of="Model")
-    kept = ""
-    if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
-        epoch = run.model.chosen_epoch
-        kept = f" The weights are from epoch {epoch}, the best on held-out bags."
-    verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{kept}")
+    selected = ""
+    if run.config.recipe.held_out is not None and run.model.selected_epoch is not None:
+        epoch = run.model.selected_epoch
+        selected = f" The weights are from epoch {epoch}, the best on held-out bags."
+    verdict = Paragraph(f"{_sentence(run.assessed.verdict.text)}.{selected}")
     return Section("The result", [verdict, table])
 
 
@@ -194,8 +194,8 @@ def _sentence(text: str) -> str:
 
 
 def _curves(run: TrainedRun, style: Style) -> Section:
-    kept = None if run.config.recipe.held_out is None else run.model.chosen_epoch
-    figures = present(run_curves(run.name, run.model.history, style, kept))
+    selected = None if run.config.recipe.held_out is None else run.model.selected_epoch
+    figures = present(run_curves(run.name, run.model.history, style, selected))
     text = "The vertical axis is fitted to where the curves settle."
     return Section("Learning curves", [Figures(figures)], text)
 

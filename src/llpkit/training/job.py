@@ -130,7 +130,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
     if job.resume:
         session.resume()
     session.run()
-    chosen_epoch = session.restore_best()
+    selected_epoch = session.restore_best()
 
     network = parts.network
     model = network if job.method.model is None else job.method.model
@@ -145,7 +145,7 @@ def train(fabric: "Fabric", job: Job) -> tuple[Fitted, dict[str, Tensor] | None]
         task.num_classes,
         task.input_shape,
         session.history,
-        chosen_epoch,
+        selected_epoch,
         parts.name,
         {"settings": settings, **comparison, "warnings": []},
     )

@@ -41,8 +41,8 @@ class Fitted:
     input_shape: tuple[int, ...]
     history: list[dict[str, Any]] = field(default_factory=list)
     """One row per epoch: loss, bag log-likelihood, proportion error, seconds, …"""
-    chosen_epoch: int | None = None
-    """The epoch that the weights come from."""
+    selected_epoch: int | None = None
+    """The epoch that the weights come from: the last one, or the best on held-out bags."""
     network_name: str | None = None
     """The name by which :func:`llpkit.networks.make` builds this network, if it has one."""
     details: dict[str, Any] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Fitted:
         noun = "input" if self.input_shape == (1,) else "inputs"
         lines = [f"Fitted {name} ({kind}, {shape} {noun})"]
         if "method" in settings:
-            epoch = f"epoch {self.chosen_epoch} of {len(self.history)}"
+            epoch = f"epoch {self.selected_epoch} of {len(self.history)}"
             lines.append(f"  method {settings['method']}, {epoch}, lr {settings['lr']:g}")
         for part, (value, base, _) in notebook.measured(self).items():
             beside = "" if base is None else f" (constant rate {base:.3f})"
@@ -180,7 +180,7 @@ class Fitted:
             "network_class": type(self.network).__name__,
             "num_classes": self.num_classes,
             "input_shape": list(self.input_shape),
-            "chosen_epoch": self.chosen_epoch,
+            "chosen_epoch": self.selected_epoch,  # its name in saved models
             "details": self.details,
             "history": self.history,
             "encoder": self.encoder is not None,

@@ -21,7 +21,7 @@ def html(model: "Fitted") -> str:
         ("inputs", " × ".join(map(str, model.input_shape))),
     ]
     if "method" in settings:
-        epochs = f"{model.chosen_epoch} of {len(model.history)}"
+        epochs = f"{model.selected_epoch} of {len(model.history)}"
         facts += [("method", str(settings["method"])), ("epoch", epochs)]
         facts.append(("learning rate", f"{settings['lr']:g}"))
     rows = [
@@ -29,8 +29,8 @@ def html(model: "Fitted") -> str:
         for part, values in measured(model).items()
     ]
     notes = []
-    if "test_accuracy" in _kept_row(model):
-        notes.append(f"test accuracy {_kept_row(model)['test_accuracy']:.1%}")
+    if "test_accuracy" in _selected_row(model):
+        notes.append(f"test accuracy {_selected_row(model)['test_accuracy']:.1%}")
     if "verdict" in model.details:
         notes.append(model.details["verdict"]["text"])
     return html_table(f"Fitted {name_of(model)}", facts, ["", *_MEASURES], rows, notes)
@@ -53,18 +53,18 @@ def plot(model: "Fitted") -> "Figure":
         rows = [{"baseline_log_likelihood": base, **row} for row in rows]
     held_out = any("held_out_log_likelihood" in row for row in rows)
     name = method or name_of(model)
-    kept = model.chosen_epoch if held_out else None
+    selected = model.selected_epoch if held_out else None
     x = EPOCHS if method else ITERATIONS
-    return history_figure(run_panels(name, rows, styles([name])[name], kept, x))
+    return history_figure(run_panels(name, rows, styles([name])[name], selected, x))
 
 
 def measured(model: "Fitted") -> dict[str, list[float | None]]:
     """Log-likelihood, constant rate and proportion error of the model, by the part of the bags."""
-    kept, parts = _kept_row(model), {}
+    selected, parts = _selected_row(model), {}
     for prefix, part in (("", "training"), ("held_out_", "held-out")):
         keys = ("log_likelihood", "baseline_log_likelihood", "proportion_error")
-        if f"{prefix}log_likelihood" in kept:
-            parts[part] = [kept.get(prefix + key) for key in keys]
+        if f"{prefix}log_likelihood" in selected:
+            parts[part] = [selected.get(prefix + key) for key in keys]
     # The history has measures of a network that was still learning, or of EM's folds; these are of
     # the fitted model.
     for part, values in model.details.get("baseline", {}).items():
@@ -74,11 +74,11 @@ def measured(model: "Fitted") -> dict[str, list[float | None]]:
     return parts
 
 
-def _kept_row(model: "Fitted") -> dict[str, Any]:
+def _selected_row(model: "Fitted") -> dict[str, Any]:
     """The history's row of the selected epoch; estimators have none."""
     if "estimator" in model.details or not model.history:
         return {}
-    return model.history[(model.chosen_epoch or 0) - 1]
+    return model.history[(model.selected_epoch or 0) - 1]
 
 
 def name_of(model: "Fitted") -> str:

@@ -150,7 +150,6 @@ def test_other_hyper_parameters_than_those_of_records_are_refused(settings):
     [
         ({"methods": ["mel"]}, "there is no method 'mel'; did you mean 'mle'"),
         ({"methods": ["mle", "mle"]}, "mle is named twice"),
-        ({"folds": [2]}, "folds of convergence = 2; give a whole number from 0 to 1"),
         ({"backend": "lokey"}, "backend = 'lokey'; give loky, ray or dask"),
     ],
 )

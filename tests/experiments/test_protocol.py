@@ -121,17 +121,3 @@ def test_a_shared_rate_is_allowed_if_the_grid_does_not_choose_it():
     assert small(**given).chosen("mle") == ["weight_decay"]
     write(small(**given).quick(), Path("p.yaml"))
     assert read(Path("p.yaml")).recipe["lr"] == 0.1
-
-
-@pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("title: a\ntitle: b", "line 2 gives 'title' a second time"),
-        ("title: &a b\ndataset: *a", r"line 2 refers to \*a"),
-        ("#" * 2**22 + "#", "more than 4,194,304 bytes"),
-    ],
-)
-def test_a_file_is_plain_yaml(text, match):
-    Path("p.yaml").write_text(text)
-    with pytest.raises(LLPError, match=match):
-        read(Path("p.yaml"))

@@ -121,12 +121,7 @@ def test_plugins_add_methods_and_data_sets(llpkit, monkeypatch, tmp_path):
     ("arguments", "match"),
     [
         (["digit"], "did you mean 'digits'"),
-        (
-            ["p.yaml", "grid"],
-            "'grid' is not an experiment of the protocol 'Small', which has convergence",
-        ),
         (["p.yaml", "--folds", "3"], "folds of convergence = 2; give a whole number from 0 to 1"),
-        (["p.yaml", "--methods", "mel"], "did you mean 'mle'"),
         (["p.yaml", "--time-limit", "-1"], "--time-limit = -1"),
         (["check"], "check takes a results folder"),
         (["merge", "a"], "merge takes folders and --out"),

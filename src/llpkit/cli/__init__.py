@@ -120,8 +120,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[  # noqa: ARG001
-        bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
     plugin: Plugin = None,
 ) -> None:

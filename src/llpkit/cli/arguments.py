@@ -13,11 +13,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 DataDir = Annotated[
     str | None,
-    typer.Option(
-        help="Folder of the data sets (LLPKIT_DATA, else a cache folder).",
-        metavar="DIR",
-        show_default=False,
-    ),
+    typer.Option(help="Folder of the data sets (LLPKIT_DATA, else a cache folder).", metavar="DIR"),
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …", metavar="NAME")]
 TrustModel = Annotated[
@@ -35,6 +31,5 @@ Source = Annotated[
     typer.Argument(
         help="A table, or the name of a data set (default: the run's own data).",
         metavar="TABLE|DATASET",
-        show_default=False,
     ),
 ]

@@ -20,7 +20,6 @@ def check(
         typer.Argument(
             help="A table (CSV, Parquet, Feather, JSON lines, Excel), or a configuration (.yaml).",
             metavar="TABLE|CONFIG.yaml",
-            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -14,9 +14,7 @@ def demo(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Results folder (llpkit-demo; with --quick llpkit-demo-quick).",
-            metavar="DIR",
-            show_default=False,
+            help="Results folder (llpkit-demo; with --quick llpkit-demo-quick).", metavar="DIR"
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use few folds and epochs.")] = False,

@@ -31,7 +31,6 @@ def export(
             "-o",
             help="Output file, .onnx or .pt2 (RUN_DIR's name, in the current folder).",
             metavar="FILE",
-            show_default=False,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

@@ -28,17 +28,12 @@ def fit(
         typer.Argument(
             help="A configuration (.yaml), or a table (CSV, Parquet, Feather, JSON lines, Excel).",
             metavar="CONFIG.yaml|TABLE",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            "-o",
-            help="Run directory (runs/DATA-METHOD-SEED).",
-            metavar="RUN_DIR",
-            show_default=False,
+            "--out", "-o", help="Run directory (runs/DATA-METHOD-SEED).", metavar="RUN_DIR"
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,

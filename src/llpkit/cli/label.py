@@ -21,9 +21,7 @@ def label(
     source: Annotated[
         Path | None,
         typer.Argument(
-            help="A folder of images, or a table; its rows are the items.",
-            metavar="PHOTOS|TABLE",
-            show_default=False,
+            help="A folder of images, or a table; its rows are the items.", metavar="PHOTOS|TABLE"
         ),
     ] = None,
     positive: Annotated[
@@ -36,23 +34,16 @@ def label(
             "(by the model's scores, as it learns). Default: folder if there are several, else "
             "alike for images and random for rows.",
             metavar="WAY",
-            show_default=False,
         ),
     ] = None,
     bag: Annotated[
-        str | None,
-        typer.Option(
-            help="For a table: the column with the bag ids.",
-            metavar="COLUMN",
-            show_default=False,
-        ),
+        str | None, typer.Option(help="For a table: the column with the bag ids.", metavar="COLUMN")
     ] = None,
     size: Annotated[
         int | None,
         typer.Option(
             help="Maximum number of items per bag. Default: 12, or less for fewer than 144 items.",
             metavar="N",
-            show_default=False,
         ),
     ] = None,
     order: Annotated[
@@ -67,7 +58,6 @@ def label(
         typer.Option(
             help="Folder for the answers (llpkit-label-NAME); continues an existing project.",
             metavar="DIR",
-            show_default=False,
         ),
     ] = None,
     export: Annotated[

@@ -41,11 +41,7 @@ class Option(NamedTuple):
         if self.setting.many:
             kind = list[str] | None
         option = typer.Option(
-            self.name,
-            help=self.setting.help,
-            metavar=metavar or None,
-            rich_help_panel=self.panel,
-            show_default=False,
+            self.name, help=self.setting.help, metavar=metavar or None, rich_help_panel=self.panel
         )
         return inspect.Parameter(
             self.path.replace(".", "_"),

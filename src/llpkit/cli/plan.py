@@ -51,8 +51,7 @@ def plan(
         float, typer.Option(help="Guess for the share of positives.", metavar="SHARE")
     ] = 0.5,
     accuracy: Annotated[
-        float,
-        typer.Option(help="Guess for the accuracy of the best classifier.", metavar="SHARE"),
+        float, typer.Option(help="Guess for the accuracy of the best classifier.", metavar="SHARE")
     ] = 0.8,
     run: Annotated[
         Path | None,

@@ -13,7 +13,6 @@ Plugin = Annotated[
         help="A Python file or module that registers your own methods, networks, data sets, …; "
         "repeatable.",
         metavar="FILE.py",
-        show_default=False,
     ),
 ]
 

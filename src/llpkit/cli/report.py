@@ -21,7 +21,6 @@ def report(
             "-o",
             help="Where to write (default: report in the first folder).",
             metavar="DIR",
-            show_default=False,
         ),
     ] = None,
     data_dir: DataDir = None,

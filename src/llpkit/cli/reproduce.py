@@ -70,8 +70,7 @@ def reproduce(
     ] = False,
     device: Annotated[str, _option("auto, cpu, cuda, cuda:1, … (auto).", WHERE, "NAME")] = "auto",
     compiled: Annotated[
-        bool,
-        _option("Compile the network; pays off in long GPU runs.", WHERE, name="--compile"),
+        bool, _option("Compile the network; pays off in long GPU runs.", WHERE, name="--compile")
     ] = False,
     jobs: Annotated[
         int, _option("Number of parallel runs; epoch-time always uses 1 (1).", WHERE, "N")

@@ -80,9 +80,7 @@ def shares(
     multiplicity: Annotated[
         str | None,
         typer.Option(
-            help="Column with the number of instances that each row represents.",
-            metavar="COLUMN",
-            show_default=False,
+            help="Column with the number of instances that each row represents.", metavar="COLUMN"
         ),
     ] = None,
     effect: Annotated[
@@ -96,18 +94,11 @@ def shares(
         typer.Option(
             help="Compute intervals by this many bootstrap refits; for a run of any estimator.",
             metavar="N",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Write the shares as a table: .csv.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        typer.Option("--out", "-o", help="Write the shares as a table: .csv.", metavar="FILE"),
     ] = None,
     figure: Annotated[
         Path | None,

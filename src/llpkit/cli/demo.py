@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.printing import echo, log, shown, terminal
+from llpkit.cli.printing import echo, shown, terminal
 
 
 def demo(
@@ -40,8 +40,8 @@ def demo(
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
     jobs = 1 if quick else min(os.cpu_count() or 1, 4)  # quick runs end before workers start
     settings = WorkerSettings(out, protocol, device="cpu", jobs=jobs)
-    with shown("demo", quiet):
-        reproduce(settings, ["convergence"], log=(lambda _: None) if quiet else log)
+    with shown("demo", quiet) as log:
+        reproduce(settings, ["convergence"], log=log)
     page = write_report([out])
     if not quiet:
         from rich.table import Table

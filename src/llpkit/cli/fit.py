@@ -1,7 +1,7 @@
 """The command ``fit``."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +10,23 @@ import typer
 
 from llpkit.cli.arguments import Quiet
 from llpkit.cli.options import OPTIONS, configuration, takes
-from llpkit.cli.printing import echo, log, note, shown, terminal
+from llpkit.cli.printing import echo, note, shown, terminal
 from llpkit.cli.results import measure_table, print_verdict, search_table
 from llpkit.errors import LostProcess
 from llpkit.files import check_apart, path_of
 
 if TYPE_CHECKING:
     from llpkit.config import Config
+
+_STEPS = {
+    "check": "checked {rows:,} rows in {bags:,} bags",
+    "start": "initial fit to {rows:,} rows ({seconds:.1f} s)",
+    "E": "E-step {iteration}: log-likelihood {log_likelihood:.4f} per bag ({seconds:.1f} s)",
+    "M": "M-step {iteration} ({seconds:.1f} s)",
+    "again": "restarting the M-step, because a worker was lost: {reason}",
+    "logistic": "logistic regression: {passes} passes over the table",
+}
+"""What is printed about the steps on a table larger than memory."""
 
 
 @takes([option.path for option in OPTIONS])
@@ -113,7 +123,7 @@ def _lead(
     from llpkit.training import Progress
 
     title = "training" if config.is_open else config.name
-    with shown(title, quiet):
+    with shown(title, quiet) as log:
         run = runs.fit(
             config,
             folder,
@@ -122,7 +132,7 @@ def _lead(
             command=command,
             callbacks=[] if quiet else [Progress(title)],
             announce=None if quiet else lambda picked: echo(f"picked {picked}"),
-            log=(lambda _: None) if quiet else _print_step,
+            log=lambda event: log(_STEPS[event["step"]].format(**{"seconds": 0.0, **event})),
         )
     if quiet:
         return
@@ -156,22 +166,3 @@ def _interrupts_explained(again: Sequence[str]) -> Iterator[None]:
         # A plain KeyboardInterrupt comes from outside runs.fit, before there is a run.
         note(f"stopped{kept[getattr(stop, 'kept', 'nothing')]}")
         raise
-
-
-def _print_step(event: Mapping[str, Any]) -> None:
-    """A line on stderr about a step on a table larger than memory."""
-    step, seconds = event["step"], f"{event.get('seconds', 0):.1f} s"
-    if step == "check":
-        text = f"checked {event['rows']:,} rows in {event['bags']:,} bags"
-    elif step == "start":
-        text = f"initial fit to {event['rows']:,} rows ({seconds})"
-    elif step == "E":
-        likelihood = f"log-likelihood {event['log_likelihood']:.4f} per bag"
-        text = f"E-step {event['iteration']}: {likelihood} ({seconds})"
-    elif step == "M":
-        text = f"M-step {event['iteration']} ({seconds})"
-    elif step == "again":
-        text = f"restarting the M-step, because a worker was lost: {event['reason']}"
-    else:
-        text = f"logistic regression: {event['passes']} passes over the table"
-    log(text)

@@ -5,8 +5,8 @@ Names and values come from files of unknown origin, so all output goes through :
 
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -82,11 +82,11 @@ def note(text: str) -> None:
     terminal(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
 
 
-def log(text: str) -> None:
-    """Print a line about the progress to stderr."""
-    terminal(stderr=True).print(text, soft_wrap=True, markup=False)
-
-
-def shown(title: str, quiet: bool) -> AbstractContextManager[None]:
-    """Show the progress of this block, unless ``quiet``."""
-    return nullcontext() if quiet else progress(title=title)
+@contextmanager
+def shown(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show the progress of this block; yields a function that prints a line. Nothing if quiet."""
+    if quiet:
+        yield lambda _: None
+        return
+    with progress(title=title):
+        yield lambda line: terminal(stderr=True).print(line, soft_wrap=True, markup=False)

@@ -13,7 +13,7 @@ import typer
 from llpkit._text import several
 from llpkit._validation import number
 from llpkit.cli.arguments import Quiet
-from llpkit.cli.printing import echo, log, note, shown
+from llpkit.cli.printing import echo, note, shown
 from llpkit.errors import LLPError
 
 if TYPE_CHECKING:
@@ -156,14 +156,9 @@ def reproduce(
         out, chosen, device, compiled, jobs, data_dir, deadline=ends, command=_command(typed)
     )
     try:
-        with shown("reproduce", quiet):
+        with shown("reproduce", quiet) as log:
             outcomes = reproduce(
-                settings,
-                experiments,
-                methods=some,
-                folds=numbers,
-                backend=backend,
-                log=(lambda _: None) if quiet else log,
+                settings, experiments, methods=some, folds=numbers, backend=backend, log=log
             )
     except KeyboardInterrupt:
         again = shlex.join(["llpkit", *typed])

@@ -164,6 +164,9 @@ def test_a_protocol_that_cannot_run_is_an_error_before_any_run(settings):
         reproduce(settings, ["grid"])
     with pytest.raises(LLPError, match="digits has 1 bags, too few for 2 folds"):
         reproduce(replace(settings, protocol=small(bag_size=1797)), ["convergence"])
+    no_bags = replace(settings.protocol, official=True, bag_size=None)
+    with pytest.raises(LLPError, match="protocol: official draws random bags; set bag_size"):
+        reproduce(replace(settings, protocol=no_bags), ["convergence"])
     assert not settings.folder.exists()
 
 

@@ -68,7 +68,8 @@ def check_plan(
     methods: Sequence[str] = (),
     folds: Sequence[int] | None = None,
 ) -> None:
-    """Refuse experiments, methods or folds that the protocol does not have."""
+    """Refuse a protocol that contradicts itself, and what it does not have."""
+    protocol.check()
     for experiment in experiments:
         if experiment not in protocol.experiments:
             raise LLPError(

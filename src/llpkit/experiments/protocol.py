@@ -9,6 +9,7 @@ from llpkit._settings import Check, Settings, setting
 from llpkit._validation import flag, mapping, number, registered, share, text, whole
 from llpkit.config.data import bag_size
 from llpkit.datasets import DATASETS
+from llpkit.errors import LLPError
 from llpkit.experiments import protocol_keys as keys
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
@@ -150,7 +151,7 @@ class Protocol(Settings):
         part = self._part(experiment)
         if isinstance(part, Times):
             return part.turns
-        most = self.folds if part is None else min(self.folds, part.folds)
+        most = self.folds if part is None else part.folds
         own = self.methods.get(name, {}).get("folds", most)
         return most if experiment == "grid" else min(most, int(own))
 
@@ -230,6 +231,25 @@ class Protocol(Settings):
             return []
         axes = self.grid.axes(self.method_of(name))
         return list(dict.fromkeys(a if a in keys.RATES else "method_options" for a in axes))
+
+    def check(self, place: str = "protocol") -> None:
+        """Refuse keys that do not go together; errors name ``place``."""
+        for name, part in (("grid", self.grid), ("sizes", self.sizes)):
+            if part is not None:
+                whole(f"{place}: {name}: folds", part.folds, 1, self.folds)
+        if self.concentration is not None and not self.official:
+            raise LLPError(f"{place}: concentration needs official: true; add it, or remove this")
+        if self.official and self.bag_size is None:
+            raise LLPError(f"{place}: official draws random bags; set bag_size")
+        if self.sizes is not None and self.bag_size is None:
+            raise LLPError(f"{place}: sizes needs random bags; set bag_size, or remove sizes")
+        for method in self.methods or METHODS:
+            # The recipe would override what the grid chooses.
+            if taken := [key for key in self.chosen(method) if key in self.recipe]:
+                raise LLPError(
+                    f"{place}: recipe sets {taken[0]}, which the grid chooses for {method}; remove "
+                    f"{taken[0]} from the recipe, or its values from the grid"
+                )
 
     def plain(self) -> dict[str, Any]:
         """Plain values; :func:`llpkit.experiments.protocol_file.parse` reads them."""

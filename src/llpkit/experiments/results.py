@@ -99,21 +99,22 @@ class Results:
 
 def check_alike(runs: Iterable[ExperimentRun], folder: Path) -> None:
     """Refuse runs that are not comparable: of other data, settings or machines."""
-    usual: dict[tuple[Any, ...], tuple[Any, ExperimentRun]] = {}
+    usual: dict[Any, tuple[Any, ExperimentRun]] = {}
     for run in runs:
-        facts: dict[tuple[Any, ...], Any] = {}
+        # What must be the same, within which runs, and its value.
+        facts: list[tuple[str, Any, Any]] = []
         if run.experiment != "grid":
-            of = (run.experiment, run.bag_size)
-            facts = {(f"{key} of {run.method}", *of): own for key, own in run.recipe.items()}
+            within = (run.experiment, run.bag_size)
+            facts = [(f"{key} of {run.method}", within, own) for key, own in run.recipe.items()]
         if isinstance(run, Record) and run.data is not None:
-            facts["the checksum of the data", run.bag_size] = run.data.sha256
+            facts.append(("the checksum of the data", run.bag_size, run.data.sha256))
         if isinstance(run, Record) and run.experiment == "epoch-time":
-            facts["the machine",] = run.machine
-        for fact, value in facts.items():
-            expected, first = usual.setdefault(fact, (value, run))
+            facts.append(("the machine", None, run.machine))
+        for name, within, value in facts:
+            expected, first = usual.setdefault((name, within), (value, run))
             if value != expected:
                 raise LLPError(
-                    f"{folder}: {fact[0]} is {value} in {run.experiment} ({run.title}) but "
+                    f"{folder}: {name} is {value} in {run.experiment} ({run.title}) but "
                     f"{expected} in {first.experiment} ({first.title}); a results folder has one "
                     "protocol: choose another folder"
                 )

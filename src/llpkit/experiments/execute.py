@@ -13,7 +13,7 @@ from llpkit.experiments.plan import check_plan, methods_of, plan
 from llpkit.experiments.records import ExperimentRun, Record, machine
 from llpkit.experiments.results import Results, begin, pack, view
 from llpkit.experiments.run import WorkerSettings, divide, environment_of, load
-from llpkit.experiments.search import undecided
+from llpkit.experiments.search import tuned
 from llpkit.files import locked
 from llpkit.progress import task
 
@@ -87,7 +87,8 @@ def reproduce(
             left = len(runs) - done - len(records)
             if experiment == "grid":
                 # A method whose candidates all diverged has neither a choice nor runs left.
-                left = max(left, len(undecided(results, methods_of(protocol, methods))))
+                choices = tuned(results, methods_of(protocol, methods)).values()
+                left = max(left, sum(choice is None for choice in choices))
             outcomes[experiment] = Outcome(done, len(records) - len(failed), failed, left)
             if experiment == "grid" and left:
                 break

@@ -176,11 +176,11 @@ def searches(results: Results) -> list[Search]:
     return [search(results.protocol, name, known) for name in begun]
 
 
-def undecided(results: Results, methods: Sequence[str]) -> list[str]:
-    """Those of the methods whose search has no choice yet."""
+def tuned(results: Results, methods: Sequence[str]) -> dict[str, Mapping[str, Any] | None]:
+    """The choice for each of the methods that the grid tunes; ``None`` while there is none."""
     protocol, known = results.protocol, known_runs(results)
     searched = [name for name in methods if protocol.searched(name)]
-    return [name for name in searched if search(protocol, name, known).choice is None]
+    return {name: search(protocol, name, known).choice for name in searched}
 
 
 def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -189,13 +189,10 @@ def choices(results: Results, methods: Sequence[str]) -> dict[str, dict[str, Any
     Raises if the grid was started but has no choice for all of them: comparing tuned with untuned
     methods would not be fair.
     """
-    found = {
-        each.method: each.choice
-        for each in searches(results)
-        if results.protocol.searched(each.method)
-    }
-    missing = undecided(results, methods)
-    if found and missing:
+    found = tuned(results, methods)
+    missing = [name for name, choice in found.items() if choice is None]
+    started = any(results.protocol.searched(r.method) for r in known_runs(results).values())
+    if started and missing:
         raise LLPError(
             f"the grid in {results.folder} has no choice for {', '.join(missing)}; finish it with "
             f"the experiment grid and --methods {','.join(missing)}, or leave them out"

@@ -112,13 +112,26 @@ def test_an_option_is_called_by_its_name():
 
 def test_yaml_numbers_that_it_reads_as_text(tmp_path: Path):
     file = tmp_path / "c.yaml"
-    file.write_text("data: {dataset: digits, bag_size: 1-12}\nlr: 1e-3\nweight_decay: 5e-4\n")
+    file.write_text("data: {dataset: digits, bag_size: 1-12}\nlr: '1e-3'\nweight_decay: 5e-4\n")
     config = check(read(file))
     assert (config.recipe.lr, config.recipe.weight_decay, config.data.bag_size) == (
         1e-3,
         5e-4,
         (1, 12),
     )
+
+
+def test_numbers_may_have_an_exponent_and_no_point(tmp_path: Path):
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "data: {table: t.csv, bag: '1e3', count: n}\nlr: 1e-3\nmethod: mle\n"
+        "method_options: {step: 5E-1}\n"
+    )
+    for _ in range(2):
+        config = check(read(file))
+        assert (config.recipe.lr, config.recipe.method_options) == (1e-3, {"step": 0.5})
+        assert config.data.bag == "1e3"
+        file.write_text(to_yaml(config))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from llpkit._settings import raise_all
 from llpkit.config.data import PATH_KEYS, TABLE_KEYS, Values
 from llpkit.config.run import SECTIONS, Config
 from llpkit.errors import LLPError
-from llpkit.files import read_yaml
+from llpkit.files import read_yaml, yaml_text
 
 
 def read(path: Path) -> Values:
@@ -101,8 +101,6 @@ def _unknown(path: str) -> LLPError:
 
 def to_yaml(config: Config) -> str:
     """The configuration as YAML with every setting, defaults included; see :func:`read`."""
-    import yaml  # type: ignore[import-untyped]
-
     values = config.flat()
     # YAML has no tuples. Settings of the data that were not given are left out.
     values["data"] = {
@@ -110,8 +108,7 @@ def to_yaml(config: Config) -> str:
         for key, value in values["data"].items()
         if value
     }
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    return text
+    return yaml_text(values, allow_unicode=True, default_flow_style=None)
 
 
 def absolute(config: Config) -> Config:

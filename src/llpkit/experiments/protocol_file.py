@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from llpkit._registry import did_you_mean
 from llpkit._validation import mapping
 from llpkit.errors import LLPError
 from llpkit.experiments.protocol import Protocol
-from llpkit.files import read_yaml, write_text
+from llpkit.files import read_yaml, write_text, yaml_text
 
 FILE = "protocol.yaml"
 _PRESETS = Path(__file__).parent / "presets"
@@ -58,8 +56,7 @@ def read(path: Path) -> Protocol:
 
 def dumps(protocol: Protocol) -> str:
     """A protocol as YAML."""
-    values = protocol.plain()
-    return str(yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100))
+    return yaml_text(protocol.plain(), default_flow_style=None, width=100)
 
 
 def write(protocol: Protocol, path: Path) -> Path:

@@ -32,7 +32,7 @@ from llpkit.files.writing import (
     write_text,
     writing,
 )
-from llpkit.files.yaml import read_yaml
+from llpkit.files.yaml import read_yaml, yaml_text
 
 __all__ = [
     "CHECKSUMS",
@@ -57,4 +57,5 @@ __all__ = [
     "write_bytes",
     "write_text",
     "writing",
+    "yaml_text",
 ]

@@ -1,5 +1,6 @@
 """Plain YAML from untrusted files: limits on size and depth, no references, every key once."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from llpkit.files.limits import check_limit, check_regular
 
 _DEPTH = 20
 """Maximum nesting depth of a configuration; settings need three."""
+_FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
+"""Numbers such as 1e-3, which PyYAML takes for text."""
 
 
 def read_yaml(path: Path, what: str) -> Any:
@@ -68,4 +71,20 @@ def _plain_loader(where: object) -> Any:
                     seen.add(key)
             return content
 
-    return Loader
+    return _with_floats(Loader)
+
+
+def yaml_text(values: Any, **layout: Any) -> str:
+    """Values as YAML that :func:`read_yaml` reads back."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        pass
+
+    return str(yaml.dump(values, Dumper=_with_floats(Dumper), sort_keys=False, **layout))
+
+
+def _with_floats(kind: Any) -> Any:
+    """The loader or dumper, with all floats."""
+    kind.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+.0123456789"))
+    return kind

@@ -65,14 +65,14 @@ def methods() -> Rows:
     notes = {
         "supervised": ", every label known",
         "mle": ", EM",
-        "mle-pass": ", EM as in the paper, with an extra forward pass per epoch",
+        "mle-pass": ", EM as published, with an extra forward pass per epoch",
         "direct": ", gradient of the same likelihood",
         "amle": ", normal approximation of the count",
         "amle-paper": ", AMLE as published",
         "dllp": ", published baseline",
         "llp-gan": ", published baseline",
     }
-    head = ["method", "group photos, half size", "CIFAR-10, bird and cat"]
+    head = ["method", "group photos, 100 epochs", "CIFAR-10, bird and cat, 120 epochs"]
     head += ["bird and cat, bags of 16, 60 epochs", "time per epoch, CIFAR-10"]
     return [
         head,

@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from llpkit.report.end_labels import label_ends
 from llpkit.report.figure import (
@@ -25,8 +25,7 @@ from llpkit.report.figure import (
 )
 from llpkit.report.style import MUTED, RC, Style
 
-EPOCHS, SECONDS, SIZES = "epoch", "seconds of training", "instances per bag"
-ITERATIONS = "iteration"
+EPOCHS, ITERATIONS, SIZES = "epoch", "iteration", "instances per bag"
 
 
 @dataclass(frozen=True)
@@ -98,19 +97,13 @@ def draw_into(
 
 
 def _scale(axes: Axes, x: str, lines: Sequence[Line]) -> None:
-    if x in (EPOCHS, ITERATIONS):
-        axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
-        return
-    axes.xaxis.set_minor_locator(NullLocator())
     if x == SIZES:
         sizes = sorted({size for line in lines for size in line.x})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-    else:  # on a linear axis one slow method would squeeze the others against the left edge
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
 
 
 def _epoch_ticks(last: float) -> list[float]:

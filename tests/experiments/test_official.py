@@ -68,6 +68,12 @@ def test_a_benchmark_of_ten_classes_and_its_page(settings):
         assert record.final["log_loss"] > 0
     page = results_page([results])
     assert "each class" in page.lead[0]
+    [facts, *_] = [block for block in page.walk() if block.kind == "facts"]
+    assert (facts.pairs["data set"], facts.pairs["seeds"]) == ("digits", 2)
+    [section] = [block for block in page.blocks if getattr(block, "heading", "").endswith("size")]
+    assert "over 2 seeds" in section.text
+    [notes] = [block for block in page.walk() if block.kind == "notes"]
+    assert any("official test split" in note for note in notes.items)
     [table] = [block for block in page.walk() if block.kind == "table"]
     cells = {name: [cell.text for cell in row] for name, row in table.body}
     assert set(cells) == set(TEN["methods"])

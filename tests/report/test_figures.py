@@ -101,6 +101,14 @@ def test_a_run_shows_training_beside_held_out():
     assert "epoch 3" in figures[0].alt
 
 
+@pytest.mark.parametrize(("kept", "side"), [(1, "left"), (20, "right")])
+def test_the_mark_of_the_kept_epoch_leaves_the_axis_free(kept, side):
+    [history] = runs("mle", [e / 20 for e in range(1, 21)])["mle"]
+    [figure] = present(run_curves("mle", history, MLE, kept=kept))
+    [mark] = [text for text in figure.drawing.axes[0].texts if text.get_text() == "kept"]
+    assert mark.get_ha() == side
+
+
 def test_methods_are_compared():
     figure = accuracy(runs("mle", [0.5, 0.9], [0.6, 0.9]) | runs("dllp", [0.5, 0.8]))
     assert "mle ends at 90.0%; dllp ends at 80.0%" in figure.alt

@@ -95,7 +95,7 @@ def test_everything_users_wrote_is_escaped(text):
 
 def test_methods_and_classes_are_escaped(tmp_path):
     bad = "</style><script>"
-    bag = WallBag("a", bad, [WallInstance(None, bad, 0), WallInstance(None, bad, 1)])
+    bag = WallBag("a", bad, [WallInstance(bad, None, 0), WallInstance(bad, None, 1)])
     look = styles([bad])
     figure = reliability(bad, evaluation.calibration([0.5], [1]), look[bad], bad)
     wall = Wall([bag], (bad, bad + "2"), {bad: [[0.7, 0.2]]})

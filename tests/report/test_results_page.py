@@ -190,10 +190,10 @@ def test_example_bags_have_pictures_if_the_data_are_the_same(tmp_path):
     _, sha256 = load(plan)
     wall = page_examples.example_bags(folder_of_examples(tmp_path / "same", plan, sha256), None)
     assert wall.has_images
-    [bag] = wall.shown
-    assert (bag.known, bag.size, len(bag.instances)) == ("2 of 5 odd", 5, 4)
-    assert (bag.right[0], bag.checked) == (3, 4)
-    assert bag.expected == [None] * 3  # the fifth instance is not known
+    [(bag, predicted)] = wall.shown
+    assert (bag.known, len(bag.shown), bag.more) == ("2 of 5 odd", 4, 1)
+    assert [each.right for each in predicted] == [3] * 3
+    assert [each.expected for each in predicted] == [None] * 3  # the fifth is not known
     other = folder_of_examples(tmp_path / "other", plan, "1" * 64)
     assert not page_examples.example_bags(other, None).has_images
 

@@ -23,7 +23,8 @@ ACCURACY = Column("Accuracy", spec=".1f", better="higher")
     ],
 )
 def test_cells_as_printed(cell, spec, text, small):
-    [(head, [shown])] = PageTable([Column("X", spec=spec)], [("mle", [cell])]).body
+    rows = [("mle", [cell]), ("dllp", [1])]
+    (head, [shown]), _ = PageTable([Column("X", spec=spec)], rows).body
     assert (head, shown.text, shown.small) == ("mle", text, small)
 
 
@@ -32,6 +33,13 @@ def test_the_best_are_equal_to_the_printed_digit_and_not_set_apart():
     table = PageTable([ACCURACY], [*rows, ("none", [None])], apart=["all"])
     assert [head for head, [cell] in table.body if cell.best] == ["mle", "direct"]
     assert not any(cell.best for _, [cell] in PageTable([ACCURACY], rows[:1]).body)  # no rivals
+
+
+def test_a_column_without_values_is_not_shown():
+    columns = [Column("Gap", spec="d"), Column("None"), Column("Folds", spec="d")]
+    table = PageTable(columns, [("mle", [None, None, 3]), ("dllp", [1, None, 2])])
+    assert [column.head for column in table.shown] == ["Gap", "Folds"]
+    assert [[cell.text for cell in row] for _, row in table.body] == [["–", "3"], ["1", "2"]]
 
 
 def test_a_narrow_table_stays_a_table_on_a_phone():

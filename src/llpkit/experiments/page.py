@@ -83,8 +83,12 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     methods = {r.method for r in records}
     if BOUND in methods:
         yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
-    yield "Accuracy is measured on the test fold, after the last epoch."
-    if len(methods) > 1:
+    official = all(results.protocol.official for results in every)
+    where = "official test split" if official else "test fold"
+    yield f"Accuracy is measured on the {where}, after the last epoch."
+    if len(methods) > 1 and official:
+        yield "Every seed draws new bags. All methods share bags, seeds and the initial network."
+    elif len(methods) > 1:
         yield (
             "Folds divide whole bags. All methods share folds, bags, seeds and the initial "
             "network; two methods are compared over the folds that both have."
@@ -124,8 +128,9 @@ def _facts(results: Results) -> Facts:
     protocol = results.protocol
     base = {**Recipe().to_dict(), **protocol.recipe}
     size = protocol.bag_size
+    options = (f"{k} {v}" for k, v in protocol.data_options.items() if k != "classes")
     pairs: dict[str, object] = {
-        "data set": " ".join([protocol.dataset, *map(str, protocol.data_options.values())]),
+        "data set": ", ".join([protocol.dataset, *options]),
         "bag size": "the data set's" if size is None else _range(size),
     }
     data = next((r.data for r in results.finished if r.bag_size is None and r.data), None)
@@ -174,7 +179,7 @@ def _environment(every: Sequence[Results]) -> Facts:
         pairs[key] = ", ".join(sorted(filter(None, versions)))
     pairs["hardware"] = "; ".join(sorted({record.machine for record in records}))
     pairs["time of all runs"] = f"{sum(record.seconds for record in records) / 3600:.2f} h"
-    begun = sorted(filter(None, (r.environment.get("started", "") for r in records)))
-    if begun:
-        pairs["first and last start"] = " and ".join(dict.fromkeys((begun[0], begun[-1])))
+    days = sorted({r.environment.get("started", "")[:10] for r in records} - {""})
+    if days:
+        pairs["made on"] = " to ".join(dict.fromkeys((days[0], days[-1])))
     return Facts({key: value for key, value in pairs.items() if value != ""})

@@ -1,6 +1,6 @@
 """The sections of a page with figures and tables, one function per experiment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from llpkit._text import several
@@ -115,11 +115,9 @@ def _sizes(runs: Runs, label: str, look: Look) -> Section:
     found, slope = size_accuracies(runs), slopes(runs)
     sizes = sorted({size for own in found.values() for size in own})
     columns = [Column(f"n = {n}", "", ".1f", "higher") for n in sizes]
-    if slope:
-        columns.append(Column("Slope", _with_interval("points per doubling", runs), "+.1f"))
+    columns.append(Column("Slope", _with_interval("points per doubling", runs), "+.1f"))
     rows: list[tuple[str, list[Cell]]] = [
-        (name, [*(own.get(n) for n in sizes), *([slope.get(name)] if slope else [])])
-        for name, own in found.items()
+        (name, [*map(own.get, sizes), slope.get(name)]) for name, own in found.items()
     ]
     curves = []
     for size in sizes:
@@ -226,11 +224,12 @@ def most_folds(runs: Runs) -> int:
     return max((len({record.fold for record in records}) for records in runs.values()), default=0)
 
 
-def _folds(groups: Iterable[Sequence[Record]]) -> str:
-    """The number of folds in some groups of records."""
+def _folds(groups: Collection[Sequence[Record]]) -> str:
+    """The number of folds, or of seeds that redraw bags, in some groups of records."""
     numbers = sorted({len(group) for group in groups})
     few = f"{numbers[0]} to " if len(numbers) > 1 else ""
-    return few + several(numbers[-1], "fold")
+    redrawn = all(record.data and record.data.redrawn for group in groups for record in group)
+    return few + several(numbers[-1], "seed" if redrawn else "fold")
 
 
 def _with_interval(text: str, runs: Runs) -> str:

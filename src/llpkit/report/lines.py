@@ -90,7 +90,7 @@ def draw_into(
     short = all(len(line.y) <= 10 for line in lines)  # there is no settled half to fit
     axes.set_ylim(*_limits(lines, whole=short or x == SIZES, percent=percent))
     if kept is not None:
-        _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
+        _mark_kept(axes, kept, lines[0])
     axes.margins(x=0.02)
     label_ends(axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)])
     return names
@@ -129,15 +129,17 @@ def _draw(axes: Axes, line: Line) -> None:
     axes.plot(line.x[-1], line.y[-1], marker, color=colour, ms=5, zorder=order, clip_on=False)
 
 
-def _mark_kept(axes: Axes, epoch: int, rises: bool) -> None:
+def _mark_kept(axes: Axes, epoch: int, line: Line) -> None:
+    rises = line.y[-1] >= line.y[0]
+    early = epoch <= 0.2 * line.x[-1]
     axes.axvline(epoch, color=MUTED, lw=1, ls=(0, (1, 2)))
     axes.annotate(
         "kept",
         (epoch, 0 if rises else 1),  # rising curves leave room at the bottom
-        (-3, 3 if rises else -3),
+        (3 if early else -3, 3 if rises else -3),  # next to the axis, a label covers its numbers
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        ha="right",
+        ha="left" if early else "right",
         va="bottom" if rises else "top",
         fontsize=LABEL,
         color=MUTED,

@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 from llpkit.report.spread import Interval, Spread, true_minus
@@ -46,7 +47,7 @@ class PageTable:
     """A table whose rows are methods, or whatever ``of`` names.
 
     Args:
-        columns: All but the first.
+        columns: All but the first. One without any value is not shown.
         rows: For each row its head and its cells.
         about: How to read it.
         of: The heading of the first column.
@@ -66,13 +67,24 @@ class PageTable:
     kind: ClassVar[str] = "table"
 
     @property
+    def shown(self) -> list[Column]:
+        """The columns that have a value in some row."""
+        return [self.columns[i] for i in self._known]
+
+    @cached_property
+    def _known(self) -> list[int]:
+        rows = [cells for _, cells in self.rows]
+        return [i for i in range(len(self.columns)) if any(row[i] is not None for row in rows)]
+
+    @cached_property
     def body(self) -> list[tuple[str, list[CellText]]]:
         """Heads and cells as they are printed."""
-        best = [self._best(i) for i in range(len(self.columns))]
+        best = {i: self._best(i) for i in self._known}
         shown = []
         for head, cells in self.rows:
             row = []
-            for column, cell, top in zip(self.columns, cells, best, strict=True):
+            for i in self._known:
+                column, cell, top = self.columns[i], cells[i], best[i]
                 rival = top is not None and head not in self.apart
                 text, small = _text(cell, column.spec)
                 row.append(CellText(text, small, rival and _printed(column, cell) == top))
@@ -94,7 +106,7 @@ class PageTable:
     def wide(self) -> bool:
         """Whether the columns are too wide for a phone."""
         pixels = 20.0 + max((LETTER * len(head) for head, _ in self.rows), default=0.0)
-        for i, column in enumerate(self.columns):
+        for i, column in enumerate(self.shown):
             cells = [row[i] for _, row in self.body]
             texts = [LETTER * len(cell.text) for cell in cells]
             small = [SMALL_LETTER * len(cell.small) for cell in cells]

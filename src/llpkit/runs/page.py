@@ -148,7 +148,7 @@ def _facts(run: TrainedRun) -> Block:
 
 
 def _result(run: TrainedRun) -> Section:
-    """The verdict, and the table of measures; unknown measures have no column."""
+    """The verdict, and the table of measures."""
     part, name = run.assessed.part, run.name
     values = run.values
     seconds = [row["seconds"] for row in run.model.history if "seconds" in row]
@@ -174,10 +174,8 @@ def _result(run: TrainedRun) -> Section:
         ),
         "calibration_error": Column("Calibration error", f"{distance} observed frequencies", ".3f"),
     }
-    known = [key for key in columns if values.get(key) is not None]
-    table = PageTable(
-        [columns[key] for key in known], [(name, [values[key] for key in known])], of="Model"
-    )
+    row = (name, [values.get(key) for key in columns])
+    table = PageTable(list(columns.values()), [row], of="Model")
     kept = ""
     if run.config.recipe.held_out is not None and run.model.chosen_epoch is not None:
         epoch = run.model.chosen_epoch

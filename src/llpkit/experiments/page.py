@@ -81,8 +81,6 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     """How to read the page: only what applies to these records."""
     records = _records(every)
     methods = {r.method for r in records}
-    if BOUND in methods:
-        yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
     official = all(results.protocol.official for results in every)
     where = "official test split" if official else "test fold"
     yield f"Accuracy is measured on the {where}, after the last epoch."

@@ -200,13 +200,10 @@ def _choice(search: Search) -> str:
     if search.choice is None:
         return "not finished"
     return ", ".join(
-        f"{_AXES.get(axis, axis.replace('_', ' '))} {_written(value)}"
+        f"{'learning rate' if axis == 'lr' else axis.replace('_', ' ')} {_written(value)}"
         + (" (end)" if axis in search.edges else "")
         for axis, value in search.choice.items()
     )
-
-
-_AXES = {"lr": "learning rate"}
 
 
 def _written(value: Any) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 
+from comparison import unpaired
 from paper_tables import BIRDS, METHODS, PHOTOS, SECOND, minus, results, runs
 from table_kit import ROOT, Rows, code, recorded, table
 
@@ -12,7 +13,7 @@ from llpkit.experiments import Record, Results, load
 from llpkit.experiments.plan import START, epoch_seconds, estimate, plan
 from llpkit.experiments.protocol_file import read
 from llpkit.experiments.search import Search, searches
-from llpkit.experiments.statistics import by_fold, unpaired
+from llpkit.experiments.summary import by_fold
 from llpkit.methods import METHODS as NAMES
 from llpkit.report import Spread
 

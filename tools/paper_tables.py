@@ -4,13 +4,22 @@ import functools
 from collections.abc import Sequence
 from statistics import fmean
 
+from comparison import along, band, pitman_morgan, sampling_sd, times_to_accuracy
 from table_kit import ROOT, Rows, code, signed, table
 
 from llpkit.experiments import Record, Results
 from llpkit.experiments.search import searches
-from llpkit.experiments.statistics import Runs, by_fold, interval, paired
-from llpkit.experiments.summary import accuracies, differences, size_accuracies, slopes
-from llpkit.experiments.times import epoch_times, times_to_accuracy
+from llpkit.experiments.summary import (
+    Runs,
+    accuracies,
+    by_fold,
+    difference,
+    epoch_times,
+    interval,
+    paired,
+    size_accuracies,
+    slopes,
+)
 from llpkit.report.spread import Spread, true_minus
 
 PHOTOS, BIRDS = "group-photos", "bird-cat"
@@ -46,7 +55,7 @@ def runs(folder: str, experiment: str = "convergence") -> Runs:
 
 def with_folds(folder: str) -> dict[str, str]:
     """Accuracy of each method, and how many folds it has."""
-    return {a.method: f"{a.accuracy:.1f} ({a.accuracy.number})" for a in accuracies(runs(folder))}
+    return {name: f"{a:.1f} ({a.number})" for name, a in accuracies(runs(folder)).items()}
 
 
 # Tables
@@ -61,18 +70,18 @@ def methods() -> Rows:
         for name, own in size_accuracies(runs(BIRDS, "bag-size")).items()
         if 16 in own
     }
-    times = {row.method: row.ratio for row in epoch_times(runs(BIRDS, "epoch-time"))}
+    times = {name: t.ratio for name, t in epoch_times(runs(BIRDS, "epoch-time")).items()}
     notes = {
         "supervised": ", every label known",
         "mle": ", EM",
-        "mle-pass": ", EM as in the paper, with an extra forward pass per epoch",
+        "mle-pass": ", EM as published, with an extra forward pass per epoch",
         "direct": ", gradient of the same likelihood",
         "amle": ", normal approximation of the count",
         "amle-paper": ", AMLE as published",
         "dllp": ", published baseline",
         "llp-gan": ", published baseline",
     }
-    head = ["method", "group photos, half size", "CIFAR-10, bird and cat"]
+    head = ["method", "group photos, 100 epochs", "CIFAR-10, bird and cat, 120 epochs"]
     head += ["bird and cat, bags of 16, 60 epochs", "time per epoch, CIFAR-10"]
     return [
         head,
@@ -93,7 +102,8 @@ def methods() -> Rows:
 def demo() -> Rows:
     """What ``llpkit demo`` prints."""
     rows = [["method", "accuracy, %"]]
-    return [*rows, *([code(a.method), f"{a.accuracy:.1f}"] for a in accuracies(runs("digits")))]
+    found = accuracies(runs("digits"))
+    return [*rows, *([code(name), f"{accuracy:.1f}"] for name, accuracy in found.items())]
 
 
 def mean(found: Spread | None) -> float:
@@ -106,15 +116,16 @@ def differences_from(reference: str, names: Sequence[str]) -> Rows:
     """A reference minus others, on both data sets."""
     head = ["photos, last epoch", "all epochs", "ahead", "CIFAR-10, last epoch", "all epochs"]
     rows = [[f"{code(reference)} minus", *head, "ahead"]]
-    found = {f: {d.rival: d for d in differences(runs(f), reference)} for f in (PHOTOS, BIRDS)}
     for name in names:
         row = [code(name)]
         for folder in (PHOTOS, BIRDS):
-            its = found[folder].get(name)
-            if its is None or its.along is None:
+            ours, theirs = (runs(folder).get(each, []) for each in (reference, name))
+            last = difference(ours, theirs)
+            if last is None:
                 row += [""] * 3
                 continue
-            row += [f"{its.last:+.1f}", f"{its.along:+.1f}", f"{its.ahead} of {its.epochs}"]
+            mean, ahead, epochs = along(ours, theirs)
+            row += [f"{last:+.1f}", f"{mean:+.1f}", f"{ahead} of {epochs}"]
         rows.append(row)
     return rows
 
@@ -139,14 +150,14 @@ def spread_over_folds() -> Rows:
     for name in ("supervised", "mle", "mle-pass", "amle", "amle-paper", "dllp", "llp-gan"):
         row = [code(name)]
         for folder in (PHOTOS, BIRDS):
-            found = [a for a in accuracies(runs(folder)) if a.method == name]
-            if not found:
+            its = runs(folder).get(name)
+            if its is None:
                 row += [""] * 3
                 continue
-            [its] = found
-            equal = {d.rival: d.equal_spread for d in differences(runs(folder), "mle-pass")}
-            p = equal.get(name)
-            row += [f"{its.accuracy.sd:.1f} ({its.sampling_sd:.1f})", f"{its.band:.1f}"]
+            pair = paired(runs(folder)["mle-pass"], its)
+            p = pitman_morgan(*(list(by_fold(each).values()) for each in pair))
+            sd = Spread.of(by_fold(its).values()).sd
+            row += [f"{sd:.1f} ({sampling_sd(its):.1f})", f"{band(its):.1f}"]
             row.append("" if p is None else f"{p:.2f}")
         rows.append(row)
     return rows
@@ -288,9 +299,9 @@ def bags_of_16() -> Rows:
         records = runs(folder + part)[name]
         recipe = records[0].recipe
         step = ", step 0.3" if part == "-small-step" else ""
-        ends = [Spread.of(by_fold(records, selected).values()) for selected in (False, True)]
-        bags = [[(r.selected or {})["held_out_log_likelihood"] for r in records]]
-        bags.append([r.final["held_out_log_likelihood"] for r in records])
+        last, selected = [r.final for r in records], [r.selected or {} for r in records]
+        ends = [Spread.of(100 * row["accuracy"] for row in its) for its in (last, selected)]
+        bags = [[row["held_out_log_likelihood"] for row in its] for its in (selected, last)]
         bags.append([r.history["log_likelihood"][-1] for r in records])
         rows.append(
             [
@@ -309,11 +320,11 @@ def bags_of_16_differences() -> Rows:
     """The default minus its rivals in bags of 16, at equal hyper-parameters."""
     folder = f"{BIRDS}-bags-of-16"
     rows = [["bags of 16, `mle` minus", "geometric", "paper"]]
-    found = [
-        {d.rival: f"{d.last:+.1f}" for d in differences(runs(folder + part))}
-        for part in ("-geometric", "")
-    ]
-    return [*rows, *([code(n), *(each[n] for each in found)] for n in ("mle-pass", "direct"))]
+    parts = [runs(folder + part) for part in ("-geometric", "")]
+    for name in ("mle-pass", "direct"):
+        apart = [difference(its["mle"], its[name]) for its in parts]
+        rows.append([code(name), *(f"{each:+.1f}" for each in apart)])
+    return rows
 
 
 @table
@@ -337,7 +348,8 @@ def epoch_ratios() -> Rows:
     """Epoch times over that of supervised training, here and in the paper."""
     rows = [["", "CIFAR-10", "group photos", "the paper, CIFAR-10", "the paper, photos"]]
     found = {
-        f: {t.method: t.ratio for t in epoch_times(runs(f, "epoch-time"))} for f in (BIRDS, PHOTOS)
+        f: {name: t.ratio for name, t in epoch_times(runs(f, "epoch-time")).items()}
+        for f in (BIRDS, PHOTOS)
     }
     for name in METHODS[1:]:
         if name not in found[BIRDS]:

@@ -10,7 +10,7 @@ from experiments.conftest import small
 from llpkit.errors import LLPError
 from llpkit.experiments import Results, reproduce
 from llpkit.experiments import run as run_module
-from llpkit.experiments.page import write_report
+from llpkit.experiments.page import results_page
 from llpkit.experiments.plan import plan
 from llpkit.experiments.protocol_file import load, parse
 from llpkit.experiments.run import UNFINISHED, divide
@@ -54,7 +54,7 @@ def test_concentrated_bags_have_fewer_classes():
     assert number[1] < number[0] / 2
 
 
-def test_a_benchmark_of_ten_classes_and_its_page(settings, tmp_path):
+def test_a_benchmark_of_ten_classes_and_its_page(settings):
     settings = replace(settings, protocol=small(**TEN))
     done = reproduce(settings, ["bag-size"])["bag-size"]
     # Labels do not depend on bags: supervised training runs at one size only.
@@ -66,14 +66,18 @@ def test_a_benchmark_of_ten_classes_and_its_page(settings, tmp_path):
         assert record.data.redrawn
         assert 0 < record.final["accuracy"] < 1
         assert record.final["log_loss"] > 0
-    page = write_report([settings.folder], tmp_path / "report")
-    assert "each class" in page.read_text()
-    table = (tmp_path / "report" / "bag-size-last.csv").read_text().splitlines()
-    names = table[0].split(",")
-    bound = dict(zip(names, table[1].split(","), strict=True))
-    assert bound["n_10"] == bound["n_40"]  # the bound is drawn at every size
-    times = (tmp_path / "report" / "bag-size-time.csv").read_text()
-    assert all(name in times for name in TEN["methods"])
+    page = results_page([results])
+    assert "each class" in page.lead[0]
+    [facts, *_] = [block for block in page.walk() if block.kind == "facts"]
+    assert (facts.pairs["data set"], facts.pairs["seeds"]) == ("digits", 2)
+    [section] = [block for block in page.blocks if getattr(block, "heading", "").endswith("size")]
+    assert "over 2 seeds" in section.text
+    [notes] = [block for block in page.walk() if block.kind == "notes"]
+    assert any("official test split" in note for note in notes.items)
+    [table] = [block for block in page.walk() if block.kind == "table"]
+    cells = {name: [cell.text for cell in row] for name, row in table.body}
+    assert set(cells) == set(TEN["methods"])
+    assert cells["supervised"][0] == cells["supervised"][1]  # the bound is shown at every size
 
 
 def test_a_run_stopped_by_the_time_limit_continues_where_it_was(settings, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.conftest import record, small
 from llpkit.errors import LLPError
-from llpkit.experiments.page_grid import grid_section
+from llpkit.experiments.page import results_page
 from llpkit.experiments.results import Results
 from llpkit.experiments.search import choices, search, searches
 
@@ -83,12 +83,19 @@ def test_choices_are_those_of_a_complete_grid(tmp_path):
     assert choices(results("mle", protocol=given), ["mle", "dllp"])["dllp"] == {}
 
 
-def test_the_page_shows_choices_that_are_not_numbers(tmp_path):
+@pytest.mark.parametrize(
+    ("best", "text"), [(None, "none (end)"), ("sinkhorn", "sinkhorn"), (True, "true (end)")]
+)
+def test_the_page_shows_choices_that_are_not_numbers(tmp_path, best, text):
     own = {"mle": {"approximation": [None, "sinkhorn", True], "lr": [], "weight_decay": []}}
     protocol = small(grid={"folds": 1, "epochs": 2, "methods": own}, methods={"mle": {}})
-    records = list(answer(search(protocol, "mle", {}).runs, lambda _: 0.0).values())
-    [section] = grid_section(Results(tmp_path, protocol, {"grid": records}, []))
-    table, details = section.blocks
-    assert "approximation none (end)" in table.body[0][1][0].text
-    shown = [row[1][2].text for row in details.blocks[0].body]
-    assert shown == ["none", "sinkhorn", "true"]
+
+    def score(recipe):
+        return float((recipe["method_options"] or {}).get("approximation") == best)
+
+    records = list(answer(search(protocol, "mle", {}).runs, score).values())
+    page = results_page([Results.of(tmp_path, protocol, records)])
+    [table] = [block for block in page.walk() if block.kind == "table"]
+    chosen, *numbers = (cell.text for cell in table.body[0][1])
+    assert f"approximation {text}" in chosen
+    assert numbers == ["1.000", "3", "0", "3", "3"]

@@ -14,18 +14,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from llpkit import evaluation
 from llpkit.report import (
-    Interval,
     Spread,
     epoch_curves,
-    epoch_times,
     importance_bars,
-    intervals,
     present,
     reliability,
     run_curves,
     size_curves,
     styles,
-    time_curves,
 )
 from llpkit.report.curves import mean_line, points
 from llpkit.report.end_labels import spread
@@ -94,13 +90,6 @@ def test_a_line_is_the_mean_over_runs():
     assert mean_line("mle", MLE, uneven["mle"], "test_accuracy").x == [1]
 
 
-def test_methods_without_a_time_have_no_curve_by_time():
-    both = runs("mle", [0.5, 0.6]) | runs("dllp", [0.5, 0.7])
-    figure = time_curves(both, {"mle": 0.5}, styles(both), "t")
-    [line] = [line for line in figure.drawing.axes[0].lines if len(line.get_xdata()) == 2]
-    assert line.get_xdata().tolist() == [0.5, 1.0]
-
-
 def test_a_run_shows_training_beside_held_out():
     rows = [
         {"epoch": e, "loss": 1 / e, "log_likelihood": -1 / e, "held_out_log_likelihood": -2 / e}
@@ -112,6 +101,14 @@ def test_a_run_shows_training_beside_held_out():
     assert "epoch 3" in figures[0].alt
 
 
+@pytest.mark.parametrize(("kept", "side"), [(1, "left"), (20, "right")])
+def test_the_mark_of_the_kept_epoch_leaves_the_axis_free(kept, side):
+    [history] = runs("mle", [e / 20 for e in range(1, 21)])["mle"]
+    [figure] = present(run_curves("mle", history, MLE, kept=kept))
+    [mark] = [text for text in figure.drawing.axes[0].texts if text.get_text() == "kept"]
+    assert mark.get_ha() == side
+
+
 def test_methods_are_compared():
     figure = accuracy(runs("mle", [0.5, 0.9], [0.6, 0.9]) | runs("dllp", [0.5, 0.8]))
     assert "mle ends at 90.0%; dllp ends at 80.0%" in figure.alt
@@ -121,7 +118,6 @@ def test_methods_are_compared():
 def test_a_single_epoch_is_drawn(value):
     series = runs("mle", [value]) | runs("dllp", [value])
     assert (accuracy(series) is None) == math.isnan(value)
-    assert (time_curves(series, {"mle": 1.0}, styles(series), "t") is None) == math.isnan(value)
 
 
 def test_bands_are_within_the_frame():
@@ -180,28 +176,12 @@ def test_labels_with_room_stay_where_they_are():
     assert spread([10.0, 100.0, 50.0], 12, 0, 200) == [10.0, 100.0, 50.0]
 
 
-# Bars, intervals, calibration
-
-
-def test_times_name_the_ratio():
-    seconds = {"supervised": Spread(1.0, 0.1), "mle": Spread(1.5), "new": Spread(2.0)}
-    figure = epoch_times(seconds, {"supervised": 1.0, "mle": 1.5}, styles(seconds), "t")
-    assert "mle 1.50 s · 1.50×; new 2.00 s." in figure.alt
-    assert epoch_times({}, {}, {}, "t") is None
+# Bars and calibration
 
 
 def test_importances_beyond_the_first_fifteen_are_counted():
     figure = importance_bars([(f"c{i}", 1.0, 0.1) for i in range(20)], MLE)
     assert "c14 1.000; 5 more columns are not shown" in figure.alt
-
-
-def test_intervals_of_any_length_are_written_in_full():
-    rows = [("mle", Interval(-0.04, -1.0, 1.0)), ("llp-gan", Interval(15.0, -13.5, 116.5))]
-    drawing = intervals(rows, styles(["mle", "llp-gan"]), "name", "title").drawing
-    FigureCanvasAgg(drawing).draw()
-    ends = {text.get_text(): text.get_window_extent().x1 for text in drawing.axes[0].texts}
-    assert {"+0.0 (−1.0 to +1.0)", "+15.0 (−13.5 to +116.5)"} < set(ends)
-    assert max(ends.values()) <= drawing.bbox.x1
 
 
 def test_calibration_without_instances_has_no_figure():

@@ -1,6 +1,5 @@
 """The page of results folders, from records that were never trained."""
 
-import csv
 import re
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from llpkit.experiments.protocol_file import FILE, write
 from llpkit.experiments.records import FoldData, Record, write_run
 from llpkit.experiments.results import Results
 from llpkit.experiments.run import load
-from llpkit.report import Figure
+from llpkit.report import Figure, Page
 
 METHODS = {"supervised": 0.95, "mle": 0.9, "dllp": 0.8}
 BINS = {"mean_predicted": [0.1, 0.9], "fraction_positive": [0.2, 0.8], "number": [5, 5]}
@@ -69,24 +68,38 @@ def headings(path: Path) -> list[str]:
     return re.findall(r"<h[1-6]>(.*?)</h[1-6]>", path.read_text(encoding="utf-8"))
 
 
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def tables(page: Page) -> dict[str, dict[str, list[str]]]:
+    """The printed cells of every table by the heading of its section and the head of its row."""
+    return {
+        section.heading: {
+            head: [" ".join(filter(None, cell[:2])) for cell in row] for head, row in block.body
+        }
+        for section in page.blocks
+        if section.kind == "section"
+        for block in section.blocks
+        if block.kind == "table"
+    }
 
 
-def test_a_folder_becomes_a_page_with_tables_and_figures(tmp_path):
+def page_of(folder: Path, plan: Protocol, *more: Record) -> Page:
+    return results_page([Results.read(fill(folder, plan, *more))])
+
+
+def test_a_folder_becomes_a_page_with_a_table_and_figures(tmp_path):
     path = write_report([fill(tmp_path / "digits", protocol())])
     assert path == tmp_path / "digits" / "report" / "report.html"
     found = headings(path)
-    assert found[0] == "Odd digits"
-    assert {"Accuracy", "Learning curves", "Differences, fold by fold", "Calibration"} <= set(found)
-    assert not {"Epoch time", "Accuracy against bag size", "Example bags"} & set(found)
-    first, second, _ = table(path.parent / "accuracy.csv")
-    assert (first["folder"], first["method"]) == ("digits", "supervised")
-    assert float(second["accuracy_percent"]) == pytest.approx(91)
-    assert float(second["accuracy_percent_sd"]) == pytest.approx(1)
-    assert float(first["difference"]) == pytest.approx(-5)
-    assert (path.parent / "figures" / "digits-accuracy.png").exists()
+    assert found == ["Odd digits", "Accuracy", "Learning curves", "Notes", "How it was made"]
+    files = {each.relative_to(path.parent).as_posix() for each in path.parent.rglob("*.*")}
+    figures = {f"figures/digits-accuracy.{kind}" for kind in ("png", "pdf")}
+    assert files == {"report.html", "files.json", *figures}
+    assert tables(results_page([Results.read(tmp_path / "digits")])) == {
+        "Accuracy": {
+            "supervised": ["96.0 ± 1.0", "−5.0 (−5.0 to −5.0)", "−1.000"],
+            "mle": ["91.0 ± 1.0", "–", "−1.000"],
+            "dllp": ["81.0 ± 1.0", "+10.0 (+10.0 to +10.0)", "−1.000"],
+        }
+    }
 
 
 def test_a_page_shows_only_what_was_run(tmp_path):
@@ -95,32 +108,23 @@ def test_a_page_shows_only_what_was_run(tmp_path):
     write(plan, folder / FILE)
     for method in ("dllp", "mle"):
         write_run(folder, record(plan, method))
-    [facts] = [
-        block for block in results_page([Results.read(folder)]).blocks if block.kind == "facts"
-    ]
+    page = results_page([Results.read(folder)])
+    [facts] = [block for block in page.blocks if block.kind == "facts"]
     assert facts.pairs["folds"] == "1 of 3"
-    few = write_report([folder]).parent
-    full = write_report([fill(tmp_path / "digits", protocol())]).parent
-    for cell in ("accuracy_percent_sd", "difference_low"):
-        shown = [[row[cell] for row in table(out / "accuracy.csv")] for out in (few, full)]
-        assert not any(shown[0])
-        assert any(shown[1])
-    assert [row["method"] for row in table(few / "accuracy.csv")] == ["dllp", "mle"]
-    assert "gap" in table(full / "spread.csv")[0]
-    assert "gap" not in table(few / "spread.csv")[0]  # there is no supervised training
-    for out in (few, full):
-        assert "selected_percent" not in table(out / "spread.csv")[0]
-        assert not [*out.glob("*mle-pass*"), *out.glob("grid*")]
+    # One fold has neither a spread nor an interval. The first method is the reference.
+    assert tables(page)["Accuracy"] == {
+        "dllp": ["80.0", "–", "−1.000"],
+        "mle": ["90.0", "−10.0", "−1.000"],
+    }
 
 
-def test_the_first_method_of_the_protocol_is_compared_with_the_others(tmp_path):
-    plan = protocol(methods={"supervised": {}, "dllp": {}, "mle": {}})
-    path = write_report([fill(tmp_path / "digits", plan)])
-    leads = {row["method"]: row["difference"] for row in table(path.parent / "accuracy.csv")}
-    assert leads["dllp"] == ""
-    assert float(leads["mle"]) == pytest.approx(-10)
-    rivals = {row["method"] for row in table(path.parent / "differences-dllp.csv")}
-    assert rivals == {"supervised", "mle"}
+def test_a_constant_rate_is_told_once(tmp_path):
+    plan, final = protocol(), {"accuracy": 0.9, "log_likelihood": -1.0}
+    known = final | {"baseline_log_likelihood": -2.5}
+    write(plan, tmp_path / FILE)
+    write_run(tmp_path, record(plan, "mle", final=known))
+    text = write_report([tmp_path]).read_text(encoding="utf-8")
+    assert "The log-likelihood would be −2.500 if every instance" in text
 
 
 def test_every_experiment_has_a_section(tmp_path):
@@ -131,7 +135,7 @@ def test_every_experiment_has_a_section(tmp_path):
     )
     more = []
     for method in METHODS:
-        seconds = {"epoch": [1, 2, 3], "seconds": [9.0, 9.0, 2.0]}
+        seconds = {"epoch": [1, 2, 3], "seconds": [9.0, 9.0, 2.0], "log_likelihood": [0.0] * 3}
         more.append(record(plan, method, 0, "epoch-time", history=seconds))
         for size in (2, 4):
             kept = {"epoch": 1, "accuracy": 0.7}
@@ -139,25 +143,22 @@ def test_every_experiment_has_a_section(tmp_path):
         for lr in (0.001, 0.003):
             score = {"held_out_log_likelihood": -lr}
             more.append(record(plan, method, 0, "grid", chosen={"lr": lr}, final=score))
-    path = write_report([fill(tmp_path / "all", plan, *more)])
-    wanted = {"Epoch time", "Accuracy against bag size", "Choice of hyper-parameters"}
-    assert wanted | {"Time to accuracy"} <= set(headings(path))
-    [time, *_] = table(path.parent / "epoch-time.csv")
-    assert float(time["seconds"]) == 2.0
-    sizes = {row["method"]: row for row in table(path.parent / "bag-size-last.csv")}
-    assert float(sizes["mle"]["n_2"]) == pytest.approx(90)
-    chosen = [row["lr"] for row in table(path.parent / "grid-candidates.csv") if row["chosen"]]
-    assert chosen == ["0.001"] * 3
+    page = page_of(tmp_path / "all", plan, *more)
+    found = tables(page)
+    assert found["Epoch time"]["mle"] == ["2.000", "1.00", "1"]
+    assert found["Accuracy against bag size"]["mle"] == ["90.0", "90.0", "+0.0"]
+    chosen = found["Choice of hyper-parameters"]["dllp"]
+    assert chosen == ["learning rate 0.001 (end), weight decay 0", "−0.001", "2", "0", "2", "0"]
+    names = ["accuracy", "bag-size", "bags-of-2", "bags-of-4"]
+    assert [figure.name for figure in page.figures] == [f"all-{name}" for name in names]
 
 
-def test_several_folders_become_chapters(tmp_path):
+def test_several_folders_become_sections(tmp_path):
     one = fill(tmp_path / "a" / "digits", protocol())
     two = fill(tmp_path / "b" / "digits", protocol(title="Others", seed=1))
     path = write_report([one, two], tmp_path / "out")
     assert {"Odd digits", "Others"} <= set(headings(path))
-    assert 'aria-label="Contents"' in path.read_text(encoding="utf-8")
-    rows = table(tmp_path / "out" / "accuracy.csv")
-    assert [row["folder"] for row in rows] == ["digits-1"] * 3 + ["digits-2"] * 3
+    assert headings(path).count("Accuracy") == 2
     assert (tmp_path / "out" / "figures" / "digits-2-accuracy.png").exists()
 
 
@@ -189,10 +190,10 @@ def test_example_bags_have_pictures_if_the_data_are_the_same(tmp_path):
     _, sha256 = load(plan)
     wall = page_examples.example_bags(folder_of_examples(tmp_path / "same", plan, sha256), None)
     assert wall.has_images
-    [bag] = wall.shown
-    assert (bag.known, bag.size, len(bag.instances)) == ("2 of 5 odd", 5, 4)
-    assert (bag.right[0], bag.checked) == (3, 4)
-    assert bag.expected == [None] * 3  # the fifth instance is not known
+    [(bag, predicted)] = wall.shown
+    assert (bag.known, len(bag.shown), bag.more) == ("2 of 5 odd", 4, 1)
+    assert [each.right for each in predicted] == [3] * 3
+    assert [each.expected for each in predicted] == [None] * 3  # the fifth is not known
     other = folder_of_examples(tmp_path / "other", plan, "1" * 64)
     assert not page_examples.example_bags(other, None).has_images
 
@@ -225,11 +226,11 @@ def test_pictures_of_people_are_never_read(tmp_path, monkeypatch, name):
 def test_only_files_of_an_earlier_report_are_replaced(tmp_path):
     folder, out = fill(tmp_path / "x", protocol()), tmp_path / "out"
     out.mkdir()
-    (out / "accuracy.csv").write_text("mine")
-    with pytest.raises(LLPError, match=r"accuracy\.csv was not written by llpkit"):
+    (out / "report.html").write_text("mine")
+    with pytest.raises(LLPError, match=r"report\.html was not written by llpkit"):
         write_report([folder], out)
-    assert (out / "accuracy.csv").read_text() == "mine"
-    (out / "accuracy.csv").unlink()
+    assert (out / "report.html").read_text() == "mine"
+    (out / "report.html").unlink()
     write_report([folder], out)
     (out / "notes.txt").write_text("mine")
     folder.rename(tmp_path / "y")

@@ -24,13 +24,13 @@ from llpkit.report.instances import known_text
 
 
 def bag(truths, name="a", **kwargs) -> WallBag:
-    return WallBag(name, "?", [WallInstance(caption="one", truth=t, **kwargs) for t in truths])
+    return WallBag(name, "?", [WallInstance("one", truth=t, **kwargs) for t in truths])
 
 
 def one_bag(probability, truths=None, classes=("no", "yes"), **kwargs):
     truths = [None] * len(probability) if truths is None else truths
-    [shown] = Wall([bag(truths)], classes, {"mle": [probability]}, **kwargs).shown
-    return shown
+    [(_, [predicted])] = Wall([bag(truths)], classes, {"mle": [probability]}, **kwargs).shown
+    return predicted
 
 
 def render(wall: Wall, tmp_path, *before) -> str:
@@ -89,28 +89,28 @@ def test_rows_have_captions():
 
 def test_predictions_are_compared_with_the_truth():
     shown = one_bag([0.9, 0.8, 0.2], [0, 1, 0])
-    assert [i.predictions[0].label for i in shown.instances] == ["yes", "yes", "no"]
-    assert [i.predictions[0].right for i in shown.instances] == [False, True, True]
-    assert (shown.right, shown.checked) == ([2], 3)
-    assert one_bag([0.9]).instances[0].predictions[0].right is None
+    assert [one.label for one in shown.instances] == ["yes", "yes", "no"]
+    assert [one.right for one in shown.instances] == [False, True, True]
+    assert shown.right == 2
+    assert one_bag([0.9]).instances[0].right is None
 
 
 def test_expected_counts_are_sums_of_probabilities():
-    assert one_bag([0.4] * 100).expected == ["40.0 of 100 yes"]  # none is labelled yes
+    assert one_bag([0.4] * 100).expected == "40.0 of 100 yes"  # none is labelled yes
     many = one_bag([[0.7, 0.2, 0.1], [0.2, 0.3, 0.5]], classes=("cat", "dog", "bird"))
-    assert many.expected == ["0.9 cat, 0.5 dog, 0.6 bird"]
+    assert many.expected == "0.9 cat, 0.5 dog, 0.6 bird"
 
 
 def test_several_classes_name_the_likeliest():
     posterior = {"mle": [[[0.1, 0.8, 0.1]]]}
     shown = one_bag([[0.2, 0.3, 0.5]], [1], ("cat", "dog", "bird"), posterior=posterior)
-    [prediction] = shown.instances[0].predictions
+    [prediction] = shown.instances
     assert (prediction.label, prediction.text, prediction.right) == ("bird", "bird 50%", False)
     assert prediction.posterior_text == "10%"  # of the class that is named
 
 
 def test_two_columns_are_two_classes():
-    [prediction] = one_bag([[0.7, 0.3]], [0]).instances[0].predictions
+    [prediction] = one_bag([[0.7, 0.3]], [0]).instances
     assert (prediction.text, prediction.right) == ("yes 30%", True)
 
 
@@ -118,13 +118,14 @@ def test_two_columns_are_two_classes():
     ("p", "text"), [(1.0, ">99%"), (0.0, "<1%"), (0.991, ">99%"), (0.5, "50%")]
 )
 def test_no_number_claims_certainty(p, text):
-    [prediction] = one_bag(np.float32([p])).instances[0].predictions
+    [prediction] = one_bag(np.float32([p])).instances
     assert prediction.text == f"yes {text}"
 
 
 def test_large_bags_are_cut_and_counted(tmp_path):
     wall = Wall([bag([1] * 40)], ("no", "yes"), {"mle": [[0.9] * 40]})
-    assert (len(wall.shown[0].instances), wall.shown[0].right) == (12, [40])
+    [(large, [predicted])] = wall.shown
+    assert (len(large.shown), large.more, predicted.right) == (12, 28, 40)
     assert "and 28 more instances" in render(wall, tmp_path)
 
 
@@ -136,8 +137,8 @@ def test_empty_bags_are_an_ordinary_case(tmp_path):
 def test_the_example_is_the_first_easy_bag_of_mixed_labels():
     bags = [bag([1] * 4, "pure"), bag([0, 0, 0, 1], "wrong"), bag([0, 0, 0, 1], "right")]
     said = [[0.9] * 4, [0.9] * 4, [0.1, 0.1, 0.1, 0.9]]
-    example = Wall(bags, ("no", "yes"), {"mle": said}).example
-    assert (example.id, example.right) == ("wrong", [1])  # not the flattering third bag
+    example, [predicted] = Wall(bags, ("no", "yes"), {"mle": said}).example
+    assert (example.id, predicted.right) == ("wrong", 1)  # not the flattering third bag
 
 
 def test_supervised_alone_has_no_example(tmp_path):
@@ -182,8 +183,7 @@ def test_images_keep_their_form(tmp_path, shape, kind, size):
     "images", [torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4, 4, dtype=torch.uint8)]
 )
 def test_images_that_cannot_be_shown_are_numbered(images):
-    found = wall_bags(Bags([0, 2], [1]), images, class_names=("no", "yes"))
-    [shown] = Wall(found, ("no", "yes"), {"mle": [[0.5, 0.5]]}).shown
+    [shown] = wall_bags(Bags([0, 2], [1]), images, class_names=("no", "yes"))
     assert [(i.image, i.caption) for i in shown.instances] == [
         (None, "instance 1 of bag 0"),
         (None, "instance 2 of bag 0"),

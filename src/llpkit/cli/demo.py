@@ -34,7 +34,8 @@ def demo(
     """
     from llpkit.experiments import Results, WorkerSettings, load, reproduce
     from llpkit.experiments.page import write_report
-    from llpkit.experiments.summary import accuracies
+    from llpkit.experiments.summary import accuracies, difference, final_mean
+    from llpkit.report import BOUND
 
     protocol = load("digits").quick() if quick else load("digits")
     out = out or Path("llpkit-demo-quick" if quick else "llpkit-demo")
@@ -47,16 +48,20 @@ def demo(
         from rich.table import Table
 
         table = Table("method", box=None, padding=(0, 2, 0, 0))
-        for head in ("accuracy %", "gap", "bag log-lik", "constant rate", "calib. error"):
+        for head in ("accuracy %", "gap", "bag log-lik", "constant rate"):
             table.add_column(head, justify="right", no_wrap=True)
-        for row in accuracies(Results.read(out).by_method("convergence")):
+        runs = Results.read(out).by_method("convergence")
+        for name, accuracy in accuracies(runs).items():
+            gap = None if name == BOUND else difference(runs[name], runs.get(BOUND, []))
             keys = ("log_likelihood", "baseline_log_likelihood")
             table.add_row(
-                row.method,
-                f"{row.accuracy:.1f}",
-                "" if row.gap is None else f"{row.gap:+.1f}",
-                *("–" if each is None else f"{each:.3f}" for each in map(row.measures.get, keys)),
-                f"{row.calibration_error:.3f}",
+                name,
+                f"{accuracy:.1f}",
+                "" if gap is None else f"{gap.mean:+.1f}",
+                *(
+                    "–" if each is None else f"{each:.3f}"
+                    for each in (final_mean(runs[name], key) for key in keys)
+                ),
             )
         terminal().print(table)
     echo(page)

@@ -27,10 +27,9 @@ def report(
 ) -> None:
     """Make an HTML report with figures and tables from the results of llpkit reproduce.
 
-    One chapter per folder: learning curves, accuracies, paired differences,
-    time to accuracy, calibration, epoch times and accuracy against bag size,
-    and pictures of examples if the data are found.
-    The report works offline; the tables are also written as CSV.
+    The report shows learning curves, accuracies, epoch times, accuracy against
+    bag size, and pictures of examples if the data are found. It works offline;
+    the figures are also written as PNG and PDF.
 
     [bold]Examples[/bold]
 

@@ -1,37 +1,18 @@
-"""The page of results folders: one chapter per folder, figures, and CSV files of all tables."""
+"""The page of results folders, with its figures as files."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from llpkit.errors import LLPError
-from llpkit.experiments.page_accuracy import accuracy_sections
 from llpkit.experiments.page_examples import example_bags
-from llpkit.experiments.page_grid import grid_section
-from llpkit.experiments.page_sizes import size_sections
-from llpkit.experiments.page_times import epoch_time_section
+from llpkit.experiments.page_sections import most_folds, sections
 from llpkit.experiments.records import Record
 from llpkit.experiments.results import Results
-from llpkit.experiments.statistics import BOUND, PAPERS, REFERENCE, most_folds
-from llpkit.files import Checksums, claim, sha256, write_text
+from llpkit.files import Checksums, claim, sha256
 from llpkit.methods import METHODS
 from llpkit.recipe import Recipe
-from llpkit.report import (
-    Block,
-    Commands,
-    Details,
-    Example,
-    Facts,
-    Notes,
-    Page,
-    PageTable,
-    Section,
-    Style,
-    Wall,
-    csv_text,
-    styles,
-    write_page,
-)
+from llpkit.report import BOUND, Block, Example, Facts, Notes, Page, Section, styles, write_page
 
 PAGE, FILES, FIGURES = "report.html", "files.json", "figures"
 
@@ -45,7 +26,7 @@ def write_report(
     folder are neither overwritten nor removed.
 
     Args:
-        folders: Results folders, one chapter each.
+        folders: Results folders.
         out: Where to write; by default ``report`` in the first folder.
         data_dir: Where data sets are, for pictures of example bags (never of people).
     """
@@ -57,15 +38,11 @@ def write_report(
     if Path(os.path.realpath(out)) in (Path(os.path.realpath(folder)) for folder in folders):
         raise LLPError(f"{out} is a results folder; choose another folder with --out")
     page = results_page(every, data_dir)
-    tables = _tables(page, every)
     files = [path for figure in page.figures for path in figure.files(out / FIGURES)]
-    names = {PAGE, *tables, *(path.relative_to(out).as_posix() for path in files)}
+    names = {PAGE, *(path.relative_to(out).as_posix() for path in files)}
     # Claimed before anything is written, so that a killed call can be repeated.
     before = claim(out, names, FILES)
-    commands = "\n".join(command for results in every for command in _commands(results))
-    path = write_page(page, out / PAGE, figures_dir=out / FIGURES, made_by=commands)
-    for name, text in tables.items():
-        write_text(out / name, text)
+    path = write_page(page, out / PAGE, figures_dir=out / FIGURES)
     for name in sorted(set(before) - names):
         old = out / name
         if old.is_file() and sha256(old) == before[name]:  # keep it if the user changed it
@@ -75,22 +52,24 @@ def write_report(
 
 
 def results_page(every: Sequence[Results], data_dir: str | None = None) -> Page:
-    """The page of some results; a single folder has no chapter heading."""
+    """The page of some results; a single folder has no heading of its own."""
     look = styles([*METHODS, *(record.method for record in _records(every))])
     walls = [example_bags(results, data_dir) for results in every]
     labels = _labels(every)
-    chapters = [
-        _sections(results, wall, label, look)
+    parts: list[list[Block]] = [
+        [_facts(results), *sections(results, wall, label, look)]
         for results, wall, label in zip(every, walls, labels, strict=True)
     ]
     title, blocks = "Learning from label proportions: experiments", list[Block]()
     if len(every) == 1:
-        title, blocks = every[0].protocol.title, [*_opening(walls[0]), *chapters[0]]
+        title, wall = every[0].protocol.title, walls[0]
+        opening = [Example(wall)] if wall is not None and wall.has_images else []
+        blocks = [*opening, *parts[0]]
     else:
         titles = [results.protocol.title for results in every]
         blocks = [
             Section(name if titles.count(name) == 1 else f"{name} ({label})", own)
-            for name, label, own in zip(titles, labels, chapters, strict=True)
+            for name, label, own in zip(titles, labels, parts, strict=True)
         ]
     notes = [*_notes(every), *(note for results in every for note in _failures(results))]
     blocks.append(Section("Notes", [Notes(notes)]))
@@ -102,16 +81,12 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     """How to read the page: only what applies to these records."""
     records = _records(every)
     methods = {r.method for r in records}
-    if BOUND in methods:
-        yield f"{BOUND} is trained with every label. It is an upper bound, not a competitor."
-    text = "Accuracy is measured on the test fold, after the last epoch."
-    if any(r.selected for r in records):
-        text += (
-            " “Selected” is the accuracy after the epoch with the best likelihood of held-out "
-            "bags. No epoch is chosen by test labels."
-        )
-    yield text
-    if len(methods) > 1:
+    official = all(results.protocol.official for results in every)
+    where = "official test split" if official else "test fold"
+    yield f"Accuracy is measured on the {where}, after the last epoch."
+    if len(methods) > 1 and official:
+        yield "Every seed draws new bags. All methods share bags, seeds and the initial network."
+    elif len(methods) > 1:
         yield (
             "Folds divide whole bags. All methods share folds, bags, seeds and the initial "
             "network; two methods are compared over the folds that both have."
@@ -122,11 +97,10 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
             "likelihood of held-out bags, once for all folds: it sees the counts of bags that "
             "other folds test on, but not the labels."
         )
-    if {PAPERS, REFERENCE} <= methods:
+    if {"mle", "mle-pass"} <= methods:
         yield (
-            f"{PAPERS} is the algorithm of the paper: after every epoch a pass over the training "
-            f"data gives the logits of the next targets. {REFERENCE} reuses the logits of the "
-            "training pass."
+            "mle-pass is the algorithm of the paper: after every epoch a pass over the training "
+            "data gives the logits of the next targets. mle reuses the logits of the training pass."
         )
 
 
@@ -148,30 +122,13 @@ def _lead(every: Sequence[Results]) -> list[str]:
     return [text]
 
 
-def _opening(wall: Wall | None) -> list[Block]:
-    return [Example(wall)] if wall is not None and wall.has_images else []
-
-
-def _sections(
-    results: Results, wall: Wall | None, label: str, look: Mapping[str, Style]
-) -> list[Block]:
-    """Everything about one folder; the names of its figures start with ``label``."""
-    sections: list[Block] = [_facts(results), *accuracy_sections(results, label, look)]
-    if wall is not None:
-        sections.append(Section("Example bags", [wall]))
-    sections += size_sections(results, label, look)
-    sections += epoch_time_section(results, label, look)
-    sections += grid_section(results)
-    commands = _commands(results)
-    return [*sections, *([Details("Commands", [Commands(commands)])] if commands else [])]
-
-
 def _facts(results: Results) -> Facts:
     protocol = results.protocol
     base = {**Recipe().to_dict(), **protocol.recipe}
     size = protocol.bag_size
+    options = (f"{k} {v}" for k, v in protocol.data_options.items() if k != "classes")
     pairs: dict[str, object] = {
-        "data set": " ".join([protocol.dataset, *map(str, protocol.data_options.values())]),
+        "data set": ", ".join([protocol.dataset, *options]),
         "bag size": "the data set's" if size is None else _range(size),
     }
     data = next((r.data for r in results.finished if r.bag_size is None and r.data), None)
@@ -204,11 +161,6 @@ def _labels(every: Sequence[Results]) -> list[str]:
     ]
 
 
-def _commands(results: Results) -> list[str]:
-    found = (r.environment.get("command", "") for r in results.finished)
-    return [command for command in dict.fromkeys(found) if command]
-
-
 def _failures(results: Results) -> list[str]:
     return [
         f"Failed: {r.experiment}, {r.method}, fold {r.fold}: {r.error}"
@@ -225,23 +177,7 @@ def _environment(every: Sequence[Results]) -> Facts:
         pairs[key] = ", ".join(sorted(filter(None, versions)))
     pairs["hardware"] = "; ".join(sorted({record.machine for record in records}))
     pairs["time of all runs"] = f"{sum(record.seconds for record in records) / 3600:.2f} h"
-    begun = sorted(filter(None, (r.environment.get("started", "") for r in records)))
-    if begun:
-        pairs["first and last start"] = " and ".join(dict.fromkeys((begun[0], begun[-1])))
+    days = sorted({r.environment.get("started", "")[:10] for r in records} - {""})
+    if days:
+        pairs["made on"] = " to ".join(dict.fromkeys((days[0], days[-1])))
     return Facts({key: value for key, value in pairs.items() if value != ""})
-
-
-# Files
-
-
-def _tables(page: Page, every: Sequence[Results]) -> dict[str, str]:
-    """CSV files by name. Tables with the same name share a file; the first column is the folder."""
-    labels = _labels(every)
-    chapters = page.chapters if len(every) > 1 else [Section("", page.blocks)]
-    rows: dict[str, list[dict[str, object]]] = {}
-    for label, chapter in zip(labels, chapters, strict=True):
-        for block in Page("", blocks=chapter.blocks).walk():
-            if isinstance(block, PageTable) and block.name:
-                own = [{"folder": label, **record} for record in block.records()]
-                rows.setdefault(f"{block.name}.csv", []).extend(own)
-    return {name: csv_text(own) for name, own in rows.items()}

@@ -27,7 +27,7 @@ def example_bags(results: Results, data_dir: str | None) -> Wall | None:
     bags = []
     for example in first.examples:
         instances = [
-            WallInstance(pictures.get(row), f"instance {i}", truth)
+            WallInstance(f"instance {i}", pictures.get(row), truth)
             for i, (row, truth) in enumerate(zip(example["rows"], example["truth"], strict=True), 1)
         ]
         known = f"{example['count']} of {example['size']} {names[1]}"

@@ -5,15 +5,14 @@ A :class:`Page` holds blocks: sections, paragraphs, facts, tables, figures, wall
 network request and runs no script. Nothing here trains or reads anything.
 """
 
-from llpkit.report.bars import epoch_times, importance_bars, intervals
-from llpkit.report.blocks import Block, Commands, Details, Facts, Figures, Notes, Paragraph
+from llpkit.report.bars import importance_bars
+from llpkit.report.blocks import Block, Details, Facts, Figures, Notes, Paragraph
 from llpkit.report.calibration import reliability
 from llpkit.report.curves import (
     epoch_curves,
     run_curves,
     run_panels,
     size_curves,
-    time_curves,
 )
 from llpkit.report.figure import Figure, present
 from llpkit.report.history import history_figure
@@ -31,7 +30,6 @@ __all__ = [
     "Block",
     "Cell",
     "Column",
-    "Commands",
     "Details",
     "Example",
     "Facts",
@@ -51,10 +49,8 @@ __all__ = [
     "csv_text",
     "decimals",
     "epoch_curves",
-    "epoch_times",
     "history_figure",
     "importance_bars",
-    "intervals",
     "plan_curves",
     "present",
     "reliability",
@@ -62,7 +58,6 @@ __all__ = [
     "run_panels",
     "size_curves",
     "styles",
-    "time_curves",
     "transform_histogram",
     "wall_bags",
     "write_page",

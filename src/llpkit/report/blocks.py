@@ -53,14 +53,6 @@ class Details:
 
 
 @dataclass(frozen=True)
-class Commands:
-    """Command lines."""
-
-    lines: Sequence[str]
-    kind: ClassVar[str] = "commands"
-
-
-@dataclass(frozen=True)
 class Figures:
     """Figures side by side if there is room; ``narrow`` ones need less of it."""
 

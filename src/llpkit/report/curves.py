@@ -1,13 +1,13 @@
-"""Curves of runs: measures by epoch, by training time, by bag size."""
+"""Curves of runs: measures by epoch and by bag size."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 from llpkit.report.figure import Figure
-from llpkit.report.lines import EPOCHS, SECONDS, SIZES, Line, draw_lines
+from llpkit.report.lines import EPOCHS, SIZES, Line, draw_lines
 from llpkit.report.spread import Spread
 from llpkit.report.style import CONSTANT, TRAINING, Style
 
@@ -89,21 +89,6 @@ def epoch_curves(
     """One measure by epoch: mean and deviation over each method's runs."""
     lines = [mean_line(method, look[method], its, key) for method, its in runs.items()]
     return draw_lines(name, title, lines, EPOCHS, percent=percent)
-
-
-def time_curves(
-    runs: Mapping[str, Sequence[History]],
-    seconds: Mapping[str, float],
-    look: Mapping[str, Style],
-    name: str,
-) -> Figure | None:
-    """Test accuracy against training time, of methods whose seconds per epoch are known."""
-    lines = []
-    for method, its in runs.items():
-        line = mean_line(method, look[method], its, "test_accuracy")
-        if line is not None and method in seconds:
-            lines.append(replace(line, x=[seconds[method] * epoch for epoch in line.x]))
-    return draw_lines(name, "Accuracy on test instances", lines, SECONDS, percent=True)
 
 
 def size_curves(

@@ -55,12 +55,10 @@ class Figure:
         opening = f'<svg class="plot" viewBox="{box[1]}" role="img" aria-label="{label}">'
         return Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))
 
-    def contents(self, kind: str, made_by: str = "") -> bytes:
-        """The bytes of a ``png`` or ``pdf`` file; ``made_by`` goes into its metadata."""
+    def contents(self, kind: str) -> bytes:
+        """The bytes of a ``png`` or ``pdf`` file."""
         stream = io.BytesIO()
-        metadata: dict[str, str | None] = {"CreationDate": None} if kind == "pdf" else {}
-        if made_by:
-            metadata["Keywords" if kind == "pdf" else "Comment"] = made_by
+        metadata = {"CreationDate": None} if kind == "pdf" else {}
         with mpl.rc_context(RC):
             self.drawing.savefig(stream, format=kind, dpi=200, facecolor="white", metadata=metadata)
         return stream.getvalue()
@@ -70,10 +68,10 @@ class Figure:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip(".-") or "figure"
         return [folder / f"{stem}.{kind}" for kind in ("png", "pdf")]
 
-    def write(self, folder: Path, made_by: str = "") -> None:
+    def write(self, folder: Path) -> None:
         """Write both files."""
         for path in self.files(folder):
-            write_bytes(path, self.contents(path.suffix[1:], made_by))
+            write_bytes(path, self.contents(path.suffix[1:]))
 
 
 def present(figures: Iterable[Figure | None]) -> list[Figure]:

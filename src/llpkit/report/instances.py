@@ -10,9 +10,10 @@ from torch import Tensor
 
 from llpkit._arrays import Files
 from llpkit.bags import Bag, Bags
-from llpkit.report.images import is_picture
+from llpkit.report.images import data_uri, is_crisp, is_picture
 
 FEATURES = 4  # features shown for an instance without an image
+SHOWN = 12  # most instances shown per bag; the others are only counted
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,25 @@ class WallInstance:
     """One instance of a bag.
 
     Args:
-        image: See :func:`llpkit.report.images.is_picture`; or ``None``.
         caption: Shown instead of an image, such as a few features, one per line; with an image,
-            its description. By default its place in the bag.
+            its description.
+        image: See :func:`llpkit.report.images.is_picture`; or ``None``.
         truth: The true label, if known.
     """
 
+    caption: str
     image: NDArray[np.uint8] | None = None
-    caption: str = ""
     truth: int | None = None
+
+    @property
+    def uri(self) -> str | None:
+        """The image as a ``data:`` address."""
+        return None if self.image is None else data_uri(self.image)
+
+    @property
+    def crisp(self) -> bool:
+        """Whether the image is shown with square pixels."""
+        return self.image is not None and is_crisp(self.image)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,21 @@ class WallBag:
     instances: Sequence[WallInstance]
     left_out: int = 0
     note: str = ""
+
+    @property
+    def shown(self) -> Sequence[WallInstance]:
+        """The instances on the page."""
+        return self.instances[:SHOWN]
+
+    @property
+    def more(self) -> int:
+        """The number of instances that are not on the page."""
+        return len(self.instances) + self.left_out - len(self.shown)
+
+    @property
+    def truths(self) -> list[int]:
+        """The labels that are known."""
+        return [one.truth for one in self.instances if one.truth is not None]
 
 
 def wall_bags(
@@ -76,13 +102,17 @@ def wall_bags(
         rows = bag.rows.tolist()
         chosen = inputs[rows] if isinstance(inputs, Tensor) else inputs.load(rows)
         instances = []
-        for i, (row, values) in enumerate(zip(rows, chosen.cpu().numpy(), strict=True), start):
+        for i, (row, values) in enumerate(zip(rows, chosen.cpu().numpy(), strict=True)):
             label = None if truth is None else int(truth[row])
+            text = f"instance {i + 1} of bag {bag.id}"
             if is_picture(values):
-                instances.append(WallInstance(values, "", label))
-            else:
-                text = _features(values) if captions is None else captions[i]
-                instances.append(WallInstance(None, text, label))
+                instances.append(WallInstance(text, values, label))
+                continue
+            if captions is not None:
+                text = captions[start + i]
+            elif values.ndim == 1:  # else an image that no browser shows
+                text = _features(values)
+            instances.append(WallInstance(text, None, label))
         start += len(rows)
         known, note = known_text(bag, class_names), "" if notes is None else notes[b]
         found.append(WallBag(str(bag.id), known, instances, note=note))
@@ -90,8 +120,6 @@ def wall_bags(
 
 
 def _features(values: NDArray[Any]) -> str:
-    if values.ndim > 1:  # an image that no browser shows, such as one of four channels
-        return ""
     return "\n".join(f"x{i} {value:.3g}" for i, value in enumerate(values.tolist()[:FEATURES]))
 
 

@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from llpkit.report.end_labels import label_ends
 from llpkit.report.figure import (
@@ -25,8 +25,7 @@ from llpkit.report.figure import (
 )
 from llpkit.report.style import MUTED, RC, Style
 
-EPOCHS, SECONDS, SIZES = "epoch", "seconds of training", "instances per bag"
-ITERATIONS = "iteration"
+EPOCHS, ITERATIONS, SIZES = "epoch", "iteration", "instances per bag"
 
 
 @dataclass(frozen=True)
@@ -91,26 +90,20 @@ def draw_into(
     short = all(len(line.y) <= 10 for line in lines)  # there is no settled half to fit
     axes.set_ylim(*_limits(lines, whole=short or x == SIZES, percent=percent))
     if kept is not None:
-        _mark_kept(axes, kept, rises=lines[0].y[-1] >= lines[0].y[0])
+        _mark_kept(axes, kept, lines[0])
     axes.margins(x=0.02)
     label_ends(axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)])
     return names
 
 
 def _scale(axes: Axes, x: str, lines: Sequence[Line]) -> None:
-    if x in (EPOCHS, ITERATIONS):
-        axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
-        return
-    axes.xaxis.set_minor_locator(NullLocator())
     if x == SIZES:
         sizes = sorted({size for line in lines for size in line.x})
         axes.set_xscale("log", base=2)
         axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-    else:  # on a linear axis one slow method would squeeze the others against the left edge
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=6))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_xticks(_epoch_ticks(max(line.x[-1] for line in lines)))
 
 
 def _epoch_ticks(last: float) -> list[float]:
@@ -136,15 +129,17 @@ def _draw(axes: Axes, line: Line) -> None:
     axes.plot(line.x[-1], line.y[-1], marker, color=colour, ms=5, zorder=order, clip_on=False)
 
 
-def _mark_kept(axes: Axes, epoch: int, rises: bool) -> None:
+def _mark_kept(axes: Axes, epoch: int, line: Line) -> None:
+    rises = line.y[-1] >= line.y[0]
+    early = epoch <= 0.2 * line.x[-1]
     axes.axvline(epoch, color=MUTED, lw=1, ls=(0, (1, 2)))
     axes.annotate(
         "kept",
         (epoch, 0 if rises else 1),  # rising curves leave room at the bottom
-        (-3, 3 if rises else -3),
+        (3 if early else -3, 3 if rises else -3),  # next to the axis, a label covers its numbers
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
-        ha="right",
+        ha="left" if early else "right",
         va="bottom" if rises else "top",
         fontsize=LABEL,
         color=MUTED,

@@ -16,7 +16,7 @@ from llpkit.report.wall import Wall
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading. Sections nest: a chapter is a section of sections.
+    """Blocks under a heading. Sections nest.
 
     Args:
         heading: Its heading.
@@ -29,11 +29,6 @@ class Section:
     text: str = ""
     kind: ClassVar[str] = "section"
 
-    @property
-    def parts(self) -> list["Section"]:
-        """The sections inside it."""
-        return [block for block in self.blocks if isinstance(block, Section)]
-
 
 @dataclass(frozen=True)
 class Page:
@@ -42,8 +37,7 @@ class Page:
     Args:
         title: The heading.
         lead: Paragraphs below it.
-        blocks: Sections and other blocks. Sections that have sections are chapters, and a page
-            with chapters has a table of contents.
+        blocks: Sections and other blocks.
         look: The style of every method on the page, see :func:`llpkit.report.styles`.
     """
 
@@ -51,11 +45,6 @@ class Page:
     lead: Sequence[str] = ()
     blocks: Sequence[Block] = ()
     look: Mapping[str, Style] = field(default_factory=dict)
-
-    @property
-    def chapters(self) -> list[Section]:
-        """The chapters, in order."""
-        return [block for block in self.blocks if isinstance(block, Section) and block.parts]
 
     def walk(self) -> Iterator[Block]:
         """All blocks, those inside other blocks included."""
@@ -74,16 +63,13 @@ class Page:
         return [figure for group in groups for figure in group]
 
 
-def write_page(
-    page: Page, path: Path | str, *, figures_dir: Path | str | None = None, made_by: str = ""
-) -> Path:
+def write_page(page: Page, path: Path | str, *, figures_dir: Path | str | None = None) -> Path:
     """Write a page atomically and return its path.
 
     Args:
         page: The contents.
         path: The HTML file; missing folders are created.
         figures_dir: Where to write each figure as PNG and PDF as well.
-        made_by: The commands behind the figures, for the metadata of their files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +79,7 @@ def write_page(
     """
     if figures_dir is not None:
         for figure in page.figures:
-            figure.write(Path(figures_dir), made_by)
+            figure.write(Path(figures_dir))
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("llpkit.report"),
         autoescape=True,

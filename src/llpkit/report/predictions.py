@@ -9,8 +9,8 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class ShownPrediction:
-    """One method's prediction for one instance.
+class Prediction:
+    """What a method predicts for an instance, as text.
 
     ``share`` is the length of its bar: the probability of the positive class, or of ``label`` with
     more than two classes.
@@ -24,9 +24,9 @@ class ShownPrediction:
     right: bool | None
 
 
-def shown_prediction(
+def prediction(
     probability: Any, posterior: Any, truth: int | None, class_names: Sequence[str]
-) -> ShownPrediction:
+) -> Prediction:
     """Describe a probability, or one per class."""
     p = np.atleast_1d(probability)
     if len(p) == 1:
@@ -34,7 +34,7 @@ def shown_prediction(
     else:
         label = shown = of = int(p.argmax())
     phi = None if posterior is None else float(np.atleast_1d(posterior)[shown])
-    return ShownPrediction(
+    return Prediction(
         label=class_names[label],
         share=_share(p[shown]),
         text=f"{class_names[of]} {percent(p[shown])}",

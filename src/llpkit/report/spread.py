@@ -41,12 +41,18 @@ class Interval:
     high: float | None = None
 
     def __format__(self, spec: str) -> str:
-        numbers = [self.mean] if self.low is None else [self.mean, self.low, self.high]
+        return " ".join(filter(None, self.parts(spec)))
+
+    def parts(self, spec: str) -> tuple[str, str]:
+        """The mean, and the ends in brackets if there are any."""
         # The format option "z" turns a rounded -0.0 into 0.0.
         zero = "z" if spec.endswith("f") else ""
         signs, digits = (spec[:1], spec[1:]) if spec.startswith("+") else ("", spec)
-        texts = ["never" if x is None else f"{x:{signs}{zero}{digits}}" for x in numbers]
-        return true_minus(texts[0] if len(texts) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})")
+        mean, low, high = (
+            "never" if x is None else true_minus(f"{x:{signs}{zero}{digits}}")
+            for x in (self.mean, self.low, self.high)
+        )
+        return mean, "" if self.low is None else f"({low} to {high})"
 
 
 def true_minus(text: str) -> str:

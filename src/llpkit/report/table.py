@@ -1,11 +1,12 @@
-"""Tables of typed columns: the same values as HTML cells and as CSV."""
+"""Tables of typed columns, and rows as CSV."""
 
 import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple
 
 from llpkit.report.spread import Interval, Spread, true_minus
 
@@ -21,36 +22,19 @@ class Column:
     """One column of a table.
 
     Args:
-        key: Its name in the CSV file.
-        head: Its heading on the page.
+        head: Its heading.
         about: What it means, in small print.
         spec: How numbers are formatted, such as ``".1f"``; a column without one holds text.
-        unit: Follows every number.
         better: Which numbers are better; the best are bold.
-        missing: What replaces ``None``.
     """
 
-    key: str
     head: str
     about: str = ""
     spec: str = ""
-    unit: str = ""
     better: Literal["higher", "lower", ""] = ""
-    missing: str = "–"
-
-    def text(self, cell: Cell) -> str:
-        """A cell as it is printed."""
-        if cell is None:
-            return self.missing
-        if isinstance(cell, str):
-            return cell
-        if isinstance(cell, Spread | Interval):
-            return f"{cell:{self.spec}}{self.unit}"
-        return true_minus(f"{cell:{self.spec}}") + self.unit
 
 
-@dataclass(frozen=True)
-class CellText:
+class CellText(NamedTuple):
     """A cell on the page: its text, a remark in small print, whether it is the best."""
 
     text: str
@@ -63,44 +47,47 @@ class PageTable:
     """A table whose rows are methods, or whatever ``of`` names.
 
     Args:
-        columns: All but the first.
+        columns: All but the first. One without any value is not shown.
         rows: For each row its head and its cells.
         about: How to read it.
         of: The heading of the first column.
-        name: The stem of its CSV file; without one it has none.
         apart: Rows that cannot be the best, such as an upper bound.
 
-    >>> accuracy = Column("accuracy", "Accuracy", spec=".1f", unit=" %")
+    >>> accuracy = Column("Accuracy", "%", ".1f")
     >>> table = PageTable([accuracy], [("mle", [Spread(97.71, 0.4)])])
     >>> table.body[0][1][0].text
-    '97.7 ± 0.4 %'
-    >>> table.records()
-    [{'method': 'mle', 'accuracy': 97.71, 'accuracy_sd': 0.4}]
+    '97.7 ± 0.4'
     """
 
     columns: Sequence[Column]
     rows: Sequence[tuple[str, Sequence[Cell]]]
     about: str = ""
     of: str = "Method"
-    name: str = ""
     apart: Sequence[str] = ()
     kind: ClassVar[str] = "table"
 
     @property
+    def shown(self) -> list[Column]:
+        """The columns that have a value in some row."""
+        return [self.columns[i] for i in self._known]
+
+    @cached_property
+    def _known(self) -> list[int]:
+        rows = [cells for _, cells in self.rows]
+        return [i for i in range(len(self.columns)) if any(row[i] is not None for row in rows)]
+
+    @cached_property
     def body(self) -> list[tuple[str, list[CellText]]]:
         """Heads and cells as they are printed."""
-        best = [self._best(i) for i in range(len(self.columns))]
+        best = {i: self._best(i) for i in self._known}
         shown = []
         for head, cells in self.rows:
             row = []
-            for column, cell, top in zip(self.columns, cells, best, strict=True):
-                text, bracket, rest = column.text(cell).partition(" (")
-                if not column.spec:
-                    text, bracket = text + bracket + rest, ""
-                marked = (
-                    top is not None and head not in self.apart and _printed(column, cell) == top
-                )
-                row.append(CellText(text, f"({rest}" if bracket else "", marked))
+            for i in self._known:
+                column, cell, top = self.columns[i], cells[i], best[i]
+                rival = top is not None and head not in self.apart
+                text, small = _text(cell, column.spec)
+                row.append(CellText(text, small, rival and _printed(column, cell) == top))
             shown.append((head, row))
         return shown
 
@@ -119,7 +106,7 @@ class PageTable:
     def wide(self) -> bool:
         """Whether the columns are too wide for a phone."""
         pixels = 20.0 + max((LETTER * len(head) for head, _ in self.rows), default=0.0)
-        for i, column in enumerate(self.columns):
+        for i, column in enumerate(self.shown):
             cells = [row[i] for _, row in self.body]
             texts = [LETTER * len(cell.text) for cell in cells]
             small = [SMALL_LETTER * len(cell.small) for cell in cells]
@@ -127,20 +114,32 @@ class PageTable:
             pixels += PADDING + max(texts + small + head)
         return pixels > PHONE
 
-    def records(self) -> list[dict[str, Any]]:
-        """One mapping per row for a CSV file, with full precision."""
-        found = []
-        for head, cells in self.rows:
-            row: dict[str, Any] = {self.of.lower(): head}
-            for column, cell in zip(self.columns, cells, strict=True):
-                row[column.key] = cell
-                if isinstance(cell, Spread):
-                    row |= {column.key: cell.mean, f"{column.key}_sd": cell.sd}
-                elif isinstance(cell, Interval):
-                    ends = {f"{column.key}_low": cell.low, f"{column.key}_high": cell.high}
-                    row |= {column.key: cell.mean} | ends
-            found.append(row)
-        return found
+
+def _text(cell: Cell, spec: str) -> tuple[str, str]:
+    """A cell as it is printed, and the ends of an interval apart."""
+    if isinstance(cell, Interval):
+        return cell.parts(spec)
+    if cell is None or isinstance(cell, str):
+        return cell or "–", ""
+    return true_minus(f"{cell:{spec}}"), ""
+
+
+def _printed(column: Column, cell: Cell) -> float | None:
+    """The number of a cell, rounded as it is printed."""
+    number = cell.mean if isinstance(cell, Spread | Interval) else cell
+    if number is None or isinstance(number, str):
+        return None
+    return float(f"{number:{column.spec}}".rstrip("%"))
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Decimal places that give the largest of some positive numbers three digits.
+
+    >>> decimals([0.31, 1.12]), decimals([640.0])
+    (2, 0)
+    """
+    largest = max(values, default=0.0)
+    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
 
 
 def csv_text(records: Iterable[Mapping[str, object]]) -> str:
@@ -157,21 +156,3 @@ def csv_text(records: Iterable[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def decimals(values: Iterable[float]) -> int:
-    """Decimal places that give the largest of some positive numbers three digits.
-
-    >>> decimals([0.31, 1.12]), decimals([640.0])
-    (2, 0)
-    """
-    largest = max(values, default=0.0)
-    return max(0, 2 - math.floor(math.log10(largest))) if largest > 0 else 0
-
-
-def _printed(column: Column, cell: Cell) -> float | None:
-    """The number of a cell, rounded as it is printed."""
-    number = cell.mean if isinstance(cell, Spread | Interval) else cell
-    if number is None or isinstance(number, str):
-        return None
-    return float(f"{number:{column.spec}}".rstrip("%"))

@@ -8,42 +8,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from llpkit.report.images import data_uri, is_crisp
 from llpkit.report.instances import WallBag
-from llpkit.report.predictions import ShownPrediction, expected, shown_prediction
+from llpkit.report.predictions import Prediction, expected, prediction
 from llpkit.report.style import BOUND
 
-SHOWN = 12  # most instances shown per bag; the others are only counted
 STRONGEST = "mle"  # listed first if present
 
 
 @dataclass(frozen=True)
-class ShownInstance:
-    """An instance on the page, with one prediction per method."""
+class BagPredictions:
+    """What a method predicts for a bag.
 
-    image: str | None
-    crisp: bool
-    caption: str
-    truth: str | None
-    predictions: Sequence[ShownPrediction]
-
-
-@dataclass(frozen=True)
-class ShownBag:
-    """A bag on the page; ``expected`` and ``right`` have one entry per method.
-
-    A bag with instances left out has no expected count.
+    ``expected`` is the expected count; a bag with instances left out has none. ``right`` is the
+    number of instances whose label is known and predicted.
     """
 
-    id: str
-    known: str
-    note: str
-    size: int
-    instances: Sequence[ShownInstance]
-    mixed: bool
-    checked: int
-    expected: Sequence[str | None]
-    right: Sequence[int]
+    instances: Sequence[Prediction]
+    expected: str | None
+    right: int
 
 
 @dataclass(frozen=True)
@@ -73,9 +55,12 @@ class Wall:
         return sorted(self.probability, key=lambda name: (name != first, name == BOUND))
 
     @cached_property
-    def shown(self) -> list[ShownBag]:
-        """The bags as they appear on the page."""
-        return [self._bag(b) for b in range(len(self.bags))]
+    def shown(self) -> list[tuple[WallBag, list[BagPredictions]]]:
+        """Every bag with the predictions of each method."""
+        return [
+            (bag, [self._predicted(method, bag, b) for method in self.methods])
+            for b, bag in enumerate(self.bags)
+        ]
 
     @property
     def has_images(self) -> bool:
@@ -85,57 +70,38 @@ class Wall:
     @property
     def has_truth(self) -> bool:
         """Whether any prediction is marked right or wrong."""
-        return any(bag.checked for bag in self.shown)
+        return any(bag.truths for bag in self.bags)
 
     @property
-    def example(self) -> ShownBag | None:
+    def example(self) -> tuple[WallBag, list[BagPredictions]] | None:
         """The first bag with mixed labels and a convenient size, not the most flattering one."""
-        mixed = [bag for bag in self.shown if bag.mixed]
-        easy = [bag for bag in mixed if 4 <= bag.size <= 8]
+        mixed = [each for each in self.shown if _mixed(*each)]
+        easy = [each for each in mixed if 4 <= len(each[0].instances) + each[0].left_out <= 8]
         return next(iter(easy or mixed or self.shown), None)
 
-    def _bag(self, b: int) -> ShownBag:
-        bag = self.bags[b]
-        probabilities = [self._of(self.probability, name, b) for name in self.methods]
-        predictions = []
-        for name, p in zip(self.methods, probabilities, strict=True):
-            phi = self._of(self.posterior, name, b) if name in self.posterior else None
-            rows = zip(p, [None] * len(p) if phi is None else phi, bag.instances, strict=True)
-            predictions.append(
-                [shown_prediction(row, own, one.truth, self.class_names) for row, own, one in rows]
-            )
-        instances = []
-        for i, one in enumerate(bag.instances[:SHOWN]):
-            instances.append(
-                ShownInstance(
-                    image=None if one.image is None else data_uri(one.image),
-                    crisp=one.image is not None and is_crisp(one.image),
-                    caption=one.caption or f"instance {i + 1} of bag {bag.id}",
-                    truth=None if one.truth is None else self.class_names[one.truth],
-                    predictions=[of_method[i] for of_method in predictions],
-                )
-            )
-        truths = [one.truth for one in bag.instances if one.truth is not None]
-        # Without true labels, the first method decides whether a bag is mixed.
-        predicted = {one.label for of_method in predictions[:1] for one in of_method}
-        return ShownBag(
-            id=bag.id,
-            known=bag.known,
-            note=bag.note,
-            size=len(bag.instances) + bag.left_out,
-            instances=instances,
-            mixed=len(set(truths) or predicted) > 1,
-            checked=len(truths),
-            expected=[
-                None if bag.left_out else expected(p, self.class_names) for p in probabilities
-            ],
-            right=[sum(one.right is True for one in r) for r in predictions],
-        )
+    def _predicted(self, method: str, bag: WallBag, b: int) -> BagPredictions:
+        p = _of_positives(self.probability[method][b])
+        given: Any = [None] * len(p)
+        if method in self.posterior:
+            given = _of_positives(self.posterior[method][b])
+        found = [
+            prediction(row, own, one.truth, self.class_names)
+            for row, own, one in zip(p, given, bag.instances, strict=True)
+        ]
+        count = None if bag.left_out else expected(p, self.class_names)
+        return BagPredictions(found, count, sum(one.right is True for one in found))
 
-    def _of(self, values: Mapping[str, Sequence[Any]], method: str, b: int) -> NDArray[np.float64]:
-        """One method's values for one bag; two columns are reduced to that of the positives."""
-        found = np.asarray(values[method][b], np.float64)
-        return found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else found
+
+def _of_positives(values: Any) -> NDArray[np.float64]:
+    """The values for one bag; two columns are reduced to that of the positives."""
+    found = np.asarray(values, np.float64)
+    return found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else found
+
+
+def _mixed(bag: WallBag, predicted: Sequence[BagPredictions]) -> bool:
+    """Whether labels differ. Without true ones, those of the first method count."""
+    labels = [one.label for method in predicted[:1] for one in method.instances]
+    return len(set(bag.truths or labels)) > 1
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def _facts(run: TrainedRun) -> Block:
 
 
 def _result(run: TrainedRun) -> Section:
-    """The verdict, and the table of measures; unknown measures have no column."""
+    """The verdict, and the table of measures."""
     part, name = run.assessed.part, run.name
     values = run.values
     seconds = [row["seconds"] for row in run.model.history if "seconds" in row]
@@ -156,31 +156,26 @@ def _result(run: TrainedRun) -> Section:
     values["epoch_seconds"] = median(seconds[1:] or seconds) if seconds else None
     distance = "mean distance between predicted and"
     digits = decimals([values["epoch_seconds"] or 0.0])
-    columns = [
-        Column("accuracy", "Accuracy", f"of {part} instances", ".1%"),
-        Column("epoch_seconds", "Epoch", "duration", f".{digits}f", " s"),
-        Column(
-            "log_likelihood",
+    columns = {
+        "accuracy": Column("Accuracy", f"of {part} instances", ".1%"),
+        "epoch_seconds": Column("Epoch", "seconds", f".{digits}f"),
+        "log_likelihood": Column(
             "Bag log-likelihood",
             f"{how_measured(run.assessed.bags)}, mean of {part} bags; higher is better",
             ".2f",
         ),
-        Column(
-            "baseline_log_likelihood",
+        "baseline_log_likelihood": Column(
             "Constant rate",
             f"log-likelihood of the same {part} bags if every instance had one probability",
             ".2f",
         ),
-        Column(
-            "proportion_error",
-            "Proportion error",
-            f"{distance} known proportions, {part} bags",
-            ".3f",
+        "proportion_error": Column(
+            "Proportion error", f"{distance} known proportions, {part} bags", ".3f"
         ),
-        Column("calibration_error", "Calibration error", f"{distance} observed frequencies", ".3f"),
-    ]
-    known = [column for column in columns if values.get(column.key) is not None]
-    table = PageTable(known, [(name, [values[column.key] for column in known])], of="Model")
+        "calibration_error": Column("Calibration error", f"{distance} observed frequencies", ".3f"),
+    }
+    row = (name, [values.get(key) for key in columns])
+    table = PageTable(list(columns.values()), [row], of="Model")
     selected = ""
     if run.config.recipe.held_out is not None and run.model.selected_epoch is not None:
         epoch = run.model.selected_epoch
@@ -228,9 +223,9 @@ def _search(model: Fitted) -> list[Section]:
     tried = model.details[SEARCH]["tried"]
     names = list(tried[0]["settings"])
     columns = [
-        *(Column(name, name, "", "") for name in names),
-        Column("mean", "Log-likelihood", "mean per held-out bag ± standard error", ".4f"),
-        Column("behind", "Behind the best", "± standard error of the difference", ".4f"),
+        *(Column(name) for name in names),
+        Column("Log-likelihood", "mean per held-out bag ± standard error", ".4f"),
+        Column("Behind the best", "± standard error of the difference", ".4f"),
     ]
     rows: list[tuple[str, list[Cell]]] = []
     for rank, one in enumerate(tried, 1):
@@ -239,7 +234,7 @@ def _search(model: Fitted) -> list[Section]:
             known = one[key] is not None and (rank > 1 or key == "mean")
             cells.append(Spread(one[key], one[error]) if known else None)
         rows.append((str(rank), cells))
-    return [Section("Search", [PageTable(columns, rows, of="Place", name="search")], _RULE)]
+    return [Section("Search", [PageTable(columns, rows, of="Place")], _RULE)]
 
 
 def _coefficients(run: TrainedRun) -> list[Section]:
@@ -250,10 +245,10 @@ def _coefficients(run: TrainedRun) -> list[Section]:
     assert isinstance(inputs, Tensor)
     found = summarise(model, inputs, run.parts["training"], run.data.encoder)
     columns = [
-        Column("coefficient", "Coefficient", "logits per unit, with 95% interval", ".3g"),
-        Column("standard_error", "Standard error", "", ".2g"),
-        Column("p_value", "p", "of the hypothesis of no effect", ".3f"),
-        Column("odds_ratio", "Odds ratio", "factor on the odds, per unit", ".3g"),
+        Column("Coefficient", "logits per unit, with 95% interval", ".3g"),
+        Column("Standard error", "", ".2g"),
+        Column("p", "of the hypothesis of no effect", ".3f"),
+        Column("Odds ratio", "factor on the odds, per unit", ".3g"),
     ]
     rows: list[tuple[str, list[Cell]]] = []
     for row in found.records():
@@ -267,7 +262,7 @@ def _coefficients(run: TrainedRun) -> list[Section]:
             known = Interval(row["estimate"], row["low"], row["high"])
             p = "< 0.001" if row["p_value"] < 0.001 else row["p_value"]
             rows.append((name, [known, se, p, row["odds_ratio"]]))
-    table = PageTable(columns, rows[:_LISTED], of="Term", name="coefficients")
+    table = PageTable(columns, rows[:_LISTED], of="Term")
     return [Section("Coefficients", [table, *([Notes(found.notes)] if found.notes else [])])]
 
 

@@ -1,62 +1,96 @@
-"""Seconds per epoch, and the epochs and seconds that a method takes to reach an accuracy."""
+"""Comparisons of methods along the epochs and of their spread, for the tables about the paper."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
-from llpkit.experiments.protocol import WARM_UP
-from llpkit.experiments.records import Record
-from llpkit.experiments.statistics import (
-    BOUND,
+from llpkit.experiments import Record
+from llpkit.experiments.summary import (
     FEWEST,
     LEVEL,
-    REFERENCE,
     Runs,
+    around,
+    by_fold,
+    interval,
     paired,
+    variance_of_mean,
 )
-from llpkit.report.spread import Interval, Spread
+from llpkit.report import BOUND, Interval
+
+# Accuracy
+
+
+def unpaired(one: Sequence[Record], other: Sequence[Record]) -> Interval:
+    """The mean accuracy of one minus another, in points, with Welch's interval."""
+    parts = [(list(by_fold(its).values()), its) for its in (one, other)]
+    mean = fmean(parts[0][0]) - fmean(parts[1][0])
+    if min(len(values) for values, _ in parts) < FEWEST:
+        return Interval(mean)
+    variances = [(variance_of_mean(values, its), len(values) - 1) for values, its in parts]
+    # Welch and Satterthwaite's degrees of freedom.
+    total = sum(variance for variance, _ in variances)
+    spent = sum(variance**2 / degrees for variance, degrees in variances)
+    return around(mean, total, total**2 / spent if spent else 1.0)
+
+
+def along(
+    one: Sequence[Record], other: Sequence[Record]
+) -> tuple[Interval | None, int | None, int | None]:
+    """One minus another, averaged over all epochs; where it is positive; and the epochs.
+
+    All are ``None`` if the two have different numbers of epochs.
+    """
+    ours, theirs = paired(one, other)
+    mine, rivals = ([r.history["test_accuracy"] for r in records] for records in (ours, theirs))
+    epochs = len(mine[0])
+    if len(rivals[0]) != epochs:
+        return None, None, None
+    gaps = [
+        [100 * (m - o) for m, o in zip(first, second, strict=True)]
+        for first, second in zip(mine, rivals, strict=True)
+    ]
+    ahead = sum(fmean(at_epoch) > 0 for at_epoch in zip(*gaps, strict=True))
+    return interval([fmean(its) for its in gaps], theirs), ahead, epochs
+
+
+# Spread
+
+
+def sampling_sd(records: Sequence[Record]) -> float:
+    r"""The deviation expected from sampling the test instances alone, in points.
+
+    It is the mean over folds of :math:`\sqrt{p (1 - p) / n}`.
+    """
+    each = ((r.final["accuracy"], r.data.test_instances) for r in records if r.data)
+    return 100 * fmean(math.sqrt(p * (1 - p) / number) for p, number in each)
+
+
+def band(records: Sequence[Record]) -> float:
+    """The standard deviation over folds, averaged over all epochs."""
+    curves = [record.history["test_accuracy"] for record in records]
+    return 100 * fmean(stdev(values) for values in zip(*curves, strict=True))
+
+
+def pitman_morgan(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """The p-value of equal variances of paired values, by the correlation of sum and difference."""
+    from scipy.stats import pearsonr
+
+    sums = [a + b for a, b in zip(one, other, strict=True)]
+    gaps = [a - b for a, b in zip(one, other, strict=True)]
+    # A constant sum or difference has no correlation.
+    flat = any(len(set(values)) < 2 or stdev(values) < 1e-9 for values in (sums, gaps))
+    return None if len(one) < 3 or flat else float(pearsonr(sums, gaps).pvalue)
+
+
+# Epochs to an accuracy
 
 BELOW = 0.01
 """Distance of the target below a method's own last accuracy."""
 _DRAWS = 2000
-
-
-@dataclass(frozen=True)
-class EpochTime:
-    """Seconds per epoch of one method, measured alone on the machine.
-
-    Args:
-        method: Its name.
-        seconds: Over the epochs of all turns, except the first ones of each.
-        ratio: To supervised training, over the turns that both have.
-        turns: Number of turns.
-    """
-
-    method: str
-    seconds: Spread
-    ratio: Spread | None
-    turns: int
-
-
-def epoch_times(runs: Runs) -> list[EpochTime]:
-    """A row for every method."""
-    turns = {
-        name: {record.fold: _seconds([record]).mean for record in records}
-        for name, records in runs.items()
-    }
-    bound = turns.get(BOUND, {})
-    rows = []
-    for name, records in runs.items():
-        ratios = [its / bound[turn] for turn, its in turns[name].items() if turn in bound]
-        ratio = Spread.of(ratios) if ratios else None
-        rows.append(EpochTime(name, _seconds(records), ratio, len(turns[name])))
-    return rows
-
-
-def _seconds(records: Sequence[Record]) -> Spread:
-    return Spread.of(value for r in records for value in r.history["seconds"][WARM_UP:])
 
 
 @dataclass(frozen=True)
@@ -83,7 +117,7 @@ class TimeToAccuracy:
     own_ratio: Interval | None = None
 
 
-def times_to_accuracy(runs: Runs, reference: str = REFERENCE) -> list[TimeToAccuracy]:
+def times_to_accuracy(runs: Runs, reference: str) -> list[TimeToAccuracy]:
     """A row for every method, over the folds that it shares with the reference.
 
     Supervised training is not compared.
@@ -95,15 +129,6 @@ def times_to_accuracy(runs: Runs, reference: str = REFERENCE) -> list[TimeToAccu
             compared = name not in (reference, BOUND)
             rows.append(_compared(name, _curves(theirs), _curves(ours) if compared else None))
     return rows
-
-
-def seconds_to_accuracy(records: Sequence[Record]) -> float:
-    """Mean seconds of training until the mean curve is one point below its own last accuracy.
-
-    The seconds are those of the runs themselves, so they compare only on one machine.
-    """
-    epochs = int(_to_own(_curves(records).mean(0, keepdims=True))[1][0])
-    return float(np.mean([sum(record.history["seconds"][:epochs]) for record in records]))
 
 
 def _curves(records: Sequence[Record]) -> Any:

@@ -129,6 +129,17 @@ def test_the_time_left_counts_each_kind_of_step(monkeypatch):
     assert found == [None, 3, 10, 9, 0, 0]
 
 
+def test_the_time_left_is_not_that_of_preparations(monkeypatch):
+    clock = Clock(monkeypatch)
+    found = []
+    with watch(lambda tasks: found.append(seconds_left(tasks))), task("epoch", 10) as epochs:
+        clock.now += 100
+        epochs.begin(done=4)
+        clock.now += 2
+        epochs.step()
+    assert found[1] == 2 * 5
+
+
 def test_the_time_left_includes_the_task_within(monkeypatch):
     clock = Clock(monkeypatch)
     found = []

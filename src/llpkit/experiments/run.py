@@ -111,7 +111,7 @@ class _Epochs(Callback):
         self.progress, self.deadline, self.before = progress, deadline, 0.0
 
     def on_start(self, session: Any) -> None:
-        self.progress.done = len(session.history)
+        self.progress.begin(done=len(session.history))
         self.before = sum(r["seconds"] + r["measure_seconds"] for r in session.history)
 
     def on_epoch(self, session: Any, row: dict[str, Any]) -> None:

@@ -43,6 +43,10 @@ class TaskProgress:
         """The kind of the step in progress, if steps have one."""
         return self.kinds[self.done] if self.done < len(self.kinds) else ""
 
+    def begin(self, done: int = 0) -> None:
+        """Start the first step only now, with this many done before: preparations are no step."""
+        self.done, self._step_started = done, time.monotonic()
+
     def step(self, figures: str = "", left: float | None = None) -> None:
         """Count a finished step."""
         now = time.monotonic()

@@ -11,7 +11,7 @@ from llpkit.experiments import load
 from llpkit.experiments.protocol import Grid
 from llpkit.experiments.protocol_file import parse, presets, read, write
 from llpkit.experiments.records import read_run, write_run
-from llpkit.experiments.results import check_record
+from llpkit.experiments.results import Results
 
 
 @pytest.mark.parametrize("name", presets())
@@ -113,7 +113,7 @@ def test_the_records_of_an_accepted_protocol_belong_to_it(settings):
         protocol = small(**changes)
         assert parse(protocol.plain()) == protocol
         made = read_run(write_run(Path("r"), record("mle", 0, [0.5], protocol)))
-        check_record(made, protocol, Path("r"))
+        Results.of(Path("r"), protocol, [made])
 
 
 def test_a_shared_rate_is_allowed_if_the_grid_does_not_choose_it():

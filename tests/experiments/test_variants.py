@@ -11,7 +11,7 @@ from llpkit.experiments import Results, load, reproduce
 from llpkit.experiments.plan import START, epoch_seconds, estimate, plan
 from llpkit.experiments.protocol_file import parse, presets, write
 from llpkit.experiments.records import write_run
-from llpkit.experiments.results import check_record, merge
+from llpkit.experiments.results import merge
 from llpkit.experiments.summary import paired
 
 VARIANTS = small(
@@ -62,7 +62,7 @@ def test_whole_bags_come_in_at_least_so_many_per_step():
     for name, size in found:
         recipe = protocol.recipe_of(name, "bag-size", size).to_dict()
         made = record(name, 0, [0.5], protocol, "bag-size", recipe=recipe, bag_size=size)
-        check_record(made, protocol, Path("r"))
+        Results.of(Path("r"), protocol, [made])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_variants_are_checked(changes, match):
 
 def test_a_record_of_an_unknown_variant_is_refused():
     with pytest.raises(LLPError, match=r"has no slow; remove it"):
-        check_record(record("mle", 0, [0.5], variant="slow"), small(), Path("r"))
+        Results.of(Path("r"), small(), [record("mle", 0, [0.5], variant="slow")])
 
 
 @pytest.mark.parametrize("name", presets())

@@ -69,7 +69,7 @@ class Results:
         ordered = sorted(kept.values(), key=lambda r: _order(protocol, r))
         done = [record for record in ordered if not record.error]
         for record in done:
-            check_record(record, protocol, folder)
+            _check_record(record, protocol, folder)
         check_alike(done, folder)
         found = {name: [r for r in done if r.experiment == name] for name in EXPERIMENTS}
         return cls(folder, protocol, found, [r for r in ordered if r.error])
@@ -120,7 +120,7 @@ def check_alike(runs: Iterable[ExperimentRun], folder: Path) -> None:
                 )
 
 
-def check_record(record: Record, protocol: Protocol, folder: Path) -> None:
+def _check_record(record: Record, protocol: Protocol, folder: Path) -> None:
     """Refuse a record that was not made by this protocol."""
     at = f"{folder}: a record of {record.experiment} ({record.method}, fold {record.fold})"
     registered(f"{at}: method", record.recipe["method"], METHODS)

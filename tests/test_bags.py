@@ -815,10 +815,7 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         (lambda: Bags.from_labels([0, None], [1, 1]), r"labels\[1\] = None is not a number"),
         (lambda: Bags.from_labels([0, 1], [1]), "labels has 2 rows but groups has 1"),
         (lambda: Bags.from_labels([[0, 1]], [1]), r"labels has shape \(1, 2\)"),
-        (
-            lambda: Bags.from_labels([0], [1], num_classes=1),
-            "num_classes = 1; give a whole number",
-        ),
+        (lambda: Bags.from_labels([0], [1], num_classes=1), "num_classes = 1; give a whole number"),
         (
             lambda: Bags.from_labels([0], [1], num_classes="3"),
             "num_classes = '3'; give a whole number",

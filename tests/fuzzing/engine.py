@@ -120,10 +120,7 @@ def draw_batch(
 
 
 def _logits(
-    rng: np.random.Generator,
-    shape: tuple[int, int],
-    exact: bool,
-    dtype: torch.dtype,
+    rng: np.random.Generator, shape: tuple[int, int], exact: bool, dtype: torch.dtype
 ) -> np.ndarray:
     scale = float(rng.choice(SCALES))
     if exact:

@@ -38,9 +38,7 @@ def images():
 def trainer(epochs=3, **more):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     return pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        **{"enable_checkpointing": False} | quiet | more,
+        max_epochs=epochs, accelerator="cpu", **{"enable_checkpointing": False} | quiet | more
     )
 
 

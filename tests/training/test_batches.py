@@ -120,14 +120,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
         monkeypatch.setattr(job, "paddable", lambda *_, fixed=fixed: fixed)
         results.append(
             llpkit.fit(
-                network,
-                bags,
-                x,
-                method,
-                epochs=2,
-                lr=0.05,
-                cuda_graph=False,
-                progress=False,
+                network, bags, x, method, epochs=2, lr=0.05, cuda_graph=False, progress=False
             )
         )
     usual, fixed = results

@@ -89,8 +89,7 @@ def test_the_parts_of_a_step_make_up_the_step(batches, sizes, number, size):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=[pytest.mark.slow] if m in ALIKE else []) for m in SHARDABLE],
+    "method", [pytest.param(m, marks=[pytest.mark.slow] if m in ALIKE else []) for m in SHARDABLE]
 )
 def test_two_processes_give_the_weights_of_one(method):
     data, settings = toy(), {"held_out": 0.25, "measure": "all"}

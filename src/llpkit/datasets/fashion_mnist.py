@@ -11,13 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from llpkit._validation import number, one_of
-from llpkit.datasets.base import (
-    BagSize,
-    DataSet,
-    chosen_classes,
-    in_random_bags,
-    only_classes,
-)
+from llpkit.datasets.base import BagSize, DataSet, chosen_classes, in_random_bags, only_classes
 from llpkit.datasets.files import data_folder, first_of, not_found
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError

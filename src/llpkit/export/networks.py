@@ -68,9 +68,7 @@ def program_of(
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(
-                Deployed(model, encoder),
-                (example,),
-                dynamic_shapes=(any_size,),
+                Deployed(model, encoder), (example,), dynamic_shapes=(any_size,)
             )
     except Exception as error:  # a user's network may do anything
         raise LLPError(

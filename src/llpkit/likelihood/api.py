@@ -21,13 +21,7 @@ from llpkit.likelihood.checks import (
 )
 from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES
-from llpkit.likelihood.dispatch import (
-    Solver,
-    approximate_solver,
-    checked,
-    exact_solver,
-    solve,
-)
+from llpkit.likelihood.dispatch import Solver, approximate_solver, checked, exact_solver, solve
 from llpkit.probability import per_class
 
 
@@ -201,13 +195,7 @@ def sample(
     return labels[0] if num_samples is None else labels
 
 
-def mode(
-    logits: Tensor,
-    counts: Any,
-    offsets: Any,
-    *,
-    max_states: int = MAX_STATES,
-) -> Tensor:
+def mode(logits: Tensor, counts: Any, offsets: Any, *, max_states: int = MAX_STATES) -> Tensor:
     """The most probable label combination given what is known about the counts, int64 ``(N,)``.
 
     An impossible bag has none, so all values are always checked.

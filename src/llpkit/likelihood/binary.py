@@ -25,14 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.likelihood.pieces import Pieces
-from llpkit.ragged import (
-    bag_index,
-    descending,
-    ranges,
-    segment_logsumexp,
-    segment_sum,
-    to_offsets,
-)
+from llpkit.ragged import bag_index, descending, ranges, segment_logsumexp, segment_sum, to_offsets
 
 CHUNK = 2**21
 """Instances processed at a time, which bounds memory."""
@@ -229,14 +222,7 @@ def _fourier(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probability and posterior of each piece, and ``E[h h'] v``; piece ``j`` has bag ``j``."""
     tilted = tilt(z, offsets, pieces)
-    bag, p, q, c, low, high = (
-        tilted.bag,
-        tilted.p,
-        tilted.q,
-        tilted.c,
-        tilted.low,
-        tilted.high,
-    )
+    bag, p, q, c, low, high = tilted.bag, tilted.p, tilted.q, tilted.c, tilted.low, tilted.high
     n, mean = offsets.diff(), segment_sum(p, offsets)
     variance = segment_sum(p * q, offsets)  # (P,)
 

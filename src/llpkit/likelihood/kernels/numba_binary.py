@@ -221,14 +221,7 @@ def _log_sigmoid(x: float) -> float:
 
 @jit()
 def _symmetric(
-    exp_z: Array,
-    begin: int,
-    n: int,
-    y: int,
-    phi: Array,
-    u: Array,
-    prefix: Array,
-    suffix: Array,
+    exp_z: Array, begin: int, n: int, y: int, phi: Array, u: Array, prefix: Array, suffix: Array
 ) -> float:
     """P(y) by symmetric polynomials, counting the rarer label."""
     flip = 2 * y > n
@@ -262,14 +255,7 @@ def _symmetric(
 
 @jit(fastmath={"reassoc", "contract"})
 def _symmetric_narrow(
-    exp_z: Array,
-    begin: int,
-    n: int,
-    y: int,
-    phi: Array,
-    u: Array,
-    prefix: Array,
-    tail: Array,
+    exp_z: Array, begin: int, n: int, y: int, phi: Array, u: Array, prefix: Array, tail: Array
 ) -> float:
     """Like :func:`_symmetric` for few of the rarer label: computes all of ``e_0 … e_7`` each step.
 
@@ -472,14 +458,7 @@ def _recursion(
 
 @jit(fastmath={"reassoc", "contract"})
 def _fourier(
-    p: Array,
-    q: Array,
-    variance: float,
-    reach: int,
-    c: int,
-    first: int,
-    weight: Array,
-    phi: Array,
+    p: Array, q: Array, variance: float, reach: int, c: int, first: int, weight: Array, phi: Array
 ) -> float:
     """The tilted Fourier sum, vectorised over the frequencies; fills ``phi``."""
     n = len(phi)

@@ -29,13 +29,7 @@ def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Te
 
 @jit()
 def run_classes(
-    first: int,
-    last: int,
-    log_p: Array,
-    offsets: Array,
-    counts: Array,
-    log_prob: Array,
-    phi: Array,
+    first: int, last: int, log_p: Array, offsets: Array, counts: Array, log_prob: Array, phi: Array
 ) -> int:
     """Solve the bags ``first … last - 1``."""
     classes = log_p.shape[1]

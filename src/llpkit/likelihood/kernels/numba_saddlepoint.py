@@ -44,13 +44,7 @@ def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Te
 
 @jit()
 def run_saddlepoint(
-    first: int,
-    last: int,
-    log_p: Array,
-    offsets: Array,
-    counts: Array,
-    log_prob: Array,
-    phi: Array,
+    first: int, last: int, log_p: Array, offsets: Array, counts: Array, log_prob: Array, phi: Array
 ) -> int:
     """Solve the bags ``first … last - 1``."""
     classes, longest = log_p.shape[1], 0
@@ -74,13 +68,7 @@ def run_saddlepoint(
 
 @jit()
 def _bag(
-    log_p: Array,
-    y: Array,
-    present: Array,
-    grid: Array,
-    alpha: Array,
-    child: Array,
-    phi: Array,
+    log_p: Array, y: Array, present: Array, grid: Array, alpha: Array, child: Array, phi: Array
 ) -> float:
     """Log-probability of one bag, NaN if it is left to torch; fills ``phi``."""
     n, kept = len(log_p), len(present)

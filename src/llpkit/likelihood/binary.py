@@ -18,6 +18,7 @@ matter, and about fifteen in a large bag. The cost is linear in the number of in
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -232,21 +233,18 @@ def _fourier(
     exact = pieces.low == pieces.high
     points = reach + 1 + torch.where(exact, 0, torch.maximum(c - first, last - c))
     points = (torch.minimum(points, n + 1) | 1).to(z.dtype)  # (P,) odd
-    share = (NEGLIGIBLE / (variance - 0.25).clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
     window = _window(tilted, pieces, first, last) if not bool(exact.all()) else None
 
     total = torch.zeros_like(mean)
     phi = torch.zeros_like(z)
     second = None if direction is None else torch.zeros_like(z)
-    for index in range(int(used.max()) if len(used) else 0):
-        omega = 2 * math.pi * index / points  # (P,)
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    # Dividing out one factor takes its variance p q, at most 1/4, from the bound on the others.
+    for omega, weight in frequencies(points, variance - 0.25, NEGLIGIBLE):  # (P,) each
         factor, log_abs, phase = characteristic(p, q, bag, offsets, omega)  # (N,), (P,), (P,)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - c))  # (P,)
         if window is not None:
             product = product * window.transform(omega)
-        total = total + product.real  # frequencies l and M - l are conjugate: hence the factor 2
+        total = total + product.real
         ratio = p * torch.polar(torch.ones_like(omega), omega)[bag] / factor
         mass = product[bag] * ratio  # (N,) the same sum with factor i replaced by p exp(i omega)
         phi += mass.real
@@ -262,6 +260,22 @@ def _fourier(
     if second is not None and direction is not None:
         second = second / total[bag] + direction * phi
     return log_p, phi, second
+
+
+def frequencies(
+    points: Tensor, variance: Tensor, negligible: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Frequencies of Fourier sums of ``points`` terms that are not negligible, and their weights.
+
+    The frequencies ``l`` and ``M - l`` are conjugate, so half of them are enough, with twice the
+    weight.
+    """
+    # The bound on |F| above falls to exp(-2 negligible) at this share of half the circle.
+    share = (negligible / variance.clamp(min=negligible)).sqrt().asin() / math.pi
+    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
+    for index in range(int(used.max()) if used.numel() else 0):
+        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+        yield 2 * math.pi * index / points, weight
 
 
 def characteristic(
@@ -320,17 +334,13 @@ def pmf(z: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     centre = mean.round().to(torch.int64)
     reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
     points = (torch.minimum(2 * reach + 1, n + 1) | 1).to(z.dtype)
-    share = (NEGLIGIBLE / variance.clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
 
     out_offsets = to_offsets(n + 1)
     of_bag = bag_index(out_offsets)
     count = ranges(torch.zeros_like(n), n + 1)  # (S,)
     step = (count - centre[of_bag]).to(z.dtype)
     probability = torch.zeros_like(step)
-    for index in range(int(used.max()) if len(used) else 0):
-        omega = 2 * math.pi * index / points
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    for omega, weight in frequencies(points, variance, NEGLIGIBLE):
         _, log_abs, phase = characteristic(p, q, bag, offsets, omega)
         phase = (phase + omega * (mean - centre))[of_bag] - omega[of_bag] * step
         probability += (log_abs.exp() * weight)[of_bag] * phase.cos()

@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from llpkit.likelihood.approximations import check_totals, derivative, solve, tilt
-from llpkit.likelihood.binary import characteristic
+from llpkit.likelihood.binary import characteristic, frequencies
 from llpkit.likelihood.pruned import refine
 from llpkit.ragged import bag_index, segment_sum
 
@@ -173,13 +173,9 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
 
     points = torch.minimum((6 * variance.sqrt()).ceil() + 11, n) + 1
     points = 2 * torch.div(points, 2, rounding_mode="floor") + 1  # odd: no factor vanishes
-    share = (NEGLIGIBLE / (variance - 0.25).clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
     total = torch.zeros_like(mean)
     here, less = torch.zeros_like(p), torch.zeros_like(p)  # P(y) and P(y - 1) of the others
-    for index in range(int(used.max()) if used.numel() else 0):
-        omega = 2 * math.pi * index / points  # (B, K)
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    for omega, weight in frequencies(points, variance - 0.25, NEGLIGIBLE):  # (B, K) each
         factor, log_abs, phase = characteristic(p, rest, bag, offsets, omega)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - y))
         total += product.real

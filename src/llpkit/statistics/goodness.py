@@ -227,10 +227,7 @@ def bag_calibration(goodness: Goodness, bags: Bags, bins: int = 10) -> Calibrati
     size = size.expand_as(known).double()
     # One entry per bag and class.
     index = (expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
-    sums = [
-        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
-        for x in (expected, known, size)
-    ]
+    sums = [torch.bincount(index, x.reshape(-1).double(), bins) for x in (expected, known, size)]
     used = sums[2] > 0
     predicted, observed, number = (x[used] for x in sums)
     return Calibration(predicted / number, observed / number, number.long())

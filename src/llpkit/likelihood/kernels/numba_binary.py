@@ -384,6 +384,7 @@ def _piece(
 @jit()
 def _smallest(x: Array, n: int, k: int) -> float:
     """The ``k``-th smallest of ``x[:n]``, which is reordered (Hoare's selection)."""
+    # np.partition takes a copy, which made confident bags of 20 instances 1.6 times as slow.
     left, right = 0, n - 1
     while left < right:
         pivot = x[(left + right) // 2]

@@ -7,6 +7,7 @@ A bag where that fails (its logits are too far apart) is left to the torch backe
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from torch import Tensor
@@ -20,10 +21,18 @@ LEAST = 1e-140
 
 def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
-    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
-    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, counts, log_prob, phi)]
     # An instance costs as much as its bag has states, far more than in a binary bag.
-    in_threads(run_classes, arrays, arrays[1], least=2**7)
+    return over_bags(run_classes, log_p, offsets, counts, least=2**7)
+
+
+def over_bags(
+    kernel: Callable[..., int], log_p: Tensor, offsets: Tensor, *known: Tensor, least: int
+) -> tuple[Tensor, Tensor]:
+    """Run a kernel that fills the log-probability ``(B,)`` and the posterior ``(N, K)``."""
+    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
+    tensors = (log_p, offsets, *known, log_prob, phi)
+    arrays = [x.detach().contiguous().numpy() for x in tensors]
+    in_threads(kernel, arrays, arrays[1], least=least)
     return log_prob, phi
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from llpkit.evidence import Evidence
-from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
-from llpkit.likelihood.kernels.numba_classes import LEAST, tilt_to
+from llpkit.likelihood.kernels.numba_binary import Array, jit
+from llpkit.likelihood.kernels.numba_classes import LEAST, over_bags, tilt_to
 
 NEGLIGIBLE = 1e-12
 _FAR = 40.0
@@ -25,11 +25,8 @@ _FAR = 40.0
 
 def evaluate(log_p: Tensor, offsets: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
-    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
     known = (evidence.low, evidence.high, evidence.table, evidence.table_offsets)
-    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, *known, log_prob, phi)]
-    in_threads(run_evidence, arrays, arrays[1], least=2**7)
-    return log_prob, phi
+    return over_bags(run_evidence, log_p, offsets, *known, least=2**7)
 
 
 @jit()

@@ -50,6 +50,9 @@ BINARY_MISTAKES = {
     "huge float count": (Z, [1, 1e300], OFFSETS, r"counts\[1\] = 1e\+?300"),
     "too few counts": (Z, [1], OFFSETS, r"(?s)1 .*2"),
     "too many counts": (Z, [1, 1, 1], OFFSETS, r"(?s)3 .*2"),
+    "noise of a larger bag": (
+        Z, Evidence.noisy([1.0, 1.0], lambda seen, k: -((seen - k) ** 2), [2, 9]), OFFSETS, r"bag 1"
+    ),
     "class counts for binary logits": (Z, [[1, 1], [2, 1]], OFFSETS, r"counts|class"),
     "counts are words": (Z, ["one", "two"], OFFSETS, r"counts"),
     "counts are none": (Z, None, OFFSETS, r"counts"),
@@ -116,6 +119,8 @@ CLASS_MISTAKES = {
     "two rows for one place": (
         changed(Z3, (slice(2, 5), slice(1, 3)), -INF), GOOD3, OFFSETS, r"bag 1"
     ),
+    "certain of two classes": (changed(Z3, (4, slice(0, 2)), INF), GOOD3, OFFSETS, r"logits\[4"),
+    "two classes beyond the size": (torch.zeros(5, 2), [[1, 1], [3, 3]], OFFSETS, r"bag 1"),
     "lower bounds above the size": (
         Z3, Evidence.at_least([[1, 1, 1], [0, 0, 0]]), OFFSETS, r"bag 0"
     ),

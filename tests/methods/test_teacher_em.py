@@ -15,7 +15,7 @@ from llpkit.likelihood import log_prob
 from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.ragged import segment_sum
-from llpkit.training import Callback, job
+from llpkit.training import Callback
 from llpkit.training.cuda_graph import ReplayedSteps
 
 CPU = torch.device("cpu")
@@ -203,17 +203,6 @@ def test_a_bag_may_be_larger_than_a_batch():
     model = llpkit.fit("mlp", data.bags, data.inputs, "teacher", epochs=3, batch_size=32, lr=0.01,
                        device="cpu", progress=False)  # fmt: skip
     assert model.predict(data.inputs).shape == data.truth.shape
-
-
-def test_padding_changes_nothing(monkeypatch):
-    data = datasets.load("synthetic", bag_size=5)
-    found = []
-    for pad in (False, True):
-        monkeypatch.setattr(job, "paddable", lambda *_, pad=pad: pad)
-        model = llpkit.fit("mlp", data.bags, data.inputs, "teacher", epochs=3, batch_size=70,
-                           device="cpu", progress=False)  # fmt: skip
-        found.append(model.predict_proba(data.inputs))
-    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])

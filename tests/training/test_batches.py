@@ -85,7 +85,7 @@ def problem():
     return x, labels
 
 
-@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp"])
+@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp", "teacher"])
 @pytest.mark.parametrize("size", [8, 3, 40])
 def test_padded_batches_train_the_same_network(problem, method, size, monkeypatch):
     """With no dropout and no batch norm, padding must not change the result.

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 import llpkit
+from fits import Interrupt, same_weights
 from llpkit import LLPError, datasets, methods, networks
 from llpkit.likelihood import Evidence
 from llpkit.methods import METHODS, Batch, LargeBag, Learner, Task
-from llpkit.training import Callback, bag_batches, instance_batches, job
+from llpkit.training import bag_batches, instance_batches, job
 
 pytestmark = pytest.mark.parametrize("key", list(METHODS))
 
@@ -119,12 +120,6 @@ def test_save_and_load_give_the_same_predictions(key, tmp_path):
     assert again.history == model.history
 
 
-class Stop(Callback):
-    def on_epoch(self, session, row):  # noqa: ARG002
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("pad", [False, True])
 def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "paddable", lambda *_: pad)
@@ -135,12 +130,11 @@ def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
     network = METHODS[key].network_name or "small-cnn"
     whole = llpkit.fit(network, bags, rows, key, **how)
     with pytest.raises(KeyboardInterrupt):
-        llpkit.fit(network, bags, rows, key, callbacks=Stop(), run_dir=tmp_path, **how)
+        llpkit.fit(network, bags, rows, key, callbacks=Interrupt(2), run_dir=tmp_path, **how)
     resumed = llpkit.fit(network, bags, rows, key, run_dir=tmp_path, resume=True, **how)
     assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
     assert len(whole.history) == 4
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(value, resumed.network.state_dict()[name]), name
+    assert same_weights(whole.network, resumed.network)
 
 
 def test_a_checkpoint_of_its_state_goes_through_files_without_code(key, tmp_path):

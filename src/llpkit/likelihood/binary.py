@@ -203,7 +203,7 @@ def _solve(d: Tensor, offsets: Tensor, bag: Tensor, target: Tensor, half: Tensor
     """
     n = offsets.diff()
     tau, left, right = torch.zeros_like(half), -half, half
-    for _ in range(200):
+    for _ in range(200):  # more than bisection alone needs; a handful is usual
         p = (d + tau[bag]).sigmoid()
         mean = segment_sum(p, offsets)
         gap = mean - target
@@ -228,11 +228,12 @@ def _fourier(
     variance = segment_sum(p * q, offsets)  # (P,)
 
     # Only counts within reach of the anchor matter; enough points keep their aliases apart.
-    reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
+    reach = _reach(variance)
     first, last = torch.maximum(low, c - reach), torch.minimum(high, c + reach)
     exact = pieces.low == pieces.high
     points = reach + 1 + torch.where(exact, 0, torch.maximum(c - first, last - c))
-    points = (torch.minimum(points, n + 1) | 1).to(z.dtype)  # (P,) odd
+    # Odd: the sum divides by factors, and at omega = pi one with p = 1/2 vanishes.
+    points = (torch.minimum(points, n + 1) | 1).to(z.dtype)  # (P,)
     window = _window(tilted, pieces, first, last) if not bool(exact.all()) else None
 
     total = torch.zeros_like(mean)
@@ -260,6 +261,13 @@ def _fourier(
     if second is not None and direction is not None:
         second = second / total[bag] + direction * phi
     return log_p, phi, second
+
+
+def _reach(variance: Tensor) -> Tensor:
+    """How far from its mean a count may be before its probability is below rounding."""
+    # At 9 standard deviations a normal density has fallen to e^-40. With a small variance the tail
+    # is longer, that of a Poisson distribution, whose 26th term is below 1 / 26!.
+    return (9 * variance.sqrt()).ceil().to(torch.int64) + 26
 
 
 def frequencies(
@@ -332,7 +340,7 @@ def pmf(z: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     p, q = z.sigmoid(), (-z).sigmoid()
     mean, variance = segment_sum(p, offsets), segment_sum(p * q, offsets)
     centre = mean.round().to(torch.int64)
-    reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
+    reach = _reach(variance)
     points = (torch.minimum(2 * reach + 1, n + 1) | 1).to(z.dtype)
 
     out_offsets = to_offsets(n + 1)

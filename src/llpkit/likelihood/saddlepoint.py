@@ -158,7 +158,7 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
     it is chosen so that they are centred at the counts.
     """
     bag, n = bag_index(offsets), offsets.diff().to(phi.dtype)[:, None]  # (B, 1)
-    other = (1 - phi).clamp(min=1e-15)
+    other = (1 - phi).clamp(min=1e-15)  # the odds of a certain label stay finite
     odds = phi / (other * m)
     inner = (y > 0) & (y < n)
     moved = torch.zeros_like(y)
@@ -166,6 +166,7 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
         p = odds / (1 + odds)
         mean, variance = segment_sum(p, offsets), segment_sum(p / (1 + odds), offsets)
         step = (y * (n - mean) / (mean * (n - y))).log() * mean * (n - mean) / (n * variance)
+        # Any tilt will do, so a bounded step is good enough, and it cannot overflow.
         step = torch.where(inner & step.isfinite(), step.clamp(-4, 4), 0.0)
         odds, moved = odds * step.exp()[bag], moved + step
     p, rest = odds / (1 + odds), 1 / (1 + odds)
@@ -204,6 +205,7 @@ def correction(covariance: Tensor, share: Tensor, y: Tensor) -> Tensor:
         another = alive.sum(1) > 1
         value = value - torch.where(another, _log_width(pivot[:, 0]), 0.0)
         column = left.gather(2, at[:, :, None].expand(-1, y.shape[1], 1))[:, :, 0]  # (B, K)
+        # A count that is certain says nothing about the others.
         safe = torch.where(pivot > 1e-12, pivot, torch.inf)
         left = left - column[:, :, None] * column[:, None, :] / safe[:, :, None]
         alive = alive.scatter(1, at, False)

@@ -253,6 +253,7 @@ def _symmetric(
     return float(total / scale)
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _symmetric_narrow(
     exp_z: Array, begin: int, n: int, y: int, phi: Array, u: Array, prefix: Array, tail: Array
@@ -370,7 +371,7 @@ def _piece(
         sign = 1.0 if top else -1.0
         scale += _log_sigmoid(sign * z[i]) - _log_sigmoid(sign * x)
 
-    reach = math.ceil(9.0 * math.sqrt(variance)) + 26
+    reach = math.ceil(9.0 * math.sqrt(variance)) + 26  # see binary._reach
     first, last = max(low, c - reach), min(high, c + reach)
     weight = np.empty(last - first + 1)
     for k in range(first, last + 1):

@@ -50,6 +50,7 @@ def run_classes(
             log_prob[b] = -np.inf
             phi[begin:end] = np.exp(log_p[begin:end])
             continue
+        # The count of one class follows from the others. The largest would cost the most states.
         left_out = int(np.argmax(y))
         states = 1
         for k in range(classes - 1, -1, -1):
@@ -69,7 +70,7 @@ def tilt_to(log_p: Array, y: Array, t: Array, move: Array) -> float:
     for k in range(classes):
         t[k] = 0.0 if y[k] > 0 else -np.inf
     total = np.empty(classes)
-    for sweep in range(_SWEEPS + 1):
+    for sweep in range(_SWEEPS + 1):  # the last one does not move the tilt
         scale = 0.0
         total[:] = 0.0
         for i in range(n):
@@ -93,6 +94,7 @@ def tilt_to(log_p: Array, y: Array, t: Array, move: Array) -> float:
     return scale
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _recursion(
     move: Array, y: Array, left_out: int, stride: Array, states: int, phi: Array

@@ -81,6 +81,7 @@ def _bag(log_p: Array, weight: Array, phi: Array) -> float:
         lost = 0.0
         for k in range(classes):
             most[k] = n
+            # The second time only impossible counts are left out.
             while most[k] > 0 and weight[k, most[k]] < (-_FAR if attempt == 0 else -1e300):
                 most[k] -= 1
             for c in range(most[k] + 1, n + 1):
@@ -106,10 +107,11 @@ def _target(log_p: Array, weight: Array) -> Array:
             value = weight[k, c] - 1e-3 * abs(c - target[k])
             if value > best:
                 best, where = value, float(c)
-        target[k] = max(where, 0.1)
+        target[k] = max(where, 0.1)  # an expected count of zero would need an infinite tilt
     return target * (n / max(target.sum(), 1e-300))
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _recursion(move: Array, weight: Array, most: Array, phi: Array) -> float:
     """The weighted sum over all counts up to ``most``; fills ``phi``.

@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import checked_generator
-from llpkit._validation import whole
+from llpkit._validation import one_of, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import binary, classes
 from llpkit.likelihood.checks import (
+    BACKENDS,
     Approximation,
     Backend,
     check_approximation,
-    check_backend,
     check_logits,
     check_numbers,
     check_offsets,
@@ -233,7 +233,7 @@ def _solve(
     validate: bool,
 ) -> tuple[Tensor, Tensor]:
     check_approximation(approximation)
-    check_backend(backend)
+    one_of("backend", backend, BACKENDS)
     solver: Solver
     logits, ends, evidence = checked(logits, counts, offsets, validate)
     chosen = resolve(approximation, evidence, ends.diff(), max_states)

@@ -17,7 +17,7 @@ from torch import Tensor
 from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import Calibration, counts_known
+from llpkit.evaluation import Calibration
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.losses import class_counts, two_columns
@@ -147,7 +147,7 @@ def _transformed(
     """The transform, the squared standardised counts and their variances, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
     # Known counts are compared class by class, without the joint likelihood of all classes.
-    known = counts_known(bags)
+    known = bags.evidence.exactly_known
     kept = torch.where((bags.sizes > 0) & (exact | known))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
     bags, z = bags[kept], z[rows]

@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from llpkit import Bags, Evidence, LLPError, likelihood, random_bags
 from llpkit.estimators import LLPLogisticRegression
@@ -656,14 +655,11 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: Bags([0, 2, 4], [0, 0.5]),
             r"counts\[1\] = 0\.5 of bag 1 is not a whole number; for proportions use Bags\.from",
         ),
-        (lambda: Bags([0, 2, 4], [0, np.nan]), r"counts\[1\] = nan of bag 1 is not a whole number"),
-        (lambda: Bags([0, 2, 4], [0, np.inf]), r"counts\[1\] = inf of bag 1 is not a whole number"),
         (
             lambda: Bags.from_groups(["x", "y"], {"x": 0, "y": float("nan")}),
             r"counts\['y'\] = nan of bag 1 \(id 'y'\) is not a whole .* a missing count Evidence",
         ),
         (lambda: Bags([0, 2, 4], [0, None]), r"counts\[1\] = None of bag 1 is not a number"),
-        (lambda: Bags([0, 2, 4], [0, "1"]), r"counts\[1\] = '1' of bag 1 is not a number"),
         (
             lambda: Bags([0, 2, 4], ["0", "1"]),
             r"counts\[0\] = '0' of bag 0 is not a number.*\(2 such entries",
@@ -672,23 +668,17 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: Bags([0, 2, 4], [0, 0.5], ids=["x", "y"]),
             r"counts\[1\] = 0\.5 of bag 1 \(id 'y'\) is not a whole number",
         ),
-        (lambda: Bags([0, 2], [1j]), r"counts\[0\] = 1j of bag 0 is not a number"),
         (lambda: Bags([0, 2], [10**400]), "counts cannot be read as an array"),
         (
             lambda: Bags([0, 2], np.array([2**63], dtype=np.uint64)),
             r"counts\[0\] = 9223372036854775808 of bag 0 is not a whole number",
         ),
-        (lambda: Bags([0, 2], np.array([1], "m8[ns]")), r"counts\[0\] = .* is not a number"),
         (lambda: Bags([0, 2], None), "counts = None is not a number"),
         (lambda: Bags([0, 2], 1), r"counts has shape \(\); give \(B,\), or \(B, K\)"),
         (lambda: Bags([0, 2], [[1]]), r"counts has shape \(1, 1\)"),
-        (lambda: Bags([0, 2], np.zeros((1, 2, 2))), r"counts has shape \(1, 2, 2\)"),
         (lambda: Bags([0, 2], [1, 1]), "counts has 2 entries but there are 1 bags"),
-        (lambda: Bags([0, 2], []), "counts has 0 entries but there are 1 bags"),
         (lambda: Bags([0, 2], np.ma.masked_equal([1], 1)), "counts has masked entries"),
         (lambda: Bags([0, 2], Evidence.unknown(3)), "evidence has 3 entries but there are 1 bags"),
-        (lambda: Bags.from_groups([0], {0: Evidence.exact([1])}), "counts"),
-        (lambda: Bags.from_groups([0], Bags([0, 1], [1])), "counts"),
         # class counts
         (
             lambda: Bags([0, 2, 4], [[1, 1, 0], [0, 1, 0]]),
@@ -724,10 +714,6 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             r"counts\[0\] = 0 to 1, 0, 0 but bag 0 has 2 instances; the counts of all classes",
         ),
         (
-            lambda: Bags([0, 2], Evidence.at_least([[1, 1, 1]])),
-            r"counts\[0\] = 1 or more, 1 or more, 1 or more but bag 0 has 2 instances",
-        ),
-        (
             lambda: Bags([0, 2], Evidence.weights([0.0, 0.0], [0, 2])),
             "the evidence has weights for counts 0 to 1 but bag 0 has 2 instances",
         ),
@@ -746,18 +732,13 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (lambda: Bags.from_groups(["x"], dict), "counts cannot be read as a mapping"),
         (lambda: Bags.from_groups([], {}), "groups is empty"),
-        (lambda: Bags.from_groups(np.array([]), {}), "groups is empty"),
         (lambda: Bags.from_groups("abc", [0]), "groups is a str; give a sequence"),
-        (lambda: Bags.from_groups({"x": 1}, [0]), "groups is a dict; give a sequence"),
-        (lambda: Bags.from_groups(None, [0]), "groups is a NoneType; give a sequence"),
         (lambda: Bags.from_groups(3, [0]), "groups is a int; give a sequence"),
         (lambda: Bags.from_groups(np.zeros((2, 2)), [0]), r"groups has shape \(2, 2\)"),
-        (lambda: Bags.from_groups(np.array(3), [0]), r"groups has shape \(\)"),
         (
             lambda: Bags.from_groups([1, None, 2, None], [0]),
             r"groups\[1\] = None is missing; drop the row or give it an id \(2 such rows in all\)",
         ),
-        (lambda: Bags.from_groups([1, float("nan")], [0]), r"groups\[1\] = nan is missing"),
         (lambda: Bags.from_groups(np.array([1, np.nan]), [0]), r"groups\[1\] = nan is missing"),
         (
             lambda: Bags.from_groups(np.array(["2020", "NaT"], "M8[D]"), [0]),
@@ -777,17 +758,12 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (lambda: Bags([0, 2, 4], [0, 0], ids=["x"]), "ids has 1 entries but there are 2 bags"),
         (lambda: Bags([0, 2, 4], [0, 0], ids=["x", {}]), r"ids\[1\] = \{\} is not hashable"),
-        (lambda: Bags([0, 2, 4], [0, 0], ids=["x", None]), r"ids\[1\] = None is missing"),
-        (lambda: Bags([0, 2, 4], [0, 0], ids="xy"), "ids is a str"),
         # offsets and rows
         (lambda: Bags([0, 3, 2], [0, 0]), r"offsets\[2\] = 2 is below offsets\[1\] = 3, so bag 1"),
         (lambda: Bags([1, 3], [0]), r"offsets\[0\] = 1; offsets start at 0"),
         (lambda: Bags([0], []), r"offsets has shape \(1,\); give B \+ 1 numbers for B > 0 bags"),
-        (lambda: Bags([], []), r"offsets has shape \(0,\)"),
-        (lambda: Bags([[0, 1]], [0]), r"offsets has shape \(1, 2\)"),
         (lambda: Bags([0, 1.5], [0]), r"offsets\[1\] = 1\.5 is not a whole number; give integers"),
         (lambda: Bags([0, 2**52], [0]), "offsets end at 4503599627370496: too many to fit"),
-        (lambda: Bags([0, 2**62], [0]), "offsets end at 4611686018427387904: too many"),
         (lambda: Bags([0, 2], [0], rows=[1]), r"rows has shape \(1,\) but offsets end at 2"),
         (lambda: Bags([0, 2], [0], rows=[0, -1]), r"rows\[1\] = -1 but the table has 1 rows"),
         (
@@ -796,7 +772,6 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
         ),
         (lambda: Bags([0, 3], [0], rows=[4, 1, 4]), r"rows\[2\] = 4 is a repetition"),
         (lambda: Bags([0, 2], [0], num_rows=1), r"rows\[1\] = 1 but the table has 1 rows"),
-        (lambda: Bags([0, 2], [0], num_rows=2.5), r"num_rows = 2\.5; give a whole number"),
         (
             lambda: Bags([0, 2], [0], num_rows=-1),
             "num_rows = -1; give a whole number of at least 0",
@@ -810,19 +785,10 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: Bags.from_labels([0, 2, -1], [1, 1, 1], num_classes=3),
             r"labels\[2\] = -1 but labels go from 0 to 2",
         ),
-        (lambda: Bags.from_labels([0, np.nan], [1, 1]), r"labels\[1\] = nan is not a whole number"),
         (lambda: Bags.from_labels([0, 0.5], [1, 1]), r"labels\[1\] = 0\.5 is not a whole number"),
-        (lambda: Bags.from_labels([0, None], [1, 1]), r"labels\[1\] = None is not a number"),
         (lambda: Bags.from_labels([0, 1], [1]), "labels has 2 rows but groups has 1"),
         (lambda: Bags.from_labels([[0, 1]], [1]), r"labels has shape \(1, 2\)"),
-        (
-            lambda: Bags.from_labels([0], [1], num_classes=1),
-            "num_classes = 1; give a whole number",
-        ),
-        (
-            lambda: Bags.from_labels([0], [1], num_classes="3"),
-            "num_classes = '3'; give a whole number",
-        ),
+        (lambda: Bags.from_labels([0], [1], num_classes=1), "num_classes = 1; give a whole number"),
         # proportions
         (
             lambda: Bags.from_proportions(["x"] * 4, {"x": 0.3}),
@@ -834,19 +800,9 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             r"proportions\[1\] = 35\.0 of bag 1 is not between 0 and 1; divide percentages by 100",
         ),
         (
-            lambda: Bags.from_proportions([0], [np.nan]),
-            r"proportions\[0\] = nan of bag 0 is not bet",
-        ),
-        (lambda: Bags.from_proportions([0], [-0.1]), r"proportions\[0\] = -0\.1 of bag 0 is not"),
-        (
-            lambda: Bags.from_proportions([0], [None]),
-            r"proportions\[0\] = None of bag 0 is not a number",
-        ),
-        (
             lambda: Bags.from_proportions([0], [1, 1]),
             "proportions has 2 entries but there are 1 bags",
         ),
-        (lambda: Bags.from_proportions([0], Evidence.unknown(1)), "proportions"),
         (
             lambda: Bags.from_proportions(["x", "x"], {"x": [0.5, 0.0, 0.0]}),
             r"proportions\['x'\] = .* of bag 0 \(id 'x'\) sum to 0\.5; all classes together",
@@ -872,44 +828,29 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             r"tolerance = 0\.5; give a number",
         ),
         (
-            lambda: Bags.from_proportions([0], [1], tolerance=None),
-            "tolerance = None; give a number",
-        ),
-        (
             lambda: Bags.from_proportions([0], [1], decimals=-1),
             "decimals = -1; give a whole number from 0 to 12",
         ),
         # selecting, splitting, joining
         (lambda: toy()[4], "index = 4; give a whole number from -4 to 3"),
-        (lambda: toy()[-5], "index = -5; give a whole number from -4 to 3"),
         (lambda: toy()[[0, 4]], r"index\[1\] = 4 but there are 4 bags, numbered from 0"),
         (lambda: toy()[[0, 0.5]], r"index\[1\] = 0\.5 is not a whole number"),
         (lambda: toy()[torch.tensor(0.5)], r"index = tensor\(0\.5000\); give a whole number"),
         (lambda: toy()["a"], "index = 'a' is not a number"),
         (lambda: toy()[[1, 1]], "bag 1 is selected twice; a row is in one bag only"),
-        (lambda: toy()[[1, -3]], "bag 1 is selected twice"),
         (lambda: toy()[[]], r"index has shape \(0,\); select at least one bag"),
-        (lambda: toy()[4:], r"index has shape \(0,\); select at least one bag"),
-        (lambda: toy()[[[0]]], r"index has shape \(1, 1\)"),
         (lambda: toy()[[True]], r"the mask has shape \(1,\) but there are 4 bags"),
         (lambda: toy().split(1.0, 0), r"fraction = 1\.0; give a number between 0 and 1"),
-        (lambda: toy().split(float("nan"), 0), "fraction = nan; give a number"),
-        (lambda: toy().split("half", 0), "fraction = 'half'; give a number"),
         (lambda: toy().split(0.1, 0), r"fraction = 0\.1 of 4 bags leaves a part without bags"),
         (lambda: toy().kfold(1), "k = 1; give a whole number from 2 to 4"),
-        (lambda: toy().kfold(5), "k = 5; give a whole number from 2 to 4"),
-        (lambda: toy().kfold(2.0), r"k = 2\.0; give a whole number"),
         (lambda: toy().kfold(2, "seed"), "generator = 'seed'; give a torch.Generator or a seed"),
         (lambda: toy().shuffle(np.random.default_rng(0)), "generator = .*give a torch.Generator"),
-        (lambda: toy().shuffle(None), "generator = None; give a torch.Generator"),
         (lambda: toy().shuffle(-1), "generator = -1; give a torch.Generator or a seed from 0"),
         (lambda: Bags.concat([]), "Bags.concat needs Bags, at least one"),
-        (lambda: Bags.concat(3), "Bags.concat needs Bags"),
         (lambda: Bags.concat(toy()), "Bags.concat needs Bags"),
         (lambda: Bags.concat([toy(), Bags([0, 1], [[1, 0]])]), "number of classes"),
         # random bags
         (lambda: random_bags([0, 1], 3, generator=0), "size = 3; give a whole number from 1 to 2"),
-        (lambda: random_bags([0, 1], 0, generator=0), "size = 0; give a whole number from 1 to 2"),
         (
             lambda: random_bags([0, 1], (2, 1), generator=0),
             "size = 1; give a whole number from 2 to 2",
@@ -922,7 +863,6 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
             lambda: random_bags([0, 1], 1, generator=0, leftover="no"),
             "leftover = 'no'; give keep or drop",
         ),
-        (lambda: random_bags([0, 1], 1, generator=None), "generator = None"),
         (lambda: random_bags([], 1, generator=0), r"labels has shape \(0,\)"),
         (lambda: random_bags([0, 3], 1, generator=0), r"labels\[1\] = 3 but labels go from 0 to 1"),
     ],
@@ -930,84 +870,3 @@ EIGHTEEN = np.arange(19) * 8  # eighteen bags of eight
 def test_refusals(call, message):
     with pytest.raises(LLPError, match=message):
         call()
-
-
-# Junk
-
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70).filter(lambda i: not 10**4 < i < 2**45)  # fits, if barely
-    | st.floats()
-    | st.complex_numbers()
-    | st.text(max_size=3)
-    | st.binary(max_size=3)
-    | st.decimals()
-    | st.fractions()
-    | st.datetimes()
-    | st.just(torch.tensor(1))
-    | st.just(Evidence.exact([1]))
-)
-LISTS = st.lists(SCALARS, max_size=5) | st.lists(st.integers(-1, 3) | st.floats(0, 1), max_size=5)
-NESTED = st.lists(LISTS | SCALARS, max_size=4)
-DTYPES = hnp.scalar_dtypes() | hnp.array_dtypes() | st.just(np.dtype(object))
-ARRAYS = hnp.arrays(
-    DTYPES.filter(lambda d: d.kind not in "iu" or d.itemsize < 4),
-    hnp.array_shapes(min_dims=0, max_side=4),
-)
-TENSORS = st.builds(
-    lambda shape, dtype: torch.zeros(shape, dtype=dtype),
-    st.lists(st.integers(0, 3), max_size=3),
-    st.sampled_from([torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.complex64]),
-)
-ODD = st.sampled_from(
-    [dict, object(), len, torch.eye(2).to_sparse(), "abc", {1, 2}, toy(), range(3)]
-)
-MAPPINGS = st.dictionaries(st.integers(0, 3) | st.text(max_size=2), SCALARS | LISTS, max_size=4)
-JUNK = SCALARS | LISTS | NESTED | ARRAYS | TENSORS | ODD | MAPPINGS
-IDS = st.lists(st.integers(0, 3), min_size=1, max_size=5)
-
-
-def answers(build, *arguments, **options):
-    try:
-        bags = build(*arguments, **options)
-    except LLPError:
-        return
-    assert isinstance(bags, Bags)
-    assert bags.offsets[-1] == len(bags.rows)
-    assert len(list(bags)) == len(bags) == len(bags.evidence)
-    assert len(set(bags.rows.tolist())) == len(bags.rows)
-    assert (bags.evidence.low >= 0).all()
-
-
-@given(JUNK | IDS, JUNK)
-def test_junk_groups_and_counts(groups, counts):
-    answers(Bags.from_groups, groups, counts)
-
-
-@given(JUNK, JUNK | IDS, SCALARS | st.integers(2, 5))
-def test_junk_labels(labels, groups, num_classes):
-    if not isinstance(num_classes, int) or num_classes < 100:
-        answers(Bags.from_labels, labels, groups, num_classes)
-
-
-@given(JUNK | IDS, JUNK, SCALARS | st.just(0.001), st.none() | SCALARS)
-def test_junk_proportions(groups, proportions, tolerance, decimals):
-    answers(Bags.from_proportions, groups, proportions, tolerance, decimals)
-
-
-@given(JUNK | IDS.map(lambda sizes: np.cumsum([0, *sizes])), JUNK, JUNK, JUNK, SCALARS)
-def test_junk_constructor(offsets, counts, rows, ids, num_rows):
-    answers(Bags, offsets, counts)
-    answers(Bags, offsets, counts, rows, ids, num_rows)
-
-
-@given(JUNK)
-def test_junk_index(index):
-    one = isinstance(index, int) or getattr(index, "ndim", 1) == 0
-    answers(lambda: Bags.concat([toy()[[index]]]) if one else toy()[index])
-
-
-@given(JUNK | IDS, JUNK | st.integers(1, 3), SCALARS | st.just(0))
-def test_junk_random_bags(labels, size, generator):
-    answers(random_bags, labels, size, generator=generator)

@@ -1,8 +1,9 @@
 """Every example runs and shows what it promises."""
 
-import importlib.util
+import runpy
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +11,8 @@ import torch
 FOLDER = Path(__file__).parents[1] / "examples"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def example(name: str) -> Callable[..., Any]:
+    return runpy.run_path(str(FOLDER / f"{name}.py"))["main"]
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +24,7 @@ def _one_thread():
 
 
 def test_count_likelihood():
-    found = load("01_count_likelihood").main()
+    found = example("01_count_likelihood")()
     assert found["log_prob"].item() == pytest.approx(found["enumerated"].item())
     assert found["posterior"].sum().item() == pytest.approx(1)
 
@@ -36,31 +32,31 @@ def test_count_likelihood():
 def test_train_a_network():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        assert load("02_train_a_network").main(epochs=6) > 0.85
+        assert example("02_train_a_network")(epochs=6) > 0.85
 
 
 def test_from_a_table():
     pytest.importorskip("pandas")
-    table = load("03_from_a_table").main(epochs=10)
+    table = example("03_from_a_table")(epochs=10)
     sums = table.groupby("district").agg({"posterior": "sum", "n_yes": "first"})
     assert sums["posterior"].to_numpy() == pytest.approx(sums["n_yes"].to_numpy(), abs=1e-4)
 
 
 def test_imprecise_counts():
-    found = load("04_imprecise_counts").main(epochs=12)
+    found = example("04_imprecise_counts")(epochs=12)
     assert found["the count"] > 0.9
     assert min(found.values()) > 0.8
 
 
 @pytest.mark.usefixtures("registries")
 def test_your_own_method():
-    found = load("05_your_own_method").main(epochs=3, seeds=1)
+    found = example("05_your_own_method")(epochs=3, seeds=1)
     assert set(found) == {"squared-error", "mle"}
     assert min(found.values()) > 0.6
 
 
 def test_tables_sklearn():
     pytest.importorskip("pandas")
-    found = load("06_tables_sklearn").main(rows=2000, trees=20)
+    found = example("06_tables_sklearn")(rows=2000, trees=20)
     assert found["boosting"] > found["linear"] + 0.02
     assert found["boosting on answers"] - found["boosting"] < 0.06

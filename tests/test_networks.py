@@ -10,12 +10,10 @@ from torch import nn
 from llpkit import LLPError
 from llpkit.networks import (
     NETWORKS,
-    ConvLarge,
     LLPGANDiscriminator,
     LLPGANFeatureDiscriminator,
     LLPGANFeatureGenerator,
     LLPGANGenerator,
-    SmallCNN,
     discriminator_for,
     generator_for,
     make,
@@ -103,14 +101,6 @@ def test_weights_follow_the_seed_of_the_caller(name, shape):
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
-def test_weights_can_be_loaded_into_a_new_network(name, shape):
-    network, other = (built(name, shape, 3, seed=seed).eval() for seed in (0, 1))
-    x = inputs(shape)
-    other.load_state_dict(network.state_dict())
-    assert torch.equal(other(x), network(x))
-
-
-@pytest.mark.parametrize(("name", "shape"), CASES)
 def test_mixed_precision_stays_near(name, shape):
     network, x = built(name, shape, 2).eval(), inputs(shape)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -153,10 +143,6 @@ def test_conv_large_has_the_parameters_counted_by_hand(channels, outputs):
     head = 128 * outputs + outputs
     network = built("conv-large", (channels, 32, 32), outputs)
     assert parameters(network) == first + second + third + norms + head
-
-
-def test_conv_large_has_3_120_641_parameters_for_colour_and_one_logit():
-    assert parameters(built("conv-large", (3, 32, 32))) == 3_120_641
 
 
 @pytest.mark.parametrize(
@@ -407,8 +393,3 @@ def test_a_discriminator_needs_two_classes():
         LLPGANDiscriminator((1, 8, 8), 1)
     with pytest.raises(LLPError, match="'llp-gan' takes images"):
         LLPGANGenerator((7,))
-
-
-def test_classes_are_what_the_registry_builds():
-    assert type(built("conv-large", (3, 32, 32))) is ConvLarge
-    assert type(built("small-cnn", (3, 32, 32))) is SmallCNN

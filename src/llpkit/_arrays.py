@@ -118,10 +118,7 @@ def _check_lengths(values: Any, entry: Callable[..., str]) -> None:
 
 
 def whole_array(
-    values: Any,
-    name: str,
-    remedy: str = "give integers",
-    entry: Callable[..., str] | None = None,
+    values: Any, name: str, remedy: str = "give integers", entry: Callable[..., str] | None = None
 ) -> Array:
     """A copy of the values as int64."""
     entry = entry or named_entry(name)

@@ -16,10 +16,7 @@ DEQUANTISATION = 1 / 12
 
 
 def count_loss(
-    logits: Tensor,
-    evidence: Evidence,
-    offsets: Tensor,
-    approximation: Approximation = None,
+    logits: Tensor, evidence: Evidence, offsets: Tensor, approximation: Approximation = None
 ) -> Tensor:
     r"""Exact negative log-likelihood of every bag's count, :math:`-\log P(y_b)`, ``(B,)``.
 

@@ -62,10 +62,6 @@ def _measure(place: str, value: Any) -> str:
     return one_of(place, value, MEASURES)
 
 
-def _lr(place: str, value: Any) -> float:
-    return number(place, value, above=0)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
     """What determines the result of a training run.
@@ -110,7 +106,9 @@ class Recipe(Settings):
     optimizer: str | Callable[..., Any] = setting(
         "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
     )
-    lr: float | None = setting(None, "Learning rate (the method's default).", _lr, "RATE")
+    lr: float | None = setting(
+        None, "Learning rate (the method's default).", partial(number, above=0), "RATE"
+    )
     weight_decay: float = setting(
         0.0, "Weight decay (0); decoupled with adam.", partial(number, least=0), "RATE"
     )
@@ -209,7 +207,7 @@ class Execution(Settings):
     checkpoint_every: float = setting(
         0.0,
         "Seconds between checkpoints in the run directory; 0 writes one after every epoch (0).",
-        lambda place, value: number(place, value, least=0),
+        partial(number, least=0),
         "SECONDS",
     )
     threads: int | None = setting(

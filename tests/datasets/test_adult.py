@@ -65,7 +65,7 @@ def test_bad_files_are_refused(folder):
     (folder / "adult.test").write_text("|nothing\n")
     with pytest.raises(LLPError, match=r"adult\.test has no rows"):
         adult_table("test", folder)
-    (folder / "adult.data.gz").write_bytes(b"broken")
+    (folder / "adult.data.gz").write_bytes(b"\x1f\x8bbroken")
     with pytest.raises(LLPError, match=r"adult\.data\.gz cannot be read"):
         adult_table("train", folder)
     (folder / "adult.test").unlink()

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import llpkit
+from fits import difference, same_weights
 from llpkit import LLPError, datasets
 from llpkit.datasets import ParquetImages, write_images
 from llpkit.training.batches import Blocks, plan_instances
@@ -105,8 +106,7 @@ def test_two_processes_stream_their_own_row_groups(shards):
     usual |= {"precision": "64-true", "workers": 0, "held_out": 0.2}
     one = llpkit.fit("mlp", data.bags, data.inputs, **usual)
     two = llpkit.fit("mlp", data.bags, data.inputs, devices=2, **usual)
-    pairs = zip(one.network.state_dict().values(), two.network.state_dict().values(), strict=True)
-    assert all(float((a - b).norm() / a.norm()) < 1e-6 for a, b in pairs)
+    assert difference(one, two) < 1e-6
 
 
 @pytest.fixture
@@ -135,8 +135,7 @@ def test_several_files_are_one_table(shards, folder, name):
     assert torch.equal(several.inputs.load(order), pixels[order])
     settings = {"epochs": 2, "progress": False, "resident": False, "workers": 0}
     models = [llpkit.fit("linear", data.bags, data.inputs, **settings) for data in (one, several)]
-    for a, b in zip(*(model.network.parameters() for model in models), strict=True):
-        assert torch.equal(a, b)
+    assert same_weights(*(model.network for model in models))
 
 
 def test_a_file_that_does_not_fit_the_others_is_named(folder):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from llpkit import LLPError
 from llpkit.datasets import DataSet, load
-from strategies import thorough
 
 OPTIONS = [
     {"count": "n"},
@@ -122,13 +121,4 @@ def test_any_parquet_types(folder, columns, options):
     except (pa.ArrowException, UnicodeEncodeError, OverflowError):
         return  # not even a table
     pq.write_table(table, path)
-    try_to_load(path, options)
-
-
-@pytest.mark.slow
-@thorough
-@given(content=small_csvs(), options=st.sampled_from(OPTIONS))
-def test_nearly_right_csvs_thoroughly(folder, content, options):
-    path = folder / "t.csv"
-    path.write_bytes(content)
     try_to_load(path, options)

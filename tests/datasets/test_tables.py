@@ -479,14 +479,8 @@ def test_tables_of_different_kinds_meet_by_text(write, tmp_path):
             [*COUNTS, *(f"0,{name}" for name in "defghij")],
             "is in bags 'd', 'e', 'f', 'g', 'h' and 2 more of ",
         ),
-        (
-            [*COUNTS, "0,d"],
-            "row 4 (header not counted), column 'bag'); remove them, or leave",
-        ),
-        (
-            [*COUNTS, "1,a"],
-            "row 4 (header not counted), column 'bag' = 'a' is in row 2 already",
-        ),
+        ([*COUNTS, "0,d"], "row 4 (header not counted), column 'bag'); remove them, or leave"),
+        ([*COUNTS, "1,a"], "row 4 (header not counted), column 'bag' = 'a' is in row 2 already"),
         (
             [*COUNTS[:3], "2,b"],
             "counts.csv: row 3 (header not counted), column 'n' = 2 but bag 'b'",

@@ -1,5 +1,6 @@
 """The classical estimators behave as published, and as other methods in special cases."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
@@ -218,6 +220,52 @@ def test_equal_counts_and_no_positives(estimator):
     assert np.isfinite(clone(estimator).fit(X, np.ones(60, int), groups).predict_proba(X)).all()
     none = clone(estimator).fit(X, np.zeros(60), groups)
     assert (none.predict(X) == 0).all()
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (InvCalClassifier(C=0), r"C = 0; give a number above 0"),
+        (InvCalClassifier(epsilon=-0.1), r"epsilon = -0.1; give a number from 0"),
+        (InvCalClassifier(kernel="cubic"), r"kernel = 'cubic'; .*linear"),
+        (InvCalClassifier(kernel="rbf", gamma=-1), r"gamma = -1; give a number above 0"),
+        (AlterSVMClassifier(C=np.inf), r"C = inf; give a number above 0"),
+        (AlterSVMClassifier(C_p=0), r"C_p = 0; give a number above 0"),
+        (AlterSVMClassifier(n_init=0), r"n_init = 0; give a whole number of at least 1"),
+        (MeanMapClassifier(laplacian=0), r"laplacian = 0; give a number above 0"),
+        (MeanMapClassifier(laplacian=1, n_neighbors=0), r"n_neighbors = 0; give a whole number"),
+        (MeanMapClassifier(tol="small"), r"tol = 'small'; give a number above 0"),
+        (DLLPClassifier(max_iter=0.5), r"max_iter = 0.5; give a whole number of at least 1"),
+        (DLLPClassifier(hidden_layer_sizes=(8, 0)), r"hidden_layer_sizes\[1\] = 0; give a whole"),
+    ],
+    ids=repr,
+)
+def test_bad_parameters_are_named(estimator, message):
+    X, y = two_gaussians(40)
+    with pytest.raises(LLPError, match=message):
+        estimator.fit(X, *counts_and_groups(y, 4, 0))
+
+
+@pytest.mark.parametrize("estimator", BINARY + ANY, ids=name)
+def test_weights_are_refused_with_a_way_out(estimator):
+    X, y = two_gaussians(40)
+    _, groups = counts_and_groups(y, 4, 0)
+    noisy = Evidence.noisy(np.ones(10), lambda seen, k: -((seen - k) ** 2), np.full(10, 4))
+    with pytest.raises(LLPError, match=f"{name(estimator)} takes exact counts.*LLPClassifier"):
+        clone(estimator).fit(X, noisy, groups)
+
+
+@pytest.mark.parametrize("estimator", ANY, ids=name)
+def test_too_few_iterations_are_told(estimator):
+    X, y = breast_cancer()
+    with pytest.warns(ConvergenceWarning, match=f"{name(estimator)} did not converge in 2 iter"):
+        clone(estimator).set_params(max_iter=2).fit(X, *counts_and_groups(y, 4, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(estimator).fit(X, *counts_and_groups(y, 4, 0))
 
 
 def test_the_benchmark_measures_every_estimator_and_the_bound(monkeypatch):

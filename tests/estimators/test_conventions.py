@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sklearn
 import torch
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import (
@@ -15,12 +16,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
 )
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import (
-    GridSearchCV,
-    GroupKFold,
-    cross_val_predict,
-    cross_val_score,
-)
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict, cross_val_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -49,9 +45,13 @@ ALL = {
     "em-boosting": LLPClassifier(HistGradientBoostingClassifier(max_iter=10), random_state=0),
     "em-svc": LLPClassifier(SVC(), random_state=0),
     "inv-cal": InvCalClassifier(),
+    "inv-cal-rbf": InvCalClassifier(kernel="rbf"),
     "alter-svm": AlterSVMClassifier(random_state=0),
+    "alter-svm-rbf": AlterSVMClassifier(kernel="rbf", C_p=10, n_init=2, random_state=0),
     "mean-map": MeanMapClassifier(),
+    "mean-map-laplacian": MeanMapClassifier(laplacian=1.0),
     "dllp": DLLPClassifier(),
+    "dllp-hidden": DLLPClassifier(hidden_layer_sizes=(4,), random_state=0),
     "network": LLPNetworkClassifier(random_state=0),
     "ensemble": LLPEnsembleClassifier(
         [LLPLogisticRegression(), LLPNetworkClassifier()], random_state=0
@@ -77,7 +77,11 @@ def test_learns_from_counts_and_tells_of_bags(name):
 
 
 # The others draw folds, rows or first labels in the order that they find.
-@pytest.mark.parametrize("name", ["logistic", "em", "inv-cal", "mean-map", "dllp"])
+ORDERLESS = ["logistic", "em", "inv-cal", "inv-cal-rbf", "mean-map", "mean-map-laplacian"]
+ORDERLESS += ["dllp", "dllp-hidden"]
+
+
+@pytest.mark.parametrize("name", ORDERLESS)
 def test_the_order_of_rows_and_the_names_of_bags_do_not_matter(name):
     data = gaussians(90, 3)
     order = np.random.default_rng(1).permutation(len(data.X))
@@ -97,6 +101,23 @@ def test_two_columns_of_counts_say_the_same_as_one(name):
     two = clone(ALL[name]).fit(data.X, both, data.groups)
     np.testing.assert_array_equal(one.decision_function(data.X), two.decision_function(data.X))
     assert two.score(data.X, both, data.groups) == one.score(data.X, data.y, data.groups)
+
+
+@each
+def test_a_seed_makes_fits_repeatable(name):
+    data = gaussians(90, 3)
+    one, two = (clone(ALL[name]).fit(data.X, data.y, data.groups) for _ in range(2))
+    np.testing.assert_array_equal(one.decision_function(data.X), two.decision_function(data.X))
+
+
+@pytest.mark.parametrize("name", [name for name in ORDERLESS if name != "em"])
+def test_sparse_features_give_the_same(name):
+    data = gaussians(150, 3)
+    X = np.where(np.abs(data.X) < 0.5, 0.0, data.X)
+    dense = clone(ALL[name]).fit(X, data.y, data.groups).decision_function(X)
+    thin = sparse.csr_array(X)
+    found = clone(ALL[name]).fit(thin, data.y, data.groups).decision_function(thin)
+    assert found == pytest.approx(dense, abs=1e-3)
 
 
 @each

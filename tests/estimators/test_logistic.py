@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -67,16 +66,6 @@ def test_labels_give_the_logistic_regression_of_scikit_learn(positive):
     theirs = LogisticRegression(C=0.7, tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-5)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
-
-
-def test_sparse_rows_give_the_same():
-    data = gaussians(120, 4)
-    X = np.where(np.abs(data.X) < 0.5, 0.0, data.X)
-    dense = LLPLogisticRegression().fit(X, data.y, data.groups)
-    for kind in (sparse.csr_matrix, sparse.csc_array, sparse.coo_array):
-        thin = LLPLogisticRegression().fit(kind(X), data.y, data.groups)
-        np.testing.assert_allclose(thin.coef_, dense.coef_, atol=1e-8)
-        np.testing.assert_allclose(thin.predict_proba(kind(X)), dense.predict_proba(X), atol=1e-8)
 
 
 def test_warm_start_begins_at_the_last_solution():

@@ -28,11 +28,7 @@ from llpkit.training import Fitted
 from llpkit.training.inputs import Preprocess
 from tables import in_bags
 
-NETWORKS = [
-    ("small-cnn", (3, 9, 8), None),
-    ("mlp", (5,), 3),
-    ("llp-gan", (5,), None),
-]
+NETWORKS = [("small-cnn", (3, 9, 8), None), ("mlp", (5,), 3), ("llp-gan", (5,), None)]
 DEEP = [
     ("conv-large", (1, 16, 16), 3),
     ("resnet-9", (1, 16, 16), None),

@@ -153,10 +153,7 @@ def test_all_kinds_of_counts():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"n": [1, 2, 0]},
-            r"data frame: row 2 \(counted from 1\), column 'n' = 2 but row 1 of",
-        ),
+        ({"n": [1, 2, 0]}, r"data frame: row 2 \(counted from 1\), column 'n' = 2 but row 1 of"),
         ({"n": [3, 3, 0]}, r"row 1 \(counted from 1\), column 'n' = 3 but bag 'x' has 2 rows"),
         ({"n": [1.5, 1.5, 0]}, "column 'n' = 1.5 of bag 'x' is not a whole number"),
         ({"bag": ["x", None, "y"]}, r"row 2 \(counted from 1\), column 'bag' is empty"),

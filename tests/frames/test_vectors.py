@@ -75,10 +75,7 @@ def test_missing_lists():
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        (
-            [[1.0, 2.0], [1.0]],
-            r"row 2 .*'e' has 1 number but row 1 has 2; give lists",
-        ),
+        ([[1.0, 2.0], [1.0]], r"row 2 .*'e' has 1 number but row 1 has 2; give lists"),
         ([None, [1.0], [1.0, 2.0]], r"row 3 .* has 2 numbers but row 2 has 1"),
         ([[1.0], [np.nan]], r"row 2 .* has an entry that is not a finite number"),
         ([[1.0], [None]], r"row 2 .* has an entry that is not a finite number"),

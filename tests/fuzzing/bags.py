@@ -4,7 +4,7 @@ One case is one call: a builder, an index, a split, or one of these with junk.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,24 +16,32 @@ Counts = dict[Hashable, tuple[int, ...]]
 """The counts of each bag: one number for binary counts, else one per class."""
 
 
+class Drawn(NamedTuple):
+    """A table, and what its bags must be, found out by dictionaries alone."""
+
+    labels: np.ndarray
+    groups: list[Hashable]  # the bag id of every row
+    classes: int | None  # None for binary counts
+    rows: dict[Hashable, list[int]]
+    counts: Counts
+
+
 def case(rng: np.random.Generator, score: Score) -> None:
     """One round: some bags, everything that can be done with them, and junk."""
-    labels, groups, classes = _draw(rng)
-    rows, counts = _by_hand(labels, groups, classes)
-    _from_labels(rng, labels, groups, classes, rows, counts, score)
-    bags = _from_groups(rng, groups, classes, rows, counts, score)
-    _from_proportions(rng, groups, classes, rows, counts, score)
-    _parts(rng, bags, rows, counts, score)
-    _random(rng, labels, classes, score)
+    drawn = _draw(rng)
+    _from_labels(rng, drawn, score)
+    bags = _from_groups(rng, drawn, score)
+    _from_proportions(rng, drawn, score)
+    _parts(rng, drawn, bags, score)
+    _random(rng, drawn, score)
     for _ in range(5):
-        _junk(rng, labels, groups, classes, rows, counts, bags, score)
+        _junk(rng, drawn, bags, score)
 
 
 # Reference
 
 
-def _draw(rng: np.random.Generator) -> tuple[np.ndarray, list[Hashable], int | None]:
-    """Labels, the bag id of every row, and the number of classes (``None`` for binary)."""
+def _draw(rng: np.random.Generator) -> Drawn:
     n = int(rng.integers(1, 40))
     classes = None if rng.random() < 0.6 else int(rng.integers(2, 5))
     labels = rng.integers(0, classes or 2, n)
@@ -55,12 +63,6 @@ def _draw(rng: np.random.Generator) -> tuple[np.ndarray, list[Hashable], int | N
     ]
     ids = kinds[rng.integers(len(kinds))]
     groups = [ids[i] for i in rng.integers(0, len(ids), n)]
-    return labels, groups, classes
-
-
-def _by_hand(
-    labels: np.ndarray, groups: list[Hashable], classes: int | None
-) -> tuple[dict[Hashable, list[int]], Counts]:
     rows: dict[Hashable, list[int]] = {}
     for row, name in enumerate(groups):
         rows.setdefault(name, []).append(row)
@@ -71,7 +73,7 @@ def _by_hand(
             counts[name] = (found.count(1),)
         else:
             counts[name] = tuple(found.count(k) for k in range(classes))
-    return rows, counts
+    return Drawn(labels, groups, classes, rows, counts)
 
 
 def _sorted_ids(rows: dict[Hashable, list[int]]) -> list[Any] | None:
@@ -142,15 +144,8 @@ def _same(
 # Builders
 
 
-def _from_labels(
-    rng: np.random.Generator,
-    labels: np.ndarray,
-    groups: list[Hashable],
-    classes: int | None,
-    rows: dict[Hashable, list[int]],
-    counts: Counts,
-    score: Score,
-) -> None:
+def _from_labels(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
+    labels, groups, classes, rows, counts = drawn
     ways: list[Any] = [labels, labels.tolist(), torch.tensor(labels), labels.astype(np.uint8)]
     ways += [labels.astype(float)] + ([labels.astype(bool)] if classes is None else [])
     truth, ids = ways[rng.integers(len(ways))], _spelt(rng, groups)
@@ -160,14 +155,8 @@ def _from_labels(
     score.confirm()
 
 
-def _from_groups(
-    rng: np.random.Generator,
-    groups: list[Hashable],
-    classes: int | None,
-    rows: dict[Hashable, list[int]],
-    counts: Counts,
-    score: Score,
-) -> Bags:
+def _from_groups(rng: np.random.Generator, drawn: Drawn, score: Score) -> Bags:
+    _, groups, classes, rows, counts = drawn
     names = list(rows)
     shuffled = [names[i] for i in rng.permutation(len(names))]
     mapping = {name: _shown(counts[name]) for name in shuffled}
@@ -212,14 +201,8 @@ def _from_groups(
     return bags
 
 
-def _from_proportions(
-    rng: np.random.Generator,
-    groups: list[Hashable],
-    classes: int | None,
-    rows: dict[Hashable, list[int]],
-    counts: Counts,
-    score: Score,
-) -> None:
+def _from_proportions(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
+    _, groups, classes, rows, counts = drawn
     share = {name: [c / len(rows[name]) for c in counts[name]] for name in rows}
     mapping = {name: p[0] if classes is None else p for name, p in share.items()}
     ids = _spelt(rng, groups)
@@ -247,14 +230,9 @@ def _from_proportions(
     score.confirm()
 
 
-def _parts(
-    rng: np.random.Generator,
-    bags: Bags,
-    rows: dict[Hashable, list[int]],
-    counts: Counts,
-    score: Score,
-) -> None:
+def _parts(rng: np.random.Generator, drawn: Drawn, bags: Bags, score: Score) -> None:
     """Indexing, splits, folds, shuffles and joins keep bags whole."""
+    rows, counts = drawn.rows, drawn.counts
     number = len(bags)
     table = bags.num_rows
 
@@ -345,9 +323,8 @@ def _parts(
     score.confirm()
 
 
-def _random(
-    rng: np.random.Generator, labels: np.ndarray, classes: int | None, score: Score
-) -> None:
+def _random(rng: np.random.Generator, drawn: Drawn, score: Score) -> None:
+    labels, classes = drawn.labels, drawn.classes
     n = len(labels)
     low = int(rng.integers(1, n + 1))
     high = int(rng.integers(low, n + 1))
@@ -384,17 +361,9 @@ def _random(
 # Junk
 
 
-def _junk(
-    rng: np.random.Generator,
-    labels: np.ndarray,
-    groups: list[Hashable],
-    classes: int | None,
-    rows: dict[Hashable, list[int]],
-    counts: Counts,
-    bags: Bags,
-    score: Score,
-) -> None:
+def _junk(rng: np.random.Generator, drawn: Drawn, bags: Bags, score: Score) -> None:
     """A call that is wrong in one place."""
+    labels, groups, classes, rows, counts = drawn
     nan, inf = float("nan"), float("inf")
     things = [None, 5, 1.5, "word", b"x", {}, set(), object(), nan, [], [[1], [2, 3]], lambda: 0]
     things += [np.zeros((2, 2, 2)), torch.tensor(3.0), np.array(["a"], object), 1j, [None], [nan]]

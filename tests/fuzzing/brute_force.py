@@ -11,21 +11,12 @@ from functools import cache
 
 import numpy as np
 
+from oracle import all_combinations, all_count_vectors
+
 UNIT = 1024  # exact scores are counted in units of 1 / 1024
 
 
-@cache
-def combinations(n: int, num_classes: int) -> np.ndarray:
-    """Every label combination, ``(C, n)``."""
-    return np.arange(num_classes**n)[:, None] // num_classes ** np.arange(n) % num_classes
-
-
-@cache
-def count_vectors(n: int, num_classes: int) -> np.ndarray:
-    """Every vector of class counts that sums to n, ``(S, K)``, in lexicographic order."""
-    grid = np.stack(np.meshgrid(*[np.arange(n + 1)] * num_classes, indexing="ij"), -1)
-    grid = grid.reshape(-1, num_classes)
-    return grid[grid.sum(1) == n]
+combinations, count_vectors = cache(all_combinations), cache(all_count_vectors)
 
 
 @cache

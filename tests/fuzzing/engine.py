@@ -120,10 +120,7 @@ def draw_batch(
 
 
 def _logits(
-    rng: np.random.Generator,
-    shape: tuple[int, int],
-    exact: bool,
-    dtype: torch.dtype,
+    rng: np.random.Generator, shape: tuple[int, int], exact: bool, dtype: torch.dtype
 ) -> np.ndarray:
     scale = float(rng.choice(SCALES))
     if exact:
@@ -549,18 +546,12 @@ def _bound(batch: Batch, arguments: Any, expected: Expected, score: Score) -> No
         score.refuse()
         return
     log_p, phi = (x.double().numpy() for x in found)  # type: ignore[union-attr]
-    room = 1e-6 if batch.logits.dtype == torch.float64 else 4 * _rounding(batch.logits.dtype)
+    room = _room(batch)
     low = log_p < expected.log_prob - room * np.maximum(1, np.abs(expected.log_prob))
     if low.any() or np.isnan(log_p).any():
         b = int((low | np.isnan(log_p)).argmax())
         fail(f"bound[{b}] = {log_p[b]} is below {expected.log_prob[b]}", **told)
-    inside = (phi >= 0) & (phi <= 1) & (np.abs(phi.sum(1) - 1) <= 10 * room)[:, None]
-    if not inside.all():
-        fail("the bound's posterior is no distribution", got=phi.tolist(), **told)
-    sums = np.zeros((len(batch.bags), batch.classes))
-    np.add.at(sums, expected.bag, phi)
-    if np.abs(sums - batch.evidence.counts.numpy()).max(initial=0) > 1e-4 + 20 * room:
-        fail("the bound's posterior does not sum to the counts", got=sums.tolist(), **told)
+    _fits_the_counts(phi, batch, expected, told)
     score.confirm(len(batch.bags))
 
 
@@ -582,24 +573,36 @@ def _saddlepoint(
     log_p, phi = (x.double().numpy() for x in found)  # type: ignore[union-attr]
     if np.isnan(log_p).any() or np.isnan(phi).any():
         fail("the approximation is NaN", got=[log_p.tolist(), phi.tolist()], **told)
-    room = 1e-6 if batch.logits.dtype == torch.float64 else 4 * _rounding(batch.logits.dtype)
-    inside = (phi >= 0) & (phi <= 1) & (np.abs(phi.sum(1) - 1) <= 10 * room)[:, None]
-    if not inside.all():
-        fail("the approximate posterior is no distribution", got=phi.tolist(), **told)
-    counts = batch.evidence.counts.numpy()
-    sums = np.zeros((len(batch.bags), batch.classes))
-    np.add.at(sums, expected.bag, phi)
-    if np.abs(sums - counts).max(initial=0) > 1e-4 + 20 * room:
-        fail("the approximate posterior does not sum to the counts", got=sums.tolist(), **told)
+    _fits_the_counts(phi, batch, expected, told)
     if ordinary:
         # Two classes are exact; bags of a few instances of more are off by a fraction of a nat.
-        most = np.where((counts > 0).sum(1) <= 2, 1e-5, 1.0)
-        most = most + room * (1 + np.abs(expected.log_prob))
+        most = np.where((batch.evidence.counts.numpy() > 0).sum(1) <= 2, 1e-5, 1.0)
+        most = most + _room(batch) * (1 + np.abs(expected.log_prob))
         off = np.abs(log_p - expected.log_prob) > most
         if off.any():
             b = int(off.argmax())
             fail(f"log_prob[{b}] = {log_p[b]}, exact {expected.log_prob[b]}", **told)
     score.confirm(len(batch.bags))
+
+
+def _room(batch: Batch) -> float:
+    """How far approximations may be from what they promise."""
+    dtype = batch.logits.dtype
+    return 1e-6 if dtype == torch.float64 else 4 * _rounding(dtype)
+
+
+def _fits_the_counts(
+    phi: np.ndarray, batch: Batch, expected: Expected, told: dict[str, Any]
+) -> None:
+    """An approximate posterior is a distribution, and its sums over bags are the counts."""
+    room = _room(batch)
+    inside = (phi >= 0) & (phi <= 1) & (np.abs(phi.sum(1) - 1) <= 10 * room)[:, None]
+    if not inside.all():
+        fail("the approximate posterior is no distribution", got=phi.tolist(), **told)
+    sums = np.zeros((len(batch.bags), batch.classes))
+    np.add.at(sums, expected.bag, phi)
+    if np.abs(sums - batch.evidence.counts.numpy()).max(initial=0) > 1e-4 + 20 * room:
+        fail("the approximate posterior does not sum to the counts", got=sums.tolist(), **told)
 
 
 # Junk

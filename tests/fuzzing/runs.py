@@ -22,11 +22,11 @@ import torch
 import yaml
 
 import llpkit
+from fits import Interrupt
 from fuzzing.scoring import Score, attempt, fail
 from llpkit import LLPError
 from llpkit.cli import main
 from llpkit.experiments import protocol_file
-from llpkit.training import Callback
 
 EPOCHS = 4
 
@@ -58,23 +58,11 @@ class Made:
             for use in ("predict", "evaluate", "load"):
                 if use != "load" or name == "network":
                     self.answers[name, use] = USES[use](self, self.folder / name)
-        self._stop()
-        self.answers["stopped", "resume"] = USES["resume"](self, self._copy_stopped())
-
-    def _stop(self) -> None:
-        """A run that was stopped after two epochs."""
-
-        class Stop(Callback):
-            def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
-                del session
-                if row["epoch"] == 2:
-                    raise KeyboardInterrupt
-
+        stopped = self.folder / "stopped"
         with contextlib.suppress(KeyboardInterrupt):
-            self.train(self.folder / "stopped", callbacks=[Stop()])
-
-    def _copy_stopped(self) -> Path:
-        return Path(shutil.copytree(self.folder / "stopped", self.folder / "resumed"))
+            self.train(stopped, callbacks=Interrupt(2))
+        resumed = Path(shutil.copytree(stopped, self.folder / "resumed"))
+        self.answers["stopped", "resume"] = USES["resume"](self, resumed)
 
     @staticmethod
     def train(folder: Path, **options: Any) -> Any:
@@ -103,23 +91,25 @@ def _command(arguments: list[str]) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-def _predict(base: Made, run: Path) -> bytes:
-    out = run.parent / f"{run.name}-predicted.csv"
-    out.unlink(missing_ok=True)
-    code, _, err = _command(["predict", str(run), str(base.table), "--out", str(out), "--quiet"])
+def _said(arguments: list[str]) -> str:
+    """What a command printed; a refusal is raised."""
+    code, out, err = _command(arguments)
     if code != 0:
         if not err.strip() or "Traceback" in err:
             raise RuntimeError(f"status {code} without a message: {err}")
         raise Refused(err)
+    return out
+
+
+def _predict(base: Made, run: Path) -> bytes:
+    out = run.parent / f"{run.name}-predicted.csv"
+    out.unlink(missing_ok=True)
+    _said(["predict", str(run), str(base.table), "--out", str(out), "--quiet"])
     return out.read_bytes()
 
 
 def _evaluate(base: Made, run: Path) -> bytes:
-    code, out, err = _command(["evaluate", str(run), str(base.table), "--json"])
-    if code != 0:
-        if not err.strip() or "Traceback" in err:
-            raise RuntimeError(f"status {code} without a message: {err}")
-        raise Refused(err)
+    out = _said(["evaluate", str(run), str(base.table), "--json"])
     return json.dumps(json.loads(out)["parts"]).encode()
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import llpkit
+from fits import same_weights
 from llpkit.augment import Augment
 from llpkit.errors import LLPError
 from llpkit.integrations.pytorch_lightning import LLPModule
@@ -38,15 +39,8 @@ def images():
 def trainer(epochs=3, **more):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
     return pl.Trainer(
-        max_epochs=epochs,
-        accelerator="cpu",
-        **{"enable_checkpointing": False} | quiet | more,
+        max_epochs=epochs, accelerator="cpu", **{"enable_checkpointing": False} | quiet | more
     )
-
-
-def same(one: nn.Module, other: nn.Module) -> bool:
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 METHODS = ("mle", "direct", "teacher")
@@ -75,7 +69,7 @@ def test_augmented_images_too(method, images):
     one = llpkit.fit("small-cnn", bags, x, method, epochs=2, progress=False, **shift)
     module = LLPModule("small-cnn", bags, x, method, **shift)
     trainer(2).fit(module)
-    assert same(one.network, module.fitted().network)
+    assert same_weights(one.network, module.fitted().network)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -94,8 +88,8 @@ def test_a_resumed_run_ends_with_the_same_weights_and_targets(method, images, tm
     second = module()
     trainer(4).fit(second, ckpt_path=tmp_path / "last.ckpt")
     assert [row["epoch"] for row in second.history] == [1, 2, 3, 4]
-    assert same(whole.network, second.network)
-    assert same(whole.model, second.model)
+    assert same_weights(whole.network, second.network)
+    assert same_weights(whole.model, second.model)
     for name, value in whole.method.state_dict().items():
         assert torch.equal(value, second.method.state_dict()[name])
 
@@ -158,7 +152,7 @@ def test_a_checkpoint_predicts_with_the_teacher(toy, tmp_path):
     loader = torch.utils.data.DataLoader(x, batch_size=50)
     logits = torch.cat(trainer().predict(again, loader))
     assert torch.allclose(logits, module.fitted().logits(x), atol=1e-6)
-    assert not same(again.model, again.network)
+    assert not same_weights(again.model, again.network)
 
 
 def test_own_module_keeps_its_optimizer_and_schedule(toy):
@@ -195,7 +189,7 @@ def test_a_bag_larger_than_a_batch_is_trained_in_pieces(toy):
     module = LLPModule("linear", bags, x, "direct", batch_size=3)
     trainer(1).fit(module)
     assert int(bags.sizes.max()) > 3
-    assert same(one.network, module.fitted().network)
+    assert same_weights(one.network, module.fitted().network)
 
 
 def test_mixed_precision_and_early_stopping(toy):

@@ -11,6 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 import llpkit
+from fits import Pause
 from llpkit.cli import app
 from llpkit.errors import LLPError
 from llpkit.integrations.loggers import LOGGERS, STATE, MLflow, TensorBoard, WandB
@@ -24,14 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 def toy():
     x = torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
     return llpkit.random_bags((x[:, 0] > 0).long(), size=(1, 6), generator=0), x
-
-
-class PauseAfter(Callback):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch(self, session, row):
-        session.paused = row["epoch"] == self.epoch
 
 
 class DieAfter(Callback):
@@ -63,7 +56,7 @@ def train(toy, logger, run_dir, *more, resume=False):
 
 def interrupted(toy, make, run_dir):
     """A run that pauses after epoch 1, dies in epoch 3, and is then finished."""
-    train(toy, make(), run_dir, PauseAfter(1))
+    train(toy, make(), run_dir, Pause(1))
     with pytest.raises(RuntimeError, match="killed"):
         train(toy, make(), run_dir, DieAfter(3), resume=True)
     return train(toy, make(), run_dir, resume=True)
@@ -102,7 +95,7 @@ class TestTensorBoard:
         assert json.loads((tmp_path / STATE).read_text())["tensorboard"]["epoch"] == 4
 
     def test_a_logger_that_joins_late_logs_the_epochs_before(self, toy, tmp_path):
-        train(toy, Callback(), tmp_path, PauseAfter(2))
+        train(toy, Callback(), tmp_path, Pause(2))
         train(toy, TensorBoard(), tmp_path, resume=True)
         found, _ = scalars(tmp_path / "tensorboard")
         assert [step for name, step in found if name == "loss"] == [1, 2, 3, 4]

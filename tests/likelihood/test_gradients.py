@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 
 import strategies
 from llpkit import likelihood
@@ -271,11 +270,3 @@ def test_no_gradient_is_kept_when_none_is_asked_for(backend):
         assert not likelihood.posterior(
             asked, [1], torch.tensor([0, 3]), backend=backend
         ).requires_grad
-
-
-@pytest.mark.slow
-@strategies.thorough
-@given(bags=strategies.ragged_batches(sizes=st.integers(0, 200)))
-def test_identity_for_many_batches(bags, backend):
-    logits, known = zip(*bags, strict=True)
-    check_identity(batch(logits, [k.evidence for k in known]), 1e-12, backend=backend)

@@ -124,10 +124,7 @@ def test_three_classes_agree_with_enumeration(make):
         (lambda: Evidence.laplace([1.0], [3], epsilon=1, scale=1), "give one of the two"),
         (lambda: Evidence.laplace([1.0, np.nan], [3, 3], scale=1), r"observed\[1\] = nan"),
         (lambda: Evidence.laplace([1.0], [3], epsilon=0), "epsilon = 0; give a number above 0"),
-        (
-            lambda: Evidence.geometric([1, 1.5], [3, 3], scale=1),
-            r"observed\[1\] = 1.5 is not",
-        ),
+        (lambda: Evidence.geometric([1, 1.5], [3, 3], scale=1), r"observed\[1\] = 1.5 is not"),
         (lambda: Evidence.gaussian([1], [3], epsilon=0.5), "without delta"),
         (lambda: Evidence.gaussian([1], [3], scale=1, delta=0.1), "delta is for epsilon"),
         (lambda: Evidence.gaussian([1], [3], epsilon=2, delta=1e-5), "epsilon = 2; give a number"),

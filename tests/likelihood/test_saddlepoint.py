@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from llpkit import likelihood
 from llpkit.errors import LLPError
-from llpkit.likelihood import (
-    Evidence,
-    choice,
-    choose_approximation,
-    dispatch,
-    pruned,
-    saddlepoint,
-)
+from llpkit.likelihood import Evidence, choice, choose_approximation, dispatch, pruned, saddlepoint
 from oracle import Enumeration, assert_close
 from strategies import batch
 

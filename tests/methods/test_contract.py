@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 import llpkit
-from llpkit import LLPError, methods, networks
+from fits import Interrupt, same_weights
+from llpkit import LLPError, datasets, methods, networks
 from llpkit.likelihood import Evidence
 from llpkit.methods import METHODS, Batch, LargeBag, Learner, Task
-from llpkit.training import bag_batches, instance_batches
+from llpkit.training import bag_batches, instance_batches, job
 
 pytestmark = pytest.mark.parametrize("key", list(METHODS))
 
@@ -117,6 +118,23 @@ def test_save_and_load_give_the_same_predictions(key, tmp_path):
     model.network.cpu(), model.preprocess.cpu()  # where a loaded model is: devices round apart
     assert torch.equal(again.predict_proba(x), model.predict_proba(x))
     assert again.history == model.history
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "paddable", lambda *_: pad)
+    data = datasets.load("digits", bag_size=4)
+    bags, rows = data.bags[:12], data.inputs
+    how = {"epochs": 4, "batch_size": 32, "device": "cpu", "progress": False, "held_out": 0.25}
+    how |= {"augment": "geometric", "labels": data.truth if METHODS[key].needs_labels else None}
+    network = METHODS[key].network_name or "small-cnn"
+    whole = llpkit.fit(network, bags, rows, key, **how)
+    with pytest.raises(KeyboardInterrupt):
+        llpkit.fit(network, bags, rows, key, callbacks=Interrupt(2), run_dir=tmp_path, **how)
+    resumed = llpkit.fit(network, bags, rows, key, run_dir=tmp_path, resume=True, **how)
+    assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
+    assert len(whole.history) == 4
+    assert same_weights(whole.network, resumed.network)
 
 
 def test_a_checkpoint_of_its_state_goes_through_files_without_code(key, tmp_path):

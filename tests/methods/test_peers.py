@@ -1,4 +1,4 @@
-"""The methods of others: against their authors' code, against enumeration, padded and resumed.
+"""The methods of others: against their authors' code, against enumeration, and padded.
 
 Values called "theirs" were computed with the authors' own functions in float64, from the inputs
 given here: ``ProportionLoss`` and ``VATLoss`` of kevinorjohn/LLP-VAT (a111d67), the functions of
@@ -15,15 +15,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import llpkit
-from llpkit import LLPError, datasets, losses, methods
+from llpkit import LLPError, losses, methods
 from llpkit.likelihood import Evidence, posterior
 from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.llp_vat import rising
 from llpkit.methods.mixbag import interval, interval_loss
 from llpkit.methods.rot import transport
-from llpkit.training import Callback, job
 
-PEERS = ("llp-vat", "rot", "ahil", "dsq", "one-vs-rest", "mixbag")
 ROWS = [1.0, -0.5, 0.25, 0.0, 2.0, -1.0, -1.5, 0.5, 0.75]
 ROWS += [0.3, 0.1, -0.2, 2.5, -2.0, 0.0, -0.4, 0.9, 1.1]
 Z = torch.tensor(ROWS, dtype=torch.float64).view(6, 3)
@@ -268,28 +266,6 @@ def test_padding_changes_nothing(key, classes, monkeypatch):
         learnt.append((loss, network.weight.detach().clone()))
     for a, b in zip(*learnt, strict=True):
         torch.testing.assert_close(a, b)
-
-
-class Stop(Callback):
-    def on_epoch(self, session, row):  # noqa: ARG002
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("key", PEERS)
-def test_it_resumes_bit_for_bit(key, pad, tmp_path, monkeypatch):
-    monkeypatch.setattr(job, "paddable", lambda *_: pad)
-    data = datasets.load("digits", bag_size=4)
-    bags, rows = data.bags[:24], data.inputs
-    how = {"epochs": 3, "batch_size": 64, "device": "cpu", "progress": False}
-    how |= {"augment": "geometric", "measure": "off"}
-    whole = llpkit.fit("small-cnn", bags, rows, key, **how)
-    with pytest.raises(KeyboardInterrupt):
-        llpkit.fit("small-cnn", bags, rows, key, callbacks=Stop(), run_dir=tmp_path, **how)
-    resumed = llpkit.fit("small-cnn", bags, rows, key, run_dir=tmp_path, resume=True, **how)
-    assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
-    assert torch.equal(whole.predict_proba(rows[:100]), resumed.predict_proba(rows[:100]))
 
 
 def test_options_are_checked():

@@ -1,4 +1,4 @@
-"""Teacher EM: targets, the teacher's average, the linear start, graph capture, resuming."""
+"""Teacher EM: targets, the teacher's average, the linear start, graph capture."""
 
 import copy
 import itertools
@@ -15,7 +15,7 @@ from llpkit.likelihood import log_prob
 from llpkit.methods import Batch, Learner, Task
 from llpkit.methods.linear_start import LastFeatures, linear_logits
 from llpkit.ragged import segment_sum
-from llpkit.training import Callback, job
+from llpkit.training import Callback
 from llpkit.training.cuda_graph import ReplayedSteps
 
 CPU = torch.device("cpu")
@@ -198,50 +198,11 @@ def test_it_learns_large_bags_from_the_first_epoch():
     assert reached[0.1] > max(0.5, reached[0.0] + 0.2)
 
 
-class Stop(Callback):
-    def on_epoch(self, session, row):  # noqa: ARG002
-        if row["epoch"] == 2:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("pad", [False, True])
-def test_it_resumes_bit_for_bit(tmp_path, monkeypatch, pad):
-    monkeypatch.setattr(job, "paddable", lambda *_: pad)
-    data = datasets.load("digits", classes=10, bag_size=8)
-    bags = data.bags[:16]
-
-    def train(**more):
-        return llpkit.fit(
-            "small-cnn", bags, data.inputs, "teacher", epochs=4, batch_size=32, held_out=0.25,
-            augment="weak-no-flip", strong_augment="strong-no-flip", device="cpu", progress=False,
-            method_options={"start": 0.5}, **more,
-        )  # fmt: skip
-
-    whole = train()
-    with pytest.raises(KeyboardInterrupt):
-        train(run_dir=tmp_path, callbacks=Stop())
-    resumed = train(run_dir=tmp_path, resume=True)
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(value, resumed.network.state_dict()[name]), name
-    assert [row["loss"] for row in whole.history] == [row["loss"] for row in resumed.history]
-
-
 def test_a_bag_may_be_larger_than_a_batch():
     data = datasets.load("synthetic", bag_size=100)
     model = llpkit.fit("mlp", data.bags, data.inputs, "teacher", epochs=3, batch_size=32, lr=0.01,
                        device="cpu", progress=False)  # fmt: skip
     assert model.predict(data.inputs).shape == data.truth.shape
-
-
-def test_padding_changes_nothing(monkeypatch):
-    data = datasets.load("synthetic", bag_size=5)
-    found = []
-    for pad in (False, True):
-        monkeypatch.setattr(job, "paddable", lambda *_, pad=pad: pad)
-        model = llpkit.fit("mlp", data.bags, data.inputs, "teacher", epochs=3, batch_size=70,
-                           device="cpu", progress=False)  # fmt: skip
-        found.append(model.predict_proba(data.inputs))
-    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("num_classes", [None, 3])

@@ -77,10 +77,7 @@ def test_wrong_count(tmp_path):
     [
         (lambda frame: frame.iloc[:0], r"partition 2 \(.*part-002.parquet\) has no rows"),
         (lambda frame: frame.drop(columns="x1"), r"partition 2 .* has no column 'x1'"),
-        (
-            lambda frame: frame.astype({"x1": str}),
-            r"partition 2 .* has column 'x1' as large",
-        ),
+        (lambda frame: frame.astype({"x1": str}), r"partition 2 .* has column 'x1' as large"),
         (lambda frame: frame.astype({"x1": np.float64}), r"partition 2 .*'x1' as double.* float"),
         (lambda frame: frame.assign(bag=None), r"partition 2 .*'bag' is empty"),
         (lambda frame: frame.assign(x3=1.0), r"partition 2 .* a column 'x3', which the first"),

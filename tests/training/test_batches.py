@@ -85,7 +85,7 @@ def problem():
     return x, labels
 
 
-@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp"])
+@pytest.mark.parametrize("method", ["supervised", "mle", "direct", "amle", "dllp", "teacher"])
 @pytest.mark.parametrize("size", [8, 3, 40])
 def test_padded_batches_train_the_same_network(problem, method, size, monkeypatch):
     """With no dropout and no batch norm, padding must not change the result.
@@ -120,14 +120,7 @@ def test_padded_batches_with_classes(problem, method, monkeypatch):
         monkeypatch.setattr(job, "paddable", lambda *_, fixed=fixed: fixed)
         results.append(
             llpkit.fit(
-                network,
-                bags,
-                x,
-                method,
-                epochs=2,
-                lr=0.05,
-                cuda_graph=False,
-                progress=False,
+                network, bags, x, method, epochs=2, lr=0.05, cuda_graph=False, progress=False
             )
         )
     usual, fixed = results

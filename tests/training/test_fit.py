@@ -3,11 +3,8 @@
 import errno
 import itertools
 import os
-import subprocess
-import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from torch import nn
 import llpkit
 from llpkit import LLPError
 from llpkit.errors import Diverged
-from llpkit.evaluation import bag_log_likelihood, proportion_error
 from llpkit.files import add_checksums
 from llpkit.methods.mle import MLE
 from llpkit.training import Callback, Feed, TestMetrics, bag_batches, instance_batches
@@ -89,13 +85,6 @@ def test_the_posterior_takes_the_inputs_of_the_whole_table():
     _, test = bags.split(0.8, generator=0)
     with pytest.raises(LLPError, match=rf"table with 200 rows but inputs has {len(test.rows)}"):
         quick().posterior(x[test.rows], test)
-
-
-def test_measures_of_bags_take_the_instances_of_the_bags():
-    _, _, bags = toy()
-    for measure in (bag_log_likelihood, proportion_error):
-        with pytest.raises(LLPError, match=r"150 .* the bags hold 200 .*bags\.rows"):
-            measure(torch.zeros(150), bags)
 
 
 def test_rows_in_any_order_give_the_same_bags():
@@ -298,25 +287,6 @@ def test_what_does_not_fit_stays_outside(monkeypatch):
 
 
 # Checkpoints
-
-
-def test_resuming_gives_the_weights_of_a_run_that_never_stopped(tmp_path):
-    class Crash(Callback):
-        def on_epoch(self, session, row):  # noqa: ARG002
-            if row["epoch"] == 3:
-                raise KeyboardInterrupt
-
-    for method in ("mle", "direct", "llp-gan"):
-        network = "llp-gan" if method == "llp-gan" else "mlp"
-        x, _, bags = toy()
-        run = {"epochs": 5, "batch_size": 32, "held_out": 0.2, "progress": False}
-        whole = llpkit.fit(network, bags, x, method, **run)
-        folder = tmp_path / method
-        with pytest.raises(KeyboardInterrupt):
-            llpkit.fit(network, bags, x, method, run_dir=folder, callbacks=[Crash()], **run)
-        resumed = llpkit.fit(network, bags, x, method, run_dir=folder, resume=True, **run)
-        assert torch.equal(weights(whole), weights(resumed)), method
-        assert len(resumed.history) == 5
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
@@ -536,15 +506,13 @@ def test_what_is_no_model_is_refused(tmp_path):
     ("options", "message"),
     [
         ({"epochs": 0}, "epochs = 0; give a whole number from 1 to 1000000000"),
-        ({"batch_size": 2.5}, "batch_size = 2.5"),
         ({"seed": -1}, "seed = -1; give a whole number from 0"),
-        ({"seed": None}, "seed = None; give a whole number from 0"),
         ({"patience": 0, "held_out": 0.2}, "patience = 0; give a whole number of at least 1"),
         ({"precision": "x"}, "precision = 'x'; available: auto, 32-true"),
         ({"weight_decay": -1}, "weight_decay = -1; give a number from 0"),
-        ({"weight_decay": "a"}, "weight_decay = 'a'; give a number from 0"),
         ({"callbacks": [TestMetrics]}, r"callbacks\[0\] is the class TestMetrics; pass objects"),
-        ({"callbacks": [print]}, r"callbacks\[0\] is a builtin_function_or_method; pass objects"),
+        ({"callbacks": 5}, r"callbacks\[0\] is a int; pass objects"),
+        ({"recipe": {"epochs": 2}}, "recipe is a dict; pass an llpkit.training.Recipe"),
         ({"lr": -1.0}, "lr = -1.0; give a number above 0"),
         ({"optimizer": "adamm"}, "optimizer = 'adamm'; give adam or sgd"),
         ({"schedule": "up"}, "schedule = 'up'; give tail, cosine or constant"),
@@ -634,13 +602,6 @@ def test_a_diverging_run_says_what_to_do():
         quick(lr=1e30, optimizer="sgd")
 
 
-def test_the_package_stays_light():
-    code = "import sys, llpkit; print([m for m in sys.modules if 'lightning' in m])"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
-    assert Path(llpkit.__file__).name == "__init__.py"
-
-
 # Labels and networks that would teach nothing, or the wrong thing
 
 
@@ -648,14 +609,9 @@ def test_the_package_stays_light():
     ("change", "message"),
     [
         (lambda y: 2 * y - 1, r"labels\[\d+\] = -1 but labels go from 0 to 1"),
-        (lambda y: y + 1, r"labels\[\d+\] = 2 but"),
         (lambda y: torch.where(y == 1, torch.nan, 0.0), r"labels\[\d+\] = nan"),
-        (lambda y: y + 0.5, "not a whole number"),
-        (lambda y: [str(v) for v in y.tolist()], "not a number"),
         (lambda y: y[:-1], "labels has shape"),
-        (lambda y: y[:, None], "labels has shape"),
         (lambda _: None, "pass labels="),
-        (lambda _: {}, "labels"),
     ],
 )
 def test_labels_must_be_classes(change, message):
@@ -696,26 +652,19 @@ class Ends(nn.Module):
     ("outputs", "end"),
     [
         (1, nn.Sigmoid()),
-        (1, lambda z: z.sigmoid().squeeze(1)),
-        (1, lambda z: z.sigmoid().view(-1).clone()[:, None]),
         (1, lambda z: z.double().sigmoid().float().reshape(-1)),
         (1, nn.functional.logsigmoid),
         (2, nn.Softmax(1)),
         (2, lambda z: z.softmax(1)[:, 1]),
-        (2, lambda z: z.log_softmax(1).exp()),
         (1, lambda z: torch.cat([1 - z.sigmoid(), z.sigmoid()], 1)),
         (3, nn.Softmax(1)),
         (3, lambda z: z.sigmoid()),
         (3, lambda z: z.exp() / z.exp().sum(1, keepdim=True)),
         (1, lambda z: z.sigmoid().clamp(1e-6, 1 - 1e-6)),
         (3, lambda z: z.softmax(1).clamp_min(0.3)),
-        (1, lambda z: 1 / (1 + torch.exp(-z))),
-        (1, lambda z: nn.functional.logsigmoid(z).exp()),
         (1, lambda z: 0.5 * (torch.tanh(z / 2) + 1)),
         (1, lambda z: z.clamp(0, 1)),
         (1, nn.ReLU()),
-        (2, lambda z: (z - z.logsumexp(1, keepdim=True)).exp()),
-        (2, lambda z: 1 / (1 + torch.exp(-z))),
     ],
 )
 def test_a_network_that_returns_probabilities_is_refused(outputs, end):
@@ -845,20 +794,6 @@ def test_a_function_makes_the_optimizer_with_its_own_rate():
             llpkit.fit("linear", bags, x, optimizer=torch.optim.SGD, **how, **more)
     with pytest.raises(LLPError, match="schedule is a function that returned None"):
         llpkit.fit("linear", bags, x, schedule=lambda _: None, **how)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"recipe": {"epochs": 2}}, "recipe is a dict; pass an llpkit.training.Recipe"),
-        ({"callbacks": 5}, r"callbacks\[0\] is a int"),
-        ({"callbacks": None}, r"callbacks\[0\] is a NoneType"),
-    ],
-)
-def test_arguments_of_a_wrong_type(options, message):
-    x, _, bags = toy()
-    with pytest.raises(LLPError, match=message):
-        llpkit.fit("linear", bags, x, epochs=1, progress=False, **options)
 
 
 def test_no_augmentation_is_no_augmentation_of_features_either():

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import llpkit
+from fits import difference
 from llpkit.errors import LLPError
 from llpkit.training import TestMetrics
 from ranks import KillAnother, Shadow, Tied, toy
@@ -23,11 +24,6 @@ USUAL = {
 def train(network, method="mle", data=None, **settings):
     x, _, bags = data or toy()
     return llpkit.fit(network, bags, x, method, **(USUAL | settings))
-
-
-def difference(one, other) -> float:
-    pairs = zip(one.network.state_dict().values(), other.network.state_dict().values(), strict=True)
-    return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
 
 
 @pytest.mark.parametrize("method", ["mle", pytest.param("dllp", marks=pytest.mark.slow)])

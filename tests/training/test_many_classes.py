@@ -68,14 +68,7 @@ def test_approximations_learn_a_separable_toy(key, options):
     unseen, truth, _ = toy(seed=1)
     with pytest.warns(ApproximationWarning):
         model = llpkit.fit(
-            "linear",
-            bags,
-            x,
-            key,
-            epochs=20,
-            lr=0.1,
-            method_options=options,
-            progress=False,
+            "linear", bags, x, key, epochs=20, lr=0.1, method_options=options, progress=False
         )
     assert evaluation.accuracy(model.predict_proba(unseen), truth) > 0.9
 

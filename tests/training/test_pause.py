@@ -1,20 +1,11 @@
 """Pausing a run, and checkpoints that are not written after every epoch."""
 
 import pytest
-import torch
 
 import llpkit
+from fits import Pause, same_weights
 from llpkit import datasets
-from llpkit.training import Callback
 from llpkit.training.checkpoint import Checkpoint
-
-
-class Pause(Callback):
-    def __init__(self, epoch):
-        self.epoch = epoch
-
-    def on_epoch(self, session, row):
-        session.paused = row["epoch"] == self.epoch
 
 
 def train(**more):
@@ -30,8 +21,7 @@ def test_a_paused_run_continues_bit_for_bit(tmp_path):
     assert len(part.history) == 2
     resumed = train(run_dir=tmp_path, resume=True, checkpoint_every=3600)
     assert len(resumed.history) == 5
-    for name, value in whole.network.state_dict().items():
-        assert torch.equal(value, resumed.network.state_dict()[name])
+    assert same_weights(whole.network, resumed.network)
 
 
 @pytest.mark.parametrize(("every", "written"), [(0, 5), (3600, 1)])

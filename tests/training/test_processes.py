@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import llpkit
+from fits import difference
 from llpkit.errors import Diverged, LLPError, LostProcess
 from llpkit.methods import METHODS
 from llpkit.training.batches import plan_bags, plan_instances
@@ -31,12 +32,6 @@ def train(network, data, method="mle", **settings):
     x, truth, bags = data
     labels = truth if method in METHODS and METHODS[method].needs_labels else None
     return llpkit.fit(network, bags, x, method, labels=labels, **(USUAL | settings))
-
-
-def difference(one, other) -> float:
-    """The largest relative difference of a weight tensor."""
-    pairs = zip(one.network.state_dict().values(), other.network.state_dict().values(), strict=True)
-    return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
 
 
 # Shards, without processes
@@ -89,8 +84,7 @@ def test_the_parts_of_a_step_make_up_the_step(batches, sizes, number, size):
 
 
 @pytest.mark.parametrize(
-    "method",
-    [pytest.param(m, marks=[pytest.mark.slow] if m in ALIKE else []) for m in SHARDABLE],
+    "method", [pytest.param(m, marks=[pytest.mark.slow] if m in ALIKE else []) for m in SHARDABLE]
 )
 def test_two_processes_give_the_weights_of_one(method):
     data, settings = toy(), {"held_out": 0.25, "measure": "all"}

@@ -406,10 +406,7 @@ class Bags:
         where = where.to(self.device)  # ids are on the host
         instances, offsets = instances_of(self.offsets, where)
         return self.replace(
-            offsets=offsets,
-            rows=self.rows[instances],
-            evidence=self.evidence[where],
-            ids=ids,
+            offsets=offsets, rows=self.rows[instances], evidence=self.evidence[where], ids=ids
         )
 
     @property

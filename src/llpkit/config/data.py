@@ -139,11 +139,7 @@ class Data(Settings):
         text=True,
     )
     ignore_empty: bool = setting(
-        False,
-        "Leave out bags of the counts table that have no rows.",
-        flag,
-        "",
-        panel="Table",
+        False, "Leave out bags of the counts table that have no rows.", flag, "", panel="Table"
     )
     count_noise: str | None = setting(
         None,

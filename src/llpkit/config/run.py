@@ -48,10 +48,6 @@ class Choice(Settings):
     )
 
 
-def _engine(place: str, value: Any) -> str:
-    return one_of(place, value, ("memory", "dask"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Settings):
     """Where tables that do not fit into memory are processed."""
@@ -60,7 +56,7 @@ class Cluster(Settings):
         "memory",
         "memory, or dask for Parquet tables that do not fit into memory, which needs --estimator "
         "xgboost or logistic (memory).",
-        _engine,
+        lambda place, value: one_of(place, value, ("memory", "dask")),
         "NAME",
         text=True,
     )

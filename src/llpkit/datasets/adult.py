@@ -1,6 +1,5 @@
 """Adult: the census table of 1994, whether a person earns more than 50,000 dollars a year."""
 
-import gzip
 import os
 import zlib
 from pathlib import Path
@@ -13,7 +12,7 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import one_of
 from llpkit.bags import Bags
 from llpkit.datasets.base import BagSize, DataSet, in_random_bags
-from llpkit.datasets.files import data_folder, first_of, not_found
+from llpkit.datasets.files import data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
@@ -44,7 +43,6 @@ FEATURES = tuple(name for name in COLUMNS if name not in ("fnlwgt", "income"))
 CLASSES = ("up to 50K", "more than 50K")
 
 _PARTS = {"train": ("data",), "test": ("test",), "all": ("data", "test")}
-_LIMIT = 2**28
 
 
 @register(
@@ -126,8 +124,7 @@ def groups(table: Table, key: str) -> list[str]:
 def _read(path: Path) -> list[list[str]]:
     """The rows of a file, checked."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            text = file.read(_LIMIT).decode("utf-8")
+        text = unpacked(path).decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise LLPError(f"{path} cannot be read: {error}; get it again: {SOURCE}") from error
     rows = []

@@ -13,13 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from llpkit._validation import one_of
-from llpkit.datasets.base import (
-    BagSize,
-    DataSet,
-    chosen_classes,
-    in_random_bags,
-    only_classes,
-)
+from llpkit.datasets.base import BagSize, DataSet, chosen_classes, in_random_bags, only_classes
 from llpkit.datasets.files import Arrays, data_folder, decoded, first_of, members, not_found
 from llpkit.datasets.images import read_image
 from llpkit.datasets.registry import register
@@ -34,18 +28,7 @@ SAVE_AS = (
     "cifar10-jpeg.tar.xz or unpacked (cifar10-jpeg/train/<class>/*.jpg and test/<class>/*.jpg)"
 )
 
-CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 # MD5 sums published with the data set: a batch is a pickle, which could run any code.
 _MD5 = {

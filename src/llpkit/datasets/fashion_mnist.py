@@ -1,6 +1,5 @@
 """Fashion-MNIST: grey images of 28 x 28 pixels in idx files."""
 
-import gzip
 import os
 import struct
 import zlib
@@ -11,14 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from llpkit._validation import number, one_of
-from llpkit.datasets.base import (
-    BagSize,
-    DataSet,
-    chosen_classes,
-    in_random_bags,
-    only_classes,
-)
-from llpkit.datasets.files import data_folder, first_of, not_found
+from llpkit.datasets.base import BagSize, DataSet, chosen_classes, in_random_bags, only_classes
+from llpkit.datasets.files import data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
@@ -43,7 +36,6 @@ CLASSES = (
 
 _PARTS = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 _FOLDERS = ("fashion-mnist", "FashionMNIST/raw")
-_LIMIT = 2**28
 
 
 @register(
@@ -120,11 +112,7 @@ def _part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """An array of bytes in the idx format, plain or gzipped."""
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                content = file.read(_LIMIT)
-        else:
-            content = path.read_bytes()
+        content = unpacked(path)
         # The idx header: two zero bytes, the type (8 is unsigned byte), the number of axes.
         zero, kind, axes = struct.unpack_from(">HBB", content)
         shape = struct.unpack_from(f">{axes}I", content, 4)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llpkit.errors import LLPError
-from llpkit.files import atomic, check_limit, check_regular, check_unpacked
+from llpkit.files import atomic, check_limit, check_regular, check_unpacked, sha256
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -141,6 +141,12 @@ _PACKED: dict[bytes, Callable[[Path], Any]] = {
 }
 
 
+def unpacked(path: Path) -> bytes:
+    """The content of a file, unpacked if compressed, up to the limit."""
+    with _unpacked(path) as stream:
+        return stream.read()
+
+
 def _unpacked(path: Path) -> "_Bounded":
     """The bytes of a file, unpacked if compressed, up to the limit."""
     with path.open("rb") as file:
@@ -202,9 +208,7 @@ def fingerprint(path: Path) -> str:
             entry = (file.relative_to(path).as_posix(), about.st_size, about.st_mtime_ns)
             listing.update(repr(entry).encode())
         return listing.hexdigest()
-    check_regular(path)
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return sha256(path)
 
 
 def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:

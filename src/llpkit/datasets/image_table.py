@@ -11,11 +11,7 @@ from llpkit._validation import option
 from llpkit.bags import Bags
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.images import BadImage, ImageFiles, Size
-from llpkit.datasets.parquet_images import (
-    ParquetImages,
-    is_image_column,
-    table_without_images,
-)
+from llpkit.datasets.parquet_images import ParquetImages, is_image_column, table_without_images
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import CountColumns, Table
@@ -23,8 +19,7 @@ from llpkit.tables.files import parquet_files
 
 
 @register(
-    "image-table",
-    summary="your own images: a table with a bag column, image paths and counts",
+    "image-table", summary="your own images: a table with a bag column, image paths and counts"
 )
 def image_table(
     *,

@@ -58,11 +58,7 @@ def _blocks(X: Array) -> list[Array]:
 
 
 def fit_parts(
-    estimator: LLPLogisticRegression,
-    over: Over,
-    rows: int,
-    sample: Part,
-    log: Log,
+    estimator: LLPLogisticRegression, over: Over, rows: int, sample: Part, log: Log
 ) -> tuple[Optimum, int, Approximation]:
     """The optimum over all partitions, the number of passes over them, and the approximation.
 

@@ -104,13 +104,7 @@ class Workers(Ranks):
         return self._run((prepare,), work, task, shares, joint=True)
 
     def _run(
-        self,
-        before: Sequence[Work],
-        work: Work,
-        task: Any,
-        shares: Sequence[Any],
-        *,
-        joint: bool,
+        self, before: Sequence[Work], work: Work, task: Any, shares: Sequence[Any], *, joint: bool
     ) -> list[Any]:
         failure: BaseException | None = None
         for attempt in range(_ATTEMPTS):

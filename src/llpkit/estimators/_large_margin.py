@@ -277,7 +277,7 @@ def _solve_positive(H: Array, right: Array) -> Array:
         return right
     scale = 1 / np.sqrt(H.diagonal())
     unit = H * scale[:, None] * scale
-    unit[np.diag_indices(len(unit))] += 1e-13
+    unit[np.diag_indices(len(unit))] += 1e-13  # or else rounding may make it indefinite
     scaled = cho_solve(cho_factor(unit, check_finite=False), (scale * right.T).T)
     solved: Array = (scale * scaled.T).T
     return solved

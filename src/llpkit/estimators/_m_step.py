@@ -19,15 +19,11 @@ from llpkit.errors import LLPError
 from llpkit.estimators._bags_from_y import num_rows
 from llpkit.estimators.base import ENOUGH
 from llpkit.progress import task
+from llpkit.statistics.models import last_step
 from llpkit.statistics.rows import take_rows
 
 _NEGLIGIBLE = 1e-6
 """Rows whose posterior of a class is below this are left out of that class."""
-
-
-def last_step(estimator: Any) -> Any:
-    """The classifier at the end of a pipeline, or the estimator itself."""
-    return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
 
 
 def may_interpolate(estimator: Any) -> bool:

@@ -16,12 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.estimators.base import BaseLLP, choose, exact_counts
 from llpkit.estimators.logistic import lbfgs
 from llpkit.likelihood.checks import Approximation
-from llpkit.losses import (
-    count_loss,
-    debiased_square_loss,
-    one_vs_rest_loss,
-    proportion_loss,
-)
+from llpkit.losses import count_loss, debiased_square_loss, one_vs_rest_loss, proportion_loss
 
 _OF_COUNTS = {
     "one-vs-rest": one_vs_rest_loss,

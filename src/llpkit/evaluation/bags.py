@@ -134,7 +134,7 @@ def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
         need = "one number" if bags.num_classes is None else f"{bags.num_classes} numbers"
         raise LLPError(f"rate has shape {tuple(rate.shape)}; these bags need {need}")
     evidence, n = bags.evidence, bags.sizes.double()
-    known = counts_known(bags)
+    known = bags.evidence.exactly_known
     counts, p = evidence.low.double(), rate
     if bags.num_classes is None:
         counts, p = torch.stack([n - counts, counts], 1), torch.stack([1 - p, p])  # two classes
@@ -145,14 +145,6 @@ def baseline_log_likelihood(bags: Bags, rate: Any = None) -> Tensor:
         z = _constant_logits(rate, rest)
         result[~known] = best_log_prob(z, rest.evidence, rest.offsets)
     return result
-
-
-def counts_known(bags: Bags) -> Tensor:
-    """Which bags have an exact count, ``(B,)`` bool."""
-    evidence = bags.evidence
-    exact = evidence.low == evidence.high
-    exact &= evidence.table_offsets.diff().reshape(exact.shape) == 0
-    return exact if exact.dim() == 1 else exact.all(1)
 
 
 def _constant_logits(rate: Tensor, bags: Bags) -> Tensor:

@@ -101,9 +101,8 @@ def calibration(probability: Any, truth: Any, bins: int = 10) -> Calibration:
     index = (p * bins).long().clamp(max=bins - 1)  # (N,)
     count = torch.bincount(index, minlength=bins)
     used = count > 0  # (bins,)
-    mean = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, p)[used] / count[used]
-    hits = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, hit.double())[used]
-    return Calibration(mean, hits / count[used], count[used])
+    predicted, observed = (torch.bincount(index, x, bins)[used] for x in (p, hit.double()))
+    return Calibration(predicted / count[used], observed / count[used], count[used])
 
 
 def _checked(probability: Any, truth: Any) -> tuple[Tensor, Tensor]:

@@ -184,6 +184,12 @@ class CountWeights:
         )
 
     @property
+    def exactly_known(self) -> Tensor:
+        """Which bags have an exact count, ``(B,)`` bool."""
+        cells = (self.low == self.high) & ~self.weighted
+        return cells if cells.dim() == 1 else cells.all(1)
+
+    @property
     def counts(self) -> Tensor:
         """The exact counts, ``(B,)`` or ``(B, K)``."""
         if not self.is_exact:

@@ -17,14 +17,7 @@ from llpkit.export.check import Compared, ComparedRows, Predict, compare
 from llpkit.export.encoder import add_encoder, columns_by_input, tensors_of
 from llpkit.export.estimators import add_estimator
 from llpkit.export.graph import OUTPUTS, ROWS, Graph, joined
-from llpkit.export.networks import (
-    FEATURES,
-    input_of,
-    loaded,
-    network_model,
-    program_of,
-    saved,
-)
+from llpkit.export.networks import FEATURES, input_of, loaded, network_model, program_of, saved
 from llpkit.export.source import Source, source_of
 from llpkit.files import atomic, check_apart, path_of, write_bytes
 from llpkit.tables import FeatureEncoder

@@ -19,6 +19,7 @@ from llpkit.methods import as_logits, at_least_single
 from llpkit.probability import per_class, probability_of
 from llpkit.tables import FeatureEncoder
 from llpkit.training import Fitted
+from llpkit.training.fabric import quiet
 from llpkit.training.inputs import to_float
 
 FEATURES, IMAGES = "features", "images"
@@ -68,9 +69,7 @@ def program_of(
     try:
         with _quiet(), torch.no_grad():
             program = torch.export.export(
-                Deployed(model, encoder),
-                (example,),
-                dynamic_shapes=(any_size,),
+                Deployed(model, encoder), (example,), dynamic_shapes=(any_size,)
             )
     except Exception as error:  # a user's network may do anything
         raise LLPError(
@@ -127,12 +126,6 @@ def loaded(content: bytes) -> nn.Module:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress warnings about torch's own code and a missing torchvision."""
-    log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
+    with quiet("torch.onnx", logging.ERROR), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

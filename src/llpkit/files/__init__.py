@@ -5,21 +5,8 @@ are recognised by the ending of their names; folders by a list of their files, e
 SHA-256, that no other program writes.
 """
 
-from llpkit.files.checksums import (
-    CHECKSUMS,
-    Checksums,
-    add_checksums,
-    claim,
-    files_in,
-    sha256,
-)
-from llpkit.files.limits import (
-    check_limit,
-    check_regular,
-    check_unpacked,
-    limit,
-    read_regular,
-)
+from llpkit.files.checksums import CHECKSUMS, Checksums, add_checksums, claim, files_in, sha256
+from llpkit.files.limits import check_limit, check_regular, check_unpacked, limit, read_regular
 from llpkit.files.locks import locked
 from llpkit.files.writing import (
     atomic,

@@ -260,13 +260,7 @@ class LLPHooks:
         order.manual_seed(epoch_seed(self.recipe.seed, self._epoch))
         size, most, device = self.task.batch_size, self.recipe.max_bags, self.task.device
         steps = plan_epoch(
-            self.method,
-            self.bags,
-            size,
-            order,
-            max_bags=most,
-            blocks=self._blocks,
-            device=device,
+            self.method, self.bags, size, order, max_bags=most, blocks=self._blocks, device=device
         )
         rows = [self.task.bags.rows[step.positions] for step in steps if not step.large]
         # Views are drawn in the step itself: the Trainer prefetches batches, which would change the

@@ -75,9 +75,9 @@ class Items(ABC):
     def picture(self, item: int) -> Encoded | None:
         """The item as an image; ``None`` for rows of a table."""
 
-    @abstractmethod
     def caption(self, item: int) -> str:
-        """The item in words: an image's name, or a row's values, one per line."""
+        """The item in words: its name, or a row's values, one per line."""
+        return self.names[item]
 
     @abstractmethod
     def inputs(self) -> Tensor:
@@ -131,10 +131,6 @@ class ImageItems(Items):
         """The image, read again from its file."""
         return self._read(item)
 
-    def caption(self, item: int) -> str:
-        """The file's name."""
-        return self.names[item]
-
     def inputs(self) -> Tensor:
         """Small squares, uint8 ``(R, 3, 32, 32)``."""
         return self._small
@@ -164,10 +160,6 @@ class ArrayItems(Items):
     def picture(self, item: int) -> Encoded:
         """The image."""
         return Encoded(self._images[item].numpy())
-
-    def caption(self, item: int) -> str:
-        """Its name."""
-        return self.names[item]
 
     def inputs(self) -> Tensor:
         """The images."""

@@ -11,6 +11,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def make_app(project: Project, token: str) -> ASGIApp:
     """The page and its API, for any ASGI server."""
 
     async def page(request: Request) -> Response:
-        text = _static("label.html").replace("{{positive}}", _escaped(project.positive))
+        text = _static("label.html").replace("{{positive}}", escape(project.positive))
         response = HTMLResponse(text, headers=_HEADERS)
         if "token" in request.query_params:
             response.set_cookie(_cookie(request), token, httponly=True, samesite="strict")
@@ -234,12 +235,6 @@ def _seconds(given: dict[str, Any]) -> float:
 
 def _static(name: str) -> str:
     return (resources.files("llpkit.label") / "static" / name).read_text(encoding="utf-8")
-
-
-def _escaped(text: str) -> str:
-    from markupsafe import escape
-
-    return str(escape(text))
 
 
 def serve(app: ASGIApp, port: int, ready: Callable[[int], None]) -> None:

@@ -6,28 +6,22 @@ import torch
 from torch import Tensor
 
 from llpkit._arrays import checked_generator
-from llpkit._validation import whole
+from llpkit._validation import one_of, whole
 from llpkit.errors import LLPError
 from llpkit.evidence import Evidence
 from llpkit.likelihood import binary, classes
 from llpkit.likelihood.checks import (
+    BACKENDS,
     Approximation,
     Backend,
     check_approximation,
-    check_backend,
     check_logits,
     check_numbers,
     check_offsets,
 )
 from llpkit.likelihood.choice import resolve
 from llpkit.likelihood.classes import MAX_STATES
-from llpkit.likelihood.dispatch import (
-    Solver,
-    approximate_solver,
-    checked,
-    exact_solver,
-    solve,
-)
+from llpkit.likelihood.dispatch import Solver, approximate_solver, checked, exact_solver, solve
 from llpkit.probability import per_class
 
 
@@ -201,13 +195,7 @@ def sample(
     return labels[0] if num_samples is None else labels
 
 
-def mode(
-    logits: Tensor,
-    counts: Any,
-    offsets: Any,
-    *,
-    max_states: int = MAX_STATES,
-) -> Tensor:
+def mode(logits: Tensor, counts: Any, offsets: Any, *, max_states: int = MAX_STATES) -> Tensor:
     """The most probable label combination given what is known about the counts, int64 ``(N,)``.
 
     An impossible bag has none, so all values are always checked.
@@ -245,7 +233,7 @@ def _solve(
     validate: bool,
 ) -> tuple[Tensor, Tensor]:
     check_approximation(approximation)
-    check_backend(backend)
+    one_of("backend", backend, BACKENDS)
     solver: Solver
     logits, ends, evidence = checked(logits, counts, offsets, validate)
     chosen = resolve(approximation, evidence, ends.diff(), max_states)

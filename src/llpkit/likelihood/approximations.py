@@ -134,6 +134,7 @@ def _newton(log_p: Tensor, y: Tensor, offsets: Tensor, t: Tensor) -> Tensor:
         for _ in range(_HALVINGS):
             trial = torch.where(y > 0, t - length[:, None] * step, -torch.inf)
             new_bound = tilt(log_p, y, offsets, trial)[0]
+            # Near the minimum, bounds differ by rounding alone. Negated so that NaN is worse.
             worse = moving & ~(new_bound <= bound + 1e-12 * bound.abs())
             if not bool(worse.any()):
                 break

@@ -18,6 +18,7 @@ matter, and about fifteen in a large bag. The cost is linear in the number of in
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -25,14 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from llpkit.likelihood.pieces import Pieces
-from llpkit.ragged import (
-    bag_index,
-    descending,
-    ranges,
-    segment_logsumexp,
-    segment_sum,
-    to_offsets,
-)
+from llpkit.ragged import bag_index, descending, ranges, segment_logsumexp, segment_sum, to_offsets
 
 CHUNK = 2**21
 """Instances processed at a time, which bounds memory."""
@@ -209,7 +203,7 @@ def _solve(d: Tensor, offsets: Tensor, bag: Tensor, target: Tensor, half: Tensor
     """
     n = offsets.diff()
     tau, left, right = torch.zeros_like(half), -half, half
-    for _ in range(200):
+    for _ in range(200):  # more than bisection alone needs; a handful is usual
         p = (d + tau[bag]).sigmoid()
         mean = segment_sum(p, offsets)
         gap = mean - target
@@ -229,38 +223,29 @@ def _fourier(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-probability and posterior of each piece, and ``E[h h'] v``; piece ``j`` has bag ``j``."""
     tilted = tilt(z, offsets, pieces)
-    bag, p, q, c, low, high = (
-        tilted.bag,
-        tilted.p,
-        tilted.q,
-        tilted.c,
-        tilted.low,
-        tilted.high,
-    )
+    bag, p, q, c, low, high = tilted.bag, tilted.p, tilted.q, tilted.c, tilted.low, tilted.high
     n, mean = offsets.diff(), segment_sum(p, offsets)
     variance = segment_sum(p * q, offsets)  # (P,)
 
     # Only counts within reach of the anchor matter; enough points keep their aliases apart.
-    reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
+    reach = _reach(variance)
     first, last = torch.maximum(low, c - reach), torch.minimum(high, c + reach)
     exact = pieces.low == pieces.high
     points = reach + 1 + torch.where(exact, 0, torch.maximum(c - first, last - c))
-    points = (torch.minimum(points, n + 1) | 1).to(z.dtype)  # (P,) odd
-    share = (NEGLIGIBLE / (variance - 0.25).clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
+    # Odd: the sum divides by factors, and at omega = pi one with p = 1/2 vanishes.
+    points = (torch.minimum(points, n + 1) | 1).to(z.dtype)  # (P,)
     window = _window(tilted, pieces, first, last) if not bool(exact.all()) else None
 
     total = torch.zeros_like(mean)
     phi = torch.zeros_like(z)
     second = None if direction is None else torch.zeros_like(z)
-    for index in range(int(used.max()) if len(used) else 0):
-        omega = 2 * math.pi * index / points  # (P,)
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    # Dividing out one factor takes its variance p q, at most 1/4, from the bound on the others.
+    for omega, weight in frequencies(points, variance - 0.25, NEGLIGIBLE):  # (P,) each
         factor, log_abs, phase = characteristic(p, q, bag, offsets, omega)  # (N,), (P,), (P,)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - c))  # (P,)
         if window is not None:
             product = product * window.transform(omega)
-        total = total + product.real  # frequencies l and M - l are conjugate: hence the factor 2
+        total = total + product.real
         ratio = p * torch.polar(torch.ones_like(omega), omega)[bag] / factor
         mass = product[bag] * ratio  # (N,) the same sum with factor i replaced by p exp(i omega)
         phi += mass.real
@@ -276,6 +261,29 @@ def _fourier(
     if second is not None and direction is not None:
         second = second / total[bag] + direction * phi
     return log_p, phi, second
+
+
+def _reach(variance: Tensor) -> Tensor:
+    """How far from its mean a count may be before its probability is below rounding."""
+    # At 9 standard deviations a normal density has fallen to e^-40. With a small variance the tail
+    # is longer, that of a Poisson distribution, whose 26th term is below 1 / 26!.
+    return (9 * variance.sqrt()).ceil().to(torch.int64) + 26
+
+
+def frequencies(
+    points: Tensor, variance: Tensor, negligible: float
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Frequencies of Fourier sums of ``points`` terms that are not negligible, and their weights.
+
+    The frequencies ``l`` and ``M - l`` are conjugate, so half of them are enough, with twice the
+    weight.
+    """
+    # The bound on |F| above falls to exp(-2 negligible) at this share of half the circle.
+    share = (negligible / variance.clamp(min=negligible)).sqrt().asin() / math.pi
+    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
+    for index in range(int(used.max()) if used.numel() else 0):
+        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+        yield 2 * math.pi * index / points, weight
 
 
 def characteristic(
@@ -332,19 +340,15 @@ def pmf(z: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     p, q = z.sigmoid(), (-z).sigmoid()
     mean, variance = segment_sum(p, offsets), segment_sum(p * q, offsets)
     centre = mean.round().to(torch.int64)
-    reach = (9 * variance.sqrt()).ceil().to(torch.int64) + 26
+    reach = _reach(variance)
     points = (torch.minimum(2 * reach + 1, n + 1) | 1).to(z.dtype)
-    share = (NEGLIGIBLE / variance.clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
 
     out_offsets = to_offsets(n + 1)
     of_bag = bag_index(out_offsets)
     count = ranges(torch.zeros_like(n), n + 1)  # (S,)
     step = (count - centre[of_bag]).to(z.dtype)
     probability = torch.zeros_like(step)
-    for index in range(int(used.max()) if len(used) else 0):
-        omega = 2 * math.pi * index / points
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    for omega, weight in frequencies(points, variance, NEGLIGIBLE):
         _, log_abs, phase = characteristic(p, q, bag, offsets, omega)
         phase = (phase + omega * (mean - centre))[of_bag] - omega[of_bag] * step
         probability += (log_abs.exp() * weight)[of_bag] * phase.cos()

@@ -25,9 +25,7 @@ def tractability(evidence: Evidence, sizes: Tensor) -> Tractability:
     if evidence.num_classes in (None, 2):
         return Tractability(everyone, ~everyone)
     exact = count_states(evidence, sizes) <= MAX_STATES
-    sure = (evidence.low == evidence.high).all(1)
-    sure &= ~evidence.weighted.any(1)
-    return Tractability(exact, ~exact & sure)
+    return Tractability(exact, ~exact & evidence.exactly_known)
 
 
 def cost(evidence: Evidence, sizes: Tensor) -> Tensor:

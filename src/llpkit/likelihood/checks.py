@@ -23,12 +23,6 @@ APPROXIMATIONS = ("auto", "saddlepoint", "sinkhorn")
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-def check_backend(backend: Any) -> None:
-    """Refuse an unknown backend and list the known ones."""
-    if not isinstance(backend, str) or backend not in BACKENDS:
-        raise LLPError(f"backend = {backend!r}; available: {', '.join(BACKENDS)}")
-
-
 def check_approximation(approximation: Any) -> None:
     """Refuse an unknown approximation."""
     known = isinstance(approximation, str) and approximation in APPROXIMATIONS

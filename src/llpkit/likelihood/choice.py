@@ -11,16 +11,6 @@ EXACT_COST = 2**30
 second on one core."""
 
 
-def exact_cost(evidence: Evidence, sizes: Tensor) -> float:
-    """Moves of the exact recursion over all bags: its states times the classes.
-
-    Two classes have a cost of one per instance, because they take the binary kernels.
-    """
-    if evidence.num_classes in (None, 2):
-        return float(sizes.sum())
-    return float(count_states(evidence, sizes).sum()) * evidence.low.shape[1]
-
-
 def choose_approximation(
     evidence: Evidence, sizes: Tensor, max_states: int = MAX_STATES
 ) -> Approximation:

@@ -65,12 +65,7 @@ class ExactSolver(Solver, Protocol):
 
 
 def exact_solver(
-    logits: Tensor,
-    ends: Tensor,
-    evidence: Evidence,
-    backend: str,
-    max_states: int,
-    validate: bool,
+    logits: Tensor, ends: Tensor, evidence: Evidence, backend: str, max_states: int, validate: bool
 ) -> tuple[Tensor, ExactSolver]:
     """The logits in the solver's form, and the solver, for checked arguments."""
     if use_triton(backend, logits, evidence):

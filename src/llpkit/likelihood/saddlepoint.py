@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from llpkit.likelihood.approximations import check_totals, derivative, solve, tilt
-from llpkit.likelihood.binary import characteristic
+from llpkit.likelihood.binary import characteristic, frequencies
 from llpkit.likelihood.pruned import refine
 from llpkit.ragged import bag_index, segment_sum
 
@@ -158,7 +158,7 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
     it is chosen so that they are centred at the counts.
     """
     bag, n = bag_index(offsets), offsets.diff().to(phi.dtype)[:, None]  # (B, 1)
-    other = (1 - phi).clamp(min=1e-15)
+    other = (1 - phi).clamp(min=1e-15)  # the odds of a certain label stay finite
     odds = phi / (other * m)
     inner = (y > 0) & (y < n)
     moved = torch.zeros_like(y)
@@ -166,6 +166,7 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
         p = odds / (1 + odds)
         mean, variance = segment_sum(p, offsets), segment_sum(p / (1 + odds), offsets)
         step = (y * (n - mean) / (mean * (n - y))).log() * mean * (n - mean) / (n * variance)
+        # Any tilt will do, so a bounded step is good enough, and it cannot overflow.
         step = torch.where(inner & step.isfinite(), step.clamp(-4, 4), 0.0)
         odds, moved = odds * step.exp()[bag], moved + step
     p, rest = odds / (1 + odds), 1 / (1 + odds)
@@ -173,13 +174,9 @@ def leave_one_out(phi: Tensor, m: Tensor, y: Tensor, offsets: Tensor) -> tuple[T
 
     points = torch.minimum((6 * variance.sqrt()).ceil() + 11, n) + 1
     points = 2 * torch.div(points, 2, rounding_mode="floor") + 1  # odd: no factor vanishes
-    share = (NEGLIGIBLE / (variance - 0.25).clamp(min=NEGLIGIBLE)).sqrt().asin() / math.pi
-    used = torch.minimum((points + 1) / 2, (points * share).ceil() + 1)
     total = torch.zeros_like(mean)
     here, less = torch.zeros_like(p), torch.zeros_like(p)  # P(y) and P(y - 1) of the others
-    for index in range(int(used.max()) if used.numel() else 0):
-        omega = 2 * math.pi * index / points  # (B, K)
-        weight = torch.where(index < used, (1 if index == 0 else 2) / points, 0.0)
+    for omega, weight in frequencies(points, variance - 0.25, NEGLIGIBLE):  # (B, K) each
         factor, log_abs, phase = characteristic(p, rest, bag, offsets, omega)
         product = torch.polar(log_abs.exp() * weight, phase + omega * (mean - y))
         total += product.real
@@ -208,6 +205,7 @@ def correction(covariance: Tensor, share: Tensor, y: Tensor) -> Tensor:
         another = alive.sum(1) > 1
         value = value - torch.where(another, _log_width(pivot[:, 0]), 0.0)
         column = left.gather(2, at[:, :, None].expand(-1, y.shape[1], 1))[:, :, 0]  # (B, K)
+        # A count that is certain says nothing about the others.
         safe = torch.where(pivot > 1e-12, pivot, torch.inf)
         left = left - column[:, :, None] * column[:, None, :] / safe[:, :, None]
         alive = alive.scatter(1, at, False)

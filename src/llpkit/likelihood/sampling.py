@@ -5,13 +5,7 @@ from torch import Tensor
 
 from llpkit.likelihood.binary import Tilted, evaluate, tilt, tilted_log_weight, without_known
 from llpkit.likelihood.pieces import Pieces
-from llpkit.ragged import (
-    bag_index,
-    descending,
-    ranges,
-    segment_sum,
-    to_offsets,
-)
+from llpkit.ragged import bag_index, descending, ranges, segment_sum, to_offsets
 
 
 def sample(

@@ -110,10 +110,7 @@ class LLPGAN(Method):
         return loss.detach(), logits.detach()
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "generator": self.generator.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
+        return {"generator": self.generator.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.generator.load_state_dict(state["generator"])

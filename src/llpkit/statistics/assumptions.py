@@ -26,11 +26,7 @@ class Model(NamedTuple):
 
 
 def assume(
-    X: Any,
-    *,
-    rate: float = 0.5,
-    accuracy: float = 0.8,
-    feature_names: Sequence[str] | None = None,
+    X: Any, *, rate: float = 0.5, accuracy: float = 0.8, feature_names: Sequence[str] | None = None
 ) -> Model:
     """A model to plan with before one is fitted: all columns matter equally.
 

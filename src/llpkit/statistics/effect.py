@@ -139,6 +139,7 @@ def _mode(
         length = torch.ones_like(value)
         for _ in range(20):  # halve the step of each bag until its value does not get worse
             new, p_new = at(u - length[:, None] * step)
+            # Near the mode, values differ by rounding alone. Negated so that NaN is worse.
             worse = ~(new <= value + 1e-12 * value.abs())
             if not bool(worse.any()):
                 break

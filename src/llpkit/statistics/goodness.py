@@ -17,7 +17,7 @@ from torch import Tensor
 from llpkit._arrays import Array
 from llpkit.bags import Bags
 from llpkit.errors import LLPError
-from llpkit.evaluation import Calibration, counts_known
+from llpkit.evaluation import Calibration
 from llpkit.likelihood import pmf, sample
 from llpkit.likelihood.budget import best_log_prob, tractability
 from llpkit.losses import class_counts, two_columns
@@ -147,7 +147,7 @@ def _transformed(
     """The transform, the squared standardised counts and their variances, ``(B', K)``."""
     exact = tractability(bags.evidence, bags.sizes).exact
     # Known counts are compared class by class, without the joint likelihood of all classes.
-    known = counts_known(bags)
+    known = bags.evidence.exactly_known
     kept = torch.where((bags.sizes > 0) & (exact | known))[0]
     rows = torch.where(torch.isin(bags.bag_index, kept))[0]
     bags, z = bags[kept], z[rows]
@@ -227,10 +227,7 @@ def bag_calibration(goodness: Goodness, bags: Bags, bins: int = 10) -> Calibrati
     size = size.expand_as(known).double()
     # One entry per bag and class.
     index = (expected / size * bins).long().clamp(0, bins - 1).reshape(-1)
-    sums = [
-        torch.zeros(bins, dtype=torch.float64).index_add_(0, index, x.reshape(-1).double())
-        for x in (expected, known, size)
-    ]
+    sums = [torch.bincount(index, x.reshape(-1).double(), bins) for x in (expected, known, size)]
     used = sums[2] > 0
     predicted, observed, number = (x[used] for x in sums)
     return Calibration(predicted / number, observed / number, number.long())

@@ -69,11 +69,7 @@ class Identifiability:
 
 
 def identifiability(
-    X: Any,
-    bags: Bags,
-    *,
-    feature_names: Sequence[str] | None = None,
-    seed: int = 0,
+    X: Any, bags: Bags, *, feature_names: Sequence[str] | None = None, seed: int = 0
 ) -> Identifiability:
     """Look for what the counts of bags cannot determine, whatever the model.
 

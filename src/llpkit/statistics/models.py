@@ -62,8 +62,8 @@ def adapt(model: Any, X: Any, reference: Any = None) -> tuple[Adapter, Any]:
 
 
 def last_step(model: Any) -> Any:
-    """The last step of a pipeline, or the model itself."""
-    return model.steps[-1][1] if hasattr(model, "steps") else model
+    """The last step of a pipeline, which may itself be a pipeline, or the model itself."""
+    return last_step(model.steps[-1][1]) if hasattr(model, "steps") else model
 
 
 def _names(steps: Any) -> Sequence[str] | None:

@@ -100,6 +100,7 @@ def tilt(z: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
         total = segment_sum(times[:, None] * p, offsets)  # (B, K)
         gap = total - y
         spread = segment_sum(times[:, None] * p * (1 - p), offsets).sqrt()
+        # The sum is exact at any tilt, but only near the counts is it well above rounding.
         if bool((gap.abs() <= 0.05 * spread + 0.02).all()):
             break
         outer = segment_sum(times[:, None, None] * p[:, :, None] * p[:, None, :], offsets)
@@ -110,6 +111,7 @@ def tilt(z: Tensor, times: Tensor, y: Tensor, offsets: Tensor) -> Tensor:
         length = torch.ones_like(value)
         for _ in range(_HALVINGS):
             trial = torch.where(y > 0, t - length[:, None] * step, absent)
+            # Near the minimum, values differ by rounding alone. Negated so that NaN is worse.
             worse = ~(at(trial)[0] <= value + 1e-12 * value.abs())
             if not bool(worse.any()):
                 break

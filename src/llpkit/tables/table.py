@@ -26,16 +26,7 @@ from llpkit.files import atomic
 from llpkit.tables.arrow import FEATHER_1, FILE, STREAM, read_arrow, without_views
 from llpkit.tables.csv import lines_of, read_csv, row_name, write_csv
 from llpkit.tables.excel import read_excel
-from llpkit.tables.files import (
-    ARROW,
-    EXCEL,
-    FORMATS,
-    JSON,
-    PARQUET,
-    content,
-    ending,
-    read_parquet,
-)
+from llpkit.tables.files import ARROW, EXCEL, FORMATS, JSON, PARQUET, content, ending, read_parquet
 from llpkit.tables.frames import arrow_of, is_frame
 from llpkit.tables.json_lines import read_json
 from llpkit.tables.parsing import MISSING, PLAIN_NUMBERS, Parsed, formatted, is_formatted, parse

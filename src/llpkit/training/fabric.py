@@ -113,11 +113,11 @@ def _start_method(device: torch.device) -> Literal["spawn", "forkserver"]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Fabric's log messages below warnings."""
-    log = logging.getLogger("lightning_fabric")
+def quiet(name: str = "lightning_fabric", least: int = logging.WARNING) -> Iterator[None]:
+    """Silence log messages below this level, by default Fabric's."""
+    log = logging.getLogger(name)
     level = log.level
-    log.setLevel(logging.WARNING)
+    log.setLevel(least)
     try:
         yield
     finally:

@@ -216,11 +216,7 @@ def fit(
 
 
 def _settings(
-    recipe: Recipe | None,
-    method: Any,
-    network: Any,
-    held_out: Any,
-    settings: dict[str, Any],
+    recipe: Recipe | None, method: Any, network: Any, held_out: Any, settings: dict[str, Any]
 ) -> tuple[Recipe, Execution]:
     """The recipe with the arguments of this call applied, and the execution settings."""
     if recipe is not None and not isinstance(recipe, Recipe):

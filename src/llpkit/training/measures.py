@@ -33,11 +33,7 @@ class Measures:
     """
 
     def __init__(
-        self,
-        bags: Bags,
-        which: str,
-        whole: Bags | None = None,
-        processes: Processes | None = None,
+        self, bags: Bags, which: str, whole: Bags | None = None, processes: Processes | None = None
     ) -> None:
         self.bags, self.which = bags, which
         self.processes = processes or Processes()

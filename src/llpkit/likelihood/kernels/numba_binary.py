@@ -221,14 +221,7 @@ def _log_sigmoid(x: float) -> float:
 
 @jit()
 def _symmetric(
-    exp_z: Array,
-    begin: int,
-    n: int,
-    y: int,
-    phi: Array,
-    u: Array,
-    prefix: Array,
-    suffix: Array,
+    exp_z: Array, begin: int, n: int, y: int, phi: Array, u: Array, prefix: Array, suffix: Array
 ) -> float:
     """P(y) by symmetric polynomials, counting the rarer label."""
     flip = 2 * y > n
@@ -260,16 +253,10 @@ def _symmetric(
     return float(total / scale)
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _symmetric_narrow(
-    exp_z: Array,
-    begin: int,
-    n: int,
-    y: int,
-    phi: Array,
-    u: Array,
-    prefix: Array,
-    tail: Array,
+    exp_z: Array, begin: int, n: int, y: int, phi: Array, u: Array, prefix: Array, tail: Array
 ) -> float:
     """Like :func:`_symmetric` for few of the rarer label: computes all of ``e_0 … e_7`` each step.
 
@@ -384,7 +371,7 @@ def _piece(
         sign = 1.0 if top else -1.0
         scale += _log_sigmoid(sign * z[i]) - _log_sigmoid(sign * x)
 
-    reach = math.ceil(9.0 * math.sqrt(variance)) + 26
+    reach = math.ceil(9.0 * math.sqrt(variance)) + 26  # see binary._reach
     first, last = max(low, c - reach), min(high, c + reach)
     weight = np.empty(last - first + 1)
     for k in range(first, last + 1):
@@ -398,6 +385,7 @@ def _piece(
 @jit()
 def _smallest(x: Array, n: int, k: int) -> float:
     """The ``k``-th smallest of ``x[:n]``, which is reordered (Hoare's selection)."""
+    # np.partition takes a copy, which made confident bags of 20 instances 1.6 times as slow.
     left, right = 0, n - 1
     while left < right:
         pivot = x[(left + right) // 2]
@@ -472,14 +460,7 @@ def _recursion(
 
 @jit(fastmath={"reassoc", "contract"})
 def _fourier(
-    p: Array,
-    q: Array,
-    variance: float,
-    reach: int,
-    c: int,
-    first: int,
-    weight: Array,
-    phi: Array,
+    p: Array, q: Array, variance: float, reach: int, c: int, first: int, weight: Array, phi: Array
 ) -> float:
     """The tilted Fourier sum, vectorised over the frequencies; fills ``phi``."""
     n = len(phi)

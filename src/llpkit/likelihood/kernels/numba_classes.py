@@ -7,6 +7,7 @@ A bag where that fails (its logits are too far apart) is left to the torch backe
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from torch import Tensor
@@ -20,22 +21,24 @@ LEAST = 1e-140
 
 def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
-    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
-    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, counts, log_prob, phi)]
     # An instance costs as much as its bag has states, far more than in a binary bag.
-    in_threads(run_classes, arrays, arrays[1], least=2**7)
+    return over_bags(run_classes, log_p, offsets, counts, least=2**7)
+
+
+def over_bags(
+    kernel: Callable[..., int], log_p: Tensor, offsets: Tensor, *known: Tensor, least: int
+) -> tuple[Tensor, Tensor]:
+    """Run a kernel that fills the log-probability ``(B,)`` and the posterior ``(N, K)``."""
+    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
+    tensors = (log_p, offsets, *known, log_prob, phi)
+    arrays = [x.detach().contiguous().numpy() for x in tensors]
+    in_threads(kernel, arrays, arrays[1], least=least)
     return log_prob, phi
 
 
 @jit()
 def run_classes(
-    first: int,
-    last: int,
-    log_p: Array,
-    offsets: Array,
-    counts: Array,
-    log_prob: Array,
-    phi: Array,
+    first: int, last: int, log_p: Array, offsets: Array, counts: Array, log_prob: Array, phi: Array
 ) -> int:
     """Solve the bags ``first … last - 1``."""
     classes = log_p.shape[1]
@@ -47,6 +50,7 @@ def run_classes(
             log_prob[b] = -np.inf
             phi[begin:end] = np.exp(log_p[begin:end])
             continue
+        # The count of one class follows from the others. The largest would cost the most states.
         left_out = int(np.argmax(y))
         states = 1
         for k in range(classes - 1, -1, -1):
@@ -66,7 +70,7 @@ def tilt_to(log_p: Array, y: Array, t: Array, move: Array) -> float:
     for k in range(classes):
         t[k] = 0.0 if y[k] > 0 else -np.inf
     total = np.empty(classes)
-    for sweep in range(_SWEEPS + 1):
+    for sweep in range(_SWEEPS + 1):  # the last one does not move the tilt
         scale = 0.0
         total[:] = 0.0
         for i in range(n):
@@ -90,6 +94,7 @@ def tilt_to(log_p: Array, y: Array, t: Array, move: Array) -> float:
     return scale
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _recursion(
     move: Array, y: Array, left_out: int, stride: Array, states: int, phi: Array

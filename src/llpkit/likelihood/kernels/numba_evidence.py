@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from llpkit.evidence import Evidence
-from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
-from llpkit.likelihood.kernels.numba_classes import LEAST, tilt_to
+from llpkit.likelihood.kernels.numba_binary import Array, jit
+from llpkit.likelihood.kernels.numba_classes import LEAST, over_bags, tilt_to
 
 NEGLIGIBLE = 1e-12
 _FAR = 40.0
@@ -25,11 +25,8 @@ _FAR = 40.0
 
 def evaluate(log_p: Tensor, offsets: Tensor, evidence: Evidence) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
-    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
     known = (evidence.low, evidence.high, evidence.table, evidence.table_offsets)
-    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, *known, log_prob, phi)]
-    in_threads(run_evidence, arrays, arrays[1], least=2**7)
-    return log_prob, phi
+    return over_bags(run_evidence, log_p, offsets, *known, least=2**7)
 
 
 @jit()
@@ -84,6 +81,7 @@ def _bag(log_p: Array, weight: Array, phi: Array) -> float:
         lost = 0.0
         for k in range(classes):
             most[k] = n
+            # The second time only impossible counts are left out.
             while most[k] > 0 and weight[k, most[k]] < (-_FAR if attempt == 0 else -1e300):
                 most[k] -= 1
             for c in range(most[k] + 1, n + 1):
@@ -109,10 +107,11 @@ def _target(log_p: Array, weight: Array) -> Array:
             value = weight[k, c] - 1e-3 * abs(c - target[k])
             if value > best:
                 best, where = value, float(c)
-        target[k] = max(where, 0.1)
+        target[k] = max(where, 0.1)  # an expected count of zero would need an infinite tilt
     return target * (n / max(target.sum(), 1e-300))
 
 
+# All terms are positive, so they may be added in any order, which lets loops be vectorised.
 @jit(fastmath={"reassoc", "contract"})
 def _recursion(move: Array, weight: Array, most: Array, phi: Array) -> float:
     """The weighted sum over all counts up to ``most``; fills ``phi``.

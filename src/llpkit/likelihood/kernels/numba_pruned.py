@@ -67,6 +67,7 @@ def pruned(q: Array, y: Array, alpha: Array, child: Array, phi: Array) -> float:
                     continue
                 total += likely
                 code_there = key[here, own] + code[k]
+                # Upper bits: the lowest bits of such a generator repeat after few numbers.
                 at = (code_there >> 40) & (_SLOTS - 1)
                 base = i * WIDTH  # smaller numbers in the table are of earlier positions
                 while slot[at] >= base and key[there, slot[at] - base] != code_there:

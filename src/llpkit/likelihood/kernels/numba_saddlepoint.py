@@ -11,7 +11,8 @@ import math
 import numpy as np
 from torch import Tensor
 
-from llpkit.likelihood.kernels.numba_binary import Array, in_threads, jit
+from llpkit.likelihood.kernels.numba_binary import Array, jit
+from llpkit.likelihood.kernels.numba_classes import over_bags
 from llpkit.likelihood.kernels.numba_pruned import pruned
 from llpkit.likelihood.pruned import FEW, STATES
 from llpkit.likelihood.saddlepoint import (
@@ -36,21 +37,12 @@ _MOST_FREQUENCIES = 24
 
 def evaluate(log_p: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability ``(B,)``, NaN for an unsolved bag; posterior ``(N, K)``."""
-    log_prob, phi = log_p.new_empty(len(offsets) - 1), log_p.new_zeros(log_p.shape)
-    arrays = [x.detach().contiguous().numpy() for x in (log_p, offsets, counts, log_prob, phi)]
-    in_threads(run_saddlepoint, arrays, arrays[1], least=2**11)
-    return log_prob, phi
+    return over_bags(run_saddlepoint, log_p, offsets, counts, least=2**11)
 
 
 @jit()
 def run_saddlepoint(
-    first: int,
-    last: int,
-    log_p: Array,
-    offsets: Array,
-    counts: Array,
-    log_prob: Array,
-    phi: Array,
+    first: int, last: int, log_p: Array, offsets: Array, counts: Array, log_prob: Array, phi: Array
 ) -> int:
     """Solve the bags ``first … last - 1``."""
     classes, longest = log_p.shape[1], 0
@@ -74,13 +66,7 @@ def run_saddlepoint(
 
 @jit()
 def _bag(
-    log_p: Array,
-    y: Array,
-    present: Array,
-    grid: Array,
-    alpha: Array,
-    child: Array,
-    phi: Array,
+    log_p: Array, y: Array, present: Array, grid: Array, alpha: Array, child: Array, phi: Array
 ) -> float:
     """Log-probability of one bag, NaN if it is left to torch; fills ``phi``."""
     n, kept = len(log_p), len(present)

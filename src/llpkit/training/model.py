@@ -180,7 +180,7 @@ class Fitted:
             "network_class": type(self.network).__name__,
             "num_classes": self.num_classes,
             "input_shape": list(self.input_shape),
-            "chosen_epoch": self.selected_epoch,  # its name in saved models
+            "selected_epoch": self.selected_epoch,
             "details": self.details,
             "history": self.history,
             "encoder": self.encoder is not None,
@@ -216,7 +216,7 @@ def load(directory: str | Path, network: nn.Module | None = None) -> Fitted:
         tensors = load_file(files[1])
         shape, classes = tuple(about["input_shape"]), about["num_classes"]
         kind, name = about["network_class"], about["network"]
-        rest = about["history"], about["chosen_epoch"], name, about["details"]
+        rest = about["history"], about["selected_epoch"], name, about["details"]
         preprocess = Preprocess(tensors["preprocess.mean"], tensors["preprocess.scale"])
         encoder = read_encoder(checked, about)
     except LLPError:

@@ -376,7 +376,7 @@ def warm_up() -> None:
     import llpkit
     from llpkit.report import Figure, Page, write_page
 
-    names = "cli cli.progress runs runs.page experiments training.fitting"
+    names = "cli progress runs runs.page experiments training.fitting"
     for name in (*names.split(), "likelihood.kernels.numba_binary"):
         importlib.import_module(f"llpkit.{name}")
     for name in ("sklearn.datasets", "skops.io", "pyarrow.parquet", "rich.progress"):

@@ -99,7 +99,8 @@ def flag_or_auto(place: str, value: Any) -> bool | str:
 def text(place: str, value: Any) -> str:
     """Text that is not empty, and not a number or a date from a file."""
     if not isinstance(value, str) or not value:
-        raise LLPError(f"{place} = {value!r}; give text")
+        quoted = "" if isinstance(value, str) else ", in quotes in a YAML file"
+        raise LLPError(f"{place} = {value!r}; give text{quoted}")
     return value
 
 

@@ -139,6 +139,8 @@ def test_numbers_may_have_an_exponent_and_no_point(tmp_path: Path):
     [
         ("1e-3", 0.001),
         ("3", 3),
+        ("1_000", 1000),
+        ("007", 7),
         (" -.5 ", -0.5),
         ("inf", math.inf),
         ('["a", 2]', ["a", 2]),

@@ -1,6 +1,11 @@
 """Progress of estimators: the same fit, with steps for whoever watches."""
 
+import contextlib
+import os
+import pty
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -164,6 +169,47 @@ def test_a_log_gets_few_lines_however_long_the_work_is(monkeypatch, capsys):
     assert 5 <= len(lines) <= 15
     assert re.fullmatch(r"boosting: EM 2/3600  2 s  about 59 min 58 s left", lines[0])
     assert lines[-1] == "boosting: done in 1 h 0 min"
+
+
+def test_work_that_pauses_is_not_called_done(monkeypatch, capsys):
+    clock = Clock(monkeypatch)
+    with progress(title="runs"), task("convergence", 4) as runs:
+        clock.now += 5
+        runs.step()
+        runs.paused = True
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "runs: stopped after 5 s"
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_in_a_terminal_lines_stand_above_the_bar_and_only_its_text_is_cut_off(width):
+    script = """
+import time
+from llpkit.cli.printing import shown
+from llpkit.progress import task
+
+with shown("title", quiet=False) as log, task("a long name, " * 8, 3) as steps:
+    for i in range(3):
+        time.sleep(0.3)
+        log(f"line {i}")
+        steps.step()
+"""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(width), "TERM": "xterm"}
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        os.close(theirs)
+        text = ""
+        with contextlib.suppress(OSError):  # Linux's way to say that the other end is closed
+            while part := os.read(ours, 4096):
+                text += part.decode()
+    os.close(ours)
+    drawn = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    for i in range(3):
+        assert re.search(rf"(\n|\r|\x1b\[\d*[A-Z])line {i}\r\n", drawn), drawn
+    bars = [line for line in re.split(r"\r|\n|\x1b\[2K", drawn) if line.startswith("title ")]
+    assert bars
+    assert all("━" in bar and "0:00:0" in bar and len(bar) <= width for bar in bars)
 
 
 def test_short_work_prints_nothing(monkeypatch, capsys):

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 _STEPS = {
     "check": "checked {rows:,} rows in {bags:,} bags",
-    "start": "initial fit to {rows:,} rows ({seconds:.1f} s)",
-    "E": "E-step {iteration}: log-likelihood {log_likelihood:.4f} per bag ({seconds:.1f} s)",
-    "M": "M-step {iteration} ({seconds:.1f} s)",
+    "start": "initial fit to {rows:,} rows",
+    "E": "E-step {iteration}: log-likelihood {log_likelihood:.4f} per bag",
+    "M": "M-step {iteration}",
     "again": "restarting the M-step, because a worker was lost: {reason}",
-    "logistic": "logistic regression: {passes} passes over the table",
+    "logistic": "logistic regression, passes over the table: {passes}",
 }
 """What is printed about the steps on a table larger than memory."""
+
+
+def _line(event: dict[str, Any]) -> str:
+    seconds = f" ({event['seconds']:.1f} s)" if "seconds" in event else ""
+    return _STEPS[event["step"]].format(**event) + seconds
 
 
 @takes([option.path for option in OPTIONS])
@@ -132,7 +137,7 @@ def _lead(
             command=command,
             callbacks=[] if quiet else [Progress(title)],
             announce=None if quiet else lambda picked: echo(f"picked {picked}"),
-            log=lambda event: log(_STEPS[event["step"]].format(**{"seconds": 0.0, **event})),
+            log=lambda event: log(_line(event)),
         )
     if quiet:
         return

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import json
 import reprlib
 import shlex
@@ -16,8 +17,8 @@ from llpkit.config import Choice, Cluster, Config, Data, Tracking, check, merge,
 from llpkit.errors import LLPError
 from llpkit.recipe import Execution, Recipe
 
-_LISTS = 20
-"""More lists and mappings in the value of an option are taken as text."""
+_DEPTH = 15
+"""Maximum depth of lists in lists in the value of an option; YAML files nest a few deeper."""
 
 Command = Callable[..., None]
 
@@ -169,14 +170,24 @@ def key_values(texts: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise LLPError(f"{reprlib.repr(text)} is not KEY=VALUE")
-        pairs[key.strip()] = _value(value)
+        pairs[key.strip()] = _value(text, value.strip())
     return pairs
 
 
-def _value(text: str) -> Any:
+def _value(option: str, text: str) -> Any:
     """JSON, a number as Python writes it, a constant in any case, or else text."""
-    # Lists in lists without end would overflow the stack of whoever prints or writes them.
-    for parse in (json.loads, float) if text.count("[") + text.count("{") < _LISTS else ():
+    if text.startswith(("[", "{")):
+        depths = itertools.accumulate((c in "[{") - (c in "]}") for c in text)
+        if max(depths) > _DEPTH:  # would overflow the stack of whoever prints or writes them
+            raise LLPError(f"{reprlib.repr(option)} has lists more than {_DEPTH} levels deep")
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise LLPError(
+                f"{reprlib.repr(option)} is not JSON; write lists as [1, 2] or "
+                '["a", "b"], in single quotes for the shell'
+            ) from None
+    for parse in (json.loads, int, float):
         try:
             return parse(text)
         except ValueError:

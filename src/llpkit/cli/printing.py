@@ -4,6 +4,7 @@ Names and values come from files of unknown origin, so all output goes through :
 """
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,4 +90,5 @@ def shown(title: str, quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     with progress(title=title):
-        yield lambda line: terminal(stderr=True).print(line, soft_wrap=True, markup=False)
+        # To sys.stderr, which a live bar replaces so that lines come above it.
+        yield lambda line: print(plain(line), file=sys.stderr, flush=True)

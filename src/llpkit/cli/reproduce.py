@@ -277,9 +277,10 @@ def _summarise(outcomes: Mapping[str, "Outcome"], quiet: bool) -> None:
 def parse_folds(text: str) -> list[int]:
     """Folds from a count, a range or a list; whether they exist is checked later.
 
-    >>> parse_folds("3"), parse_folds("5-7"), parse_folds("0,4,8-9")
+    >>> parse_folds(" 3"), parse_folds("5-7"), parse_folds("0,4,8-9")
     ([0, 1, 2], [5, 6, 7], [0, 4, 8, 9])
     """
+    text = text.strip()
     # A lone number is a count of folds; in a list it is a fold.
     listed = f"0-{int(text) - 1}" if re.fullmatch(_NUMBER, text) else text
     folds: list[int] = []

@@ -109,12 +109,13 @@ def _execute(
     experiment, records = runs[0].experiment, []
     if experiment == "epoch-time":  # one run at a time
         settings, backend = replace(settings, jobs=1), "loky"
-    log(f"{experiment}: {several(len(runs), 'run')}" + (f", {done} done before" if done else ""))
+    log(f"{experiment}: {several(len(runs), 'run')}" + (f", {done} already done" if done else ""))
     with task(experiment, len(runs)) as progress:
         for record in perform(runs, settings, backend):
             records.append(record)
-            progress.step()
             log(f"{len(records)}/{len(runs)} {record.title}: {_result(record)}")
+            progress.step()
+        progress.paused = len(records) < len(runs)
     return records
 
 

@@ -114,9 +114,8 @@ class _Epochs(Callback):
         self.progress.begin(done=len(session.history))
         self.before = sum(r["seconds"] + r["measure_seconds"] for r in session.history)
 
-    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:
-        reached = row.get("test_accuracy")
-        self.progress.step("" if reached is None else f"accuracy {reached:.1%}")
+    def on_epoch(self, session: Any, row: dict[str, Any]) -> None:  # noqa: ARG002
+        self.progress.step()
         session.paused = time.time() > self.deadline
 
 
@@ -143,7 +142,7 @@ def train(run: ExperimentRun, settings: WorkerSettings, state: Path | None = Non
     with (
         warnings.catch_warnings(),
         torch_threads(settings.threads),
-        task(f"{run.method}, fold {run.fold}: epoch", recipe.epochs) as progress,
+        task(f"{run.title}: epoch", recipe.epochs) as progress,
     ):
         # Methods are compared by their accuracy, and many bags are too large for exact values.
         for kind in (BaselineWarning, ApproximationWarning):

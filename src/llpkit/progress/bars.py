@@ -61,16 +61,21 @@ class _TerminalBar:
     def __init__(self, title: str) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.table import Column
 
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}", markup=False),
+            # It gets the rest of the line, and is cut off in a narrow terminal.
+            TextColumn(
+                "{task.fields[text]}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+            ),
         )
         # Redrawing takes time from the work, which may be timed.
-        self.bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=4)
+        console = Console(stderr=True)
+        self.bar = Progress(*columns, console=console, refresh_per_second=4, expand=True)
         self.job = self.bar.add_task(title, total=1.0, text="", left="")
         self.bar.start()
 
@@ -171,7 +176,7 @@ class _ShownProgress:
         self.bar.show(self.share, self.text, left)
 
     def finish(self) -> None:
-        if self.bar is not None:
+        if self.bar is not None and self.outer is not None and not self.outer.paused:
             self.bar.show(1.0, self.text, None)
 
     def close(self) -> None:

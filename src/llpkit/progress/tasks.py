@@ -34,6 +34,8 @@ class TaskProgress:
     left: float | None = None
     """Expected number of steps left, if the total is not known."""
     ended: bool = False
+    paused: bool = False
+    """Whether it ended before its last step, to be continued another time."""
     _spent: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Seconds and steps so far, by kind."""
     _step_started: float = field(default_factory=lambda: time.monotonic())

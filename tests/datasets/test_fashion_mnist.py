@@ -90,6 +90,12 @@ def test_a_damaged_gzip(tmp_path):
         load("fashion-mnist", data_dir=tmp_path)
 
 
+def test_a_broken_lzma_file(tmp_path):
+    put(tmp_path, {**FILES, "train-labels-idx1-ubyte": b"]\0\0junk"}, zipped=False)
+    with pytest.raises(LLPError, match="train-labels-idx1-ubyte is not a complete idx file"):
+        load("fashion-mnist", data_dir=tmp_path)
+
+
 def test_a_file_that_is_not_there(tmp_path):
     put(tmp_path, {k: v for k, v in FILES.items() if k != "train-labels-idx1-ubyte"})
     with pytest.raises(LLPError, match=r"has no train-labels-idx1-ubyte.gz; it is incomplete"):

@@ -162,6 +162,20 @@ def test_several_folders_become_sections(tmp_path):
     assert (tmp_path / "out" / "figures" / "digits-2-accuracy.png").exists()
 
 
+def notes(*every: Results) -> str:
+    [block] = [block for block in results_page(every).walk() if block.kind == "notes"]
+    return " ".join(block.items)
+
+
+def test_notes_tell_folds_from_an_official_split(tmp_path):
+    folds = Results.read(fill(tmp_path / "folds", protocol()))
+    split = Results.read(fill(tmp_path / "split", protocol(official=True)))
+    for every in ([folds], [split], [folds, split]):
+        text = notes(*every)
+        assert {word in text for word in ("test fold", "Folds divide")} == {folds in every}
+        assert {word in text for word in ("test split", "every seed")} == {split in every}
+
+
 def test_a_failed_run_is_on_the_page(tmp_path):
     plan = protocol()
     failed = record(plan, "mle", 0, error="LLPError: no <memory>", data=None)

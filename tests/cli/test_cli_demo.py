@@ -1,5 +1,6 @@
 """``llpkit demo``: a table and a page, from nothing but the installation."""
 
+import re
 from pathlib import Path
 
 from llpkit import experiments
@@ -13,6 +14,9 @@ def test_the_quick_demo_shows_every_method(llpkit):
     for method in methods:
         assert f"{method}, fold 0: accuracy" in done.err
         assert method in done.out
+    # Only the gap to supervised training has a sign and one decimal.
+    gaps = re.findall(r"^(\S+).* [+-]\d+\.\d ", done.out, re.MULTILINE)
+    assert gaps == [method for method in methods if method != "supervised"]
     page = Path(done.out.splitlines()[-1])
     text = page.read_text()
     assert all(method in text for method in methods)

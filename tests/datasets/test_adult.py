@@ -65,9 +65,10 @@ def test_bad_files_are_refused(folder):
     (folder / "adult.test").write_text("|nothing\n")
     with pytest.raises(LLPError, match=r"adult\.test has no rows"):
         adult_table("test", folder)
-    (folder / "adult.data.gz").write_bytes(b"\x1f\x8bbroken")
-    with pytest.raises(LLPError, match=r"adult\.data\.gz cannot be read"):
-        adult_table("train", folder)
+    for broken in (b"\x1f\x8bbroken", b"]\0\0broken"):  # gzip and lzma
+        (folder / "adult.data.gz").write_bytes(broken)
+        with pytest.raises(LLPError, match=r"adult\.data\.gz cannot be read"):
+            adult_table("train", folder)
     (folder / "adult.test").unlink()
     with pytest.raises(LLPError, match=r"adult is not in .*archive\.ics\.uci\.edu"):
         adult_table("test", folder)

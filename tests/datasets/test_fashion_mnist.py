@@ -9,6 +9,7 @@ import torch
 
 from llpkit import LLPError
 from llpkit.datasets import load
+from llpkit.datasets.fashion_mnist import read_idx
 
 
 def idx(array):
@@ -88,6 +89,20 @@ def test_a_damaged_gzip(tmp_path):
     path.write_bytes(path.read_bytes()[:-12])
     with pytest.raises(LLPError, match="not a complete idx file"):
         load("fashion-mnist", data_dir=tmp_path)
+
+
+def test_a_broken_lzma_file(tmp_path):
+    put(tmp_path, {**FILES, "train-labels-idx1-ubyte": b"]\0\0junk"}, zipped=False)
+    with pytest.raises(LLPError, match="train-labels-idx1-ubyte is not a complete idx file"):
+        load("fashion-mnist", data_dir=tmp_path)
+
+
+def test_what_a_file_unpacks_to_is_limited(tmp_path, monkeypatch):
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(bytes(2**21)))
+    monkeypatch.setenv("LLPKIT_MAX_UNPACKED", str(2**20))
+    with pytest.raises(LLPError, match="LLPKIT_MAX_UNPACKED"):
+        read_idx(path)
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -110,14 +110,18 @@ def test_a_seed_makes_fits_repeatable(name):
     np.testing.assert_array_equal(one.decision_function(data.X), two.decision_function(data.X))
 
 
+@pytest.mark.parametrize(
+    "kind", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_array]
+)
 @pytest.mark.parametrize("name", [name for name in ORDERLESS if name != "em"])
-def test_sparse_features_give_the_same(name):
+def test_sparse_features_give_the_same(name, kind):
     data = gaussians(150, 3)
     X = np.where(np.abs(data.X) < 0.5, 0.0, data.X)
-    dense = clone(ALL[name]).fit(X, data.y, data.groups).decision_function(X)
-    thin = sparse.csr_array(X)
-    found = clone(ALL[name]).fit(thin, data.y, data.groups).decision_function(thin)
-    assert found == pytest.approx(dense, abs=1e-3)
+    dense = clone(ALL[name]).fit(X, data.y, data.groups)
+    found = clone(ALL[name]).fit(kind(X), data.y, data.groups)
+    for method in ("decision_function", "predict_proba"):
+        answers = getattr(found, method)(kind(X)), getattr(dense, method)(X)
+        np.testing.assert_allclose(*answers, rtol=0, atol=1e-8)
 
 
 @each

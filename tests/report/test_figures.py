@@ -95,17 +95,17 @@ def test_a_run_shows_training_beside_held_out():
         {"epoch": e, "loss": 1 / e, "log_likelihood": -1 / e, "held_out_log_likelihood": -2 / e}
         for e in range(1, 5)
     ]
-    figures = present(run_curves("mle", rows, MLE, kept=3))
+    figures = present(run_curves("mle", rows, MLE, selected=3))
     assert [figure.name for figure in figures] == ["log-likelihood", "loss"]
     assert "training ends at -0.25; held out ends at -0.5" in figures[0].alt
-    assert "epoch 3" in figures[0].alt
+    assert "Epoch 3 was selected" in figures[0].alt
 
 
-@pytest.mark.parametrize(("kept", "side"), [(1, "left"), (20, "right")])
-def test_the_mark_of_the_kept_epoch_leaves_the_axis_free(kept, side):
+@pytest.mark.parametrize(("selected", "side"), [(1, "left"), (6, "left"), (20, "right")])
+def test_the_mark_of_the_selected_epoch_leaves_the_axis_free(selected, side):
     [history] = runs("mle", [e / 20 for e in range(1, 21)])["mle"]
-    [figure] = present(run_curves("mle", history, MLE, kept=kept))
-    [mark] = [text for text in figure.drawing.axes[0].texts if text.get_text() == "kept"]
+    [figure] = present(run_curves("mle", history, MLE, selected=selected))
+    [mark] = [text for text in figure.drawing.axes[0].texts if text.get_text() == "selected"]
     assert mark.get_ha() == side
 
 

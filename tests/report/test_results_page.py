@@ -54,10 +54,10 @@ def record(plan: Protocol, method: str, fold: int = 0, experiment="convergence",
 
 
 def fill(folder: Path, plan: Protocol, *more: Record) -> Path:
-    """A results folder with three folds of every method, and other records."""
+    """A results folder with all folds of every method, and other records."""
     write(plan, folder / FILE)
     for method in METHODS:
-        for fold in range(3):
+        for fold in range(plan.folds):
             write_run(folder, record(plan, method, fold))
     for each in more:
         write_run(folder, each)
@@ -118,6 +118,14 @@ def test_a_page_shows_only_what_was_run(tmp_path):
     }
 
 
+@pytest.mark.parametrize(("folds", "lead"), [(2, "+10.0"), (3, "+10.0 (+10.0 to +10.0)")])
+def test_an_interval_needs_three_folds(tmp_path, folds, lead):
+    page = page_of(tmp_path, protocol(folds=folds))
+    [table] = [block for block in page.walk() if block.kind == "table"]
+    assert any("95% interval" in column.about for column in table.shown) == (folds == 3)
+    assert tables(page)["Accuracy"]["dllp"][1] == lead
+
+
 def test_a_constant_rate_is_told_once(tmp_path):
     plan, final = protocol(), {"accuracy": 0.9, "log_likelihood": -1.0}
     known = final | {"baseline_log_likelihood": -2.5}
@@ -162,12 +170,35 @@ def test_several_folders_become_sections(tmp_path):
     assert (tmp_path / "out" / "figures" / "digits-2-accuracy.png").exists()
 
 
+def notes(*every: Results) -> str:
+    [block] = [block for block in results_page(every).walk() if block.kind == "notes"]
+    return " ".join(block.items)
+
+
+def test_notes_tell_folds_from_an_official_split(tmp_path):
+    folds = Results.read(fill(tmp_path / "folds", protocol()))
+    split = Results.read(fill(tmp_path / "split", protocol(official=True)))
+    for every in ([folds], [split], [folds, split]):
+        text = notes(*every)
+        assert {word in text for word in ("test fold", "Folds divide")} == {folds in every}
+        assert {word in text for word in ("test split", "every seed")} == {split in every}
+
+
 def test_a_failed_run_is_on_the_page(tmp_path):
     plan = protocol()
     failed = record(plan, "mle", 0, error="LLPError: no <memory>", data=None)
     other = Record("convergence", {**failed.recipe, "lr": 9.0}, 7, error=failed.error)
     text = write_report([fill(tmp_path / "x", plan, other)]).read_text(encoding="utf-8")
     assert "mle, fold 7: LLPError: no &lt;memory&gt;" in text
+
+
+def test_a_diverged_run_is_a_failure_except_in_a_grid(tmp_path):
+    plan = protocol(grid=Grid(folds=1, epochs=2, lr=(0.001, 9.0), weight_decay=()))
+    said = {"error": "Diverged: inf", "diverged": True, "data": None, "chosen": {"lr": 9.0}}
+    more = [record(plan, "mle", 7, **said), record(plan, "mle", 0, "grid", **said)]
+    text = notes(Results.read(fill(tmp_path, plan, *more)))
+    assert "Failed: convergence, mle, fold 7: Diverged" in text
+    assert "Failed: grid" not in text
 
 
 def examples(plan: Protocol, sha256: str) -> list[Record]:

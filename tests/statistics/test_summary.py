@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from torch import nn
 
 import llpkit
 from llpkit import LLPError
 from llpkit.estimators import LLPClassifier, LLPLogisticRegression, LLPMixedLogisticRegression
-from llpkit.statistics import summary
+from llpkit.statistics import bootstrap, summary
 from llpkit.statistics.covariance import Curvature, estimated
 from llpkit.statistics.models import adapt
 
@@ -104,6 +104,26 @@ def test_a_pipeline_and_names_of_columns():
     np.testing.assert_allclose(scaled.z[1:], found.z[1:], rtol=1e-3)
     ours, theirs = found.predict(table[:5]), scaled.predict(table[:5])
     np.testing.assert_allclose(ours.low, theirs.low, rtol=1e-3)
+
+
+def test_a_pipeline_in_a_pipeline_is_the_same_as_its_steps_in_one():
+    pd = pytest.importorskip("pandas")
+    X, y, groups, _ = survey(classes=3)
+    X = pd.DataFrame(X, columns=["age", "income"])
+    scale, square = StandardScaler(), PolynomialFeatures(include_bias=False)
+    model = LLPLogisticRegression()
+    model.fit(square.fit_transform(scale.fit_transform(X)), y, groups)
+    flat = make_pipeline(scale, square, model)
+    for nested in (make_pipeline(scale, make_pipeline(square, model)), make_pipeline(flat)):
+        found, known = (summary(each, X, y, groups) for each in (nested, flat))
+        assert found.names == known.names
+        assert found.names[3] == "1: age^2"
+        np.testing.assert_array_equal(found.covariance, known.covariance)
+        np.testing.assert_array_equal(found.predict(X).low, known.predict(X).low)
+        found, known = (
+            bootstrap(each, X, y, groups, replicates=2).replicates for each in (nested, flat)
+        )
+        np.testing.assert_array_equal(found, known)
 
 
 def test_a_linear_network_has_the_same_standard_errors():

@@ -66,9 +66,9 @@ def test_many_classes_are_cut_short(classes, columns):
 
 def test_a_model_shows_its_measures_at_the_selected_epoch(fitted):
     found = cells(fitted._repr_html_())
-    kept = fitted.history[fitted.selected_epoch - 1]
+    selected = fitted.history[fitted.selected_epoch - 1]
     assert [row[0] for row in found] == ["", "training bags", "held-out bags"]
-    assert found[2][1] == f"{kept['held_out_log_likelihood']:.3f}"
+    assert found[2][1] == f"{selected['held_out_log_likelihood']:.3f}"
     assert "Fitted linear" in fitted._repr_html_()
 
 
@@ -78,7 +78,7 @@ def test_the_plot_has_the_history_and_the_constant_rate(fitted):
     assert figure._repr_png_().startswith(b"\x89PNG")
     titles = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"Accuracy on test instances", "Log-likelihood, mean of bags"} <= titles
-    assert {"training", "held out", "constant rate", "kept"} <= titles
+    assert {"training", "held out", "constant rate", "selected"} <= titles
     drawn = [list(line.get_ydata()) for axes in figure.axes for line in axes.lines]
     assert [row["held_out_log_likelihood"] for row in fitted.history] in drawn
 

@@ -1,7 +1,6 @@
 """Adult: the census table of 1994, whether a person earns more than 50,000 dollars a year."""
 
 import os
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from llpkit._registry import did_you_mean
 from llpkit._validation import one_of
 from llpkit.bags import Bags
 from llpkit.datasets.base import BagSize, DataSet, in_random_bags
-from llpkit.datasets.files import data_folder, first_of, not_found, unpacked
+from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
@@ -125,7 +124,7 @@ def _read(path: Path) -> list[list[str]]:
     """The rows of a file, checked."""
     try:
         text = unpacked(path).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except (*BROKEN, UnicodeDecodeError) as error:
         raise LLPError(f"{path} cannot be read: {error}; get it again: {SOURCE}") from error
     rows = []
     for number, line in enumerate(text.splitlines(), 1):

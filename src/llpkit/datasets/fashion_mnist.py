@@ -2,7 +2,6 @@
 
 import os
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from llpkit._validation import number, one_of
 from llpkit.datasets.base import BagSize, DataSet, chosen_classes, in_random_bags, only_classes
-from llpkit.datasets.files import data_folder, first_of, not_found, unpacked
+from llpkit.datasets.files import BROKEN, data_folder, first_of, not_found, unpacked
 from llpkit.datasets.registry import register
 from llpkit.errors import LLPError
 
@@ -120,7 +119,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             raise ValueError("no idx header of bytes")
         pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
         return pixels.reshape(shape).copy()
-    except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
+    except (*BROKEN, ValueError, struct.error) as error:
         raise LLPError(
             f"{path} is not a complete idx file: {error}; get it again: {SOURCE}"
         ) from error

@@ -32,7 +32,8 @@ Arrays = dict[str, NDArray[Any]]
 _MEMBER_LIMIT = 2**28
 """Maximum bytes of one file, far more than any file of a known data set has."""
 
-_BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+BROKEN = (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+"""What reading a damaged or incomplete file raises."""
 
 
 def cache_folder() -> Path:
@@ -79,7 +80,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
             yield from _in_zip(path, wanted)
         else:
             yield from _in_tar(path, wanted)
-    except _BROKEN as error:
+    except BROKEN as error:
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
         raise LLPError(
             f"{path} cannot be read: {reason}; it may be incomplete, get it again"
@@ -222,7 +223,7 @@ def decoded(path: Path, kind: str, build: Callable[[], Arrays]) -> Arrays:
     try:
         with kept.open("rb") as content, np.load(content, allow_pickle=False) as stored:
             return dict(stored)  # zip's own checksums catch damage
-    except (*_BROKEN, ValueError):
+    except (*BROKEN, ValueError):
         # The same memory layout as from the file: another order of summation changes last digits.
         arrays = {name: np.ascontiguousarray(array) for name, array in build().items()}
     with contextlib.suppress(LLPError), atomic(kept) as temporary, temporary.open("wb") as file:

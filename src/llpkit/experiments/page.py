@@ -81,16 +81,18 @@ def _notes(every: Sequence[Results]) -> Iterator[str]:
     """How to read the page: only what applies to these records."""
     records = _records(every)
     methods = {r.method for r in records}
-    official = all(results.protocol.official for results in every)
-    where = "official test split" if official else "test fold"
-    yield f"Accuracy is measured on the {where}, after the last epoch."
-    if len(methods) > 1 and official:
-        yield "Every seed draws new bags. All methods share bags, seeds and the initial network."
-    elif len(methods) > 1:
+    official = {results.protocol.official for results in every}
+    where = ["official test split" if kind else "test fold" for kind in sorted(official)]
+    yield f"Accuracy is measured on the {' or the '.join(where)}, after the last epoch."
+    if len(methods) > 1:
+        yield "All methods share bags, seeds and the initial network."
+    if len(methods) > 1 and False in official:
         yield (
-            "Folds divide whole bags. All methods share folds, bags, seeds and the initial "
-            "network; two methods are compared over the folds that both have."
+            "Folds divide whole bags and are the same for all methods; two methods are compared "
+            "over the folds that both have."
         )
+    if True in official:
+        yield "With an official test split, every seed draws new bags."
     if any(results.records["grid"] for results in every):
         yield (
             "Each method has its own hyper-parameters. A grid search chooses them by the "

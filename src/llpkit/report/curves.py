@@ -33,21 +33,21 @@ class Panel:
     title: str
     lines: Sequence[Line]
     percent: bool = False
-    kept: int | None = None
+    selected: int | None = None
     x: str = EPOCHS
 
 
 def run_panels(
-    method: str, history: History, style: Style, kept: int | None = None, x: str = EPOCHS
+    method: str, history: History, style: Style, selected: int | None = None, x: str = EPOCHS
 ) -> list[Panel]:
     """The learning curves of one run: test accuracy, and training against held-out bags.
 
-    ``kept`` is the epoch whose weights were kept, if that is not the last.
+    ``selected`` is the epoch selected by held-out bags, if there were any.
     """
 
     def panel(name: str, title: str, *keys: tuple[str, str, Style], percent: bool = False) -> Panel:
         lines = [mean_line(label, style, [history], key) for label, key, style in keys]
-        return Panel(name, title, [one for one in lines if one], percent, kept, x)
+        return Panel(name, title, [one for one in lines if one], percent, selected, x)
 
     def beside(name: str, title: str, key: str, baseline: bool = False) -> Panel:
         training, held_out = ("training", key, TRAINING), ("held out", f"held_out_{key}", style)
@@ -68,12 +68,12 @@ def run_panels(
 
 
 def run_curves(
-    method: str, history: History, style: Style, kept: int | None = None
+    method: str, history: History, style: Style, selected: int | None = None
 ) -> list[Figure | None]:
     """The panels of a run as figures of their own."""
     return [
-        draw_lines(p.name, p.title, p.lines, p.x, percent=p.percent, kept=p.kept)
-        for p in run_panels(method, history, style, kept)
+        draw_lines(p.name, p.title, p.lines, p.x, percent=p.percent, selected=p.selected)
+        for p in run_panels(method, history, style, selected)
     ]
 
 

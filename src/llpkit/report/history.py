@@ -40,6 +40,6 @@ def history_figure(panels: Sequence[Panel]) -> Drawing:
                 panel.lines,
                 panel.x,
                 percent=panel.percent,
-                kept=panel.kept,
+                selected=panel.selected,
             )
     return figure

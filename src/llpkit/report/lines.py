@@ -49,21 +49,21 @@ def draw_lines(
     x: str,
     *,
     percent: bool = False,
-    kept: int | None = None,
+    selected: int | None = None,
 ) -> Figure | None:
     """Lines with bands, each labelled at its end; ``x`` names the axis and chooses its scale.
 
-    ``kept`` marks the epoch whose weights were kept.
+    The ``selected`` epoch is marked.
     """
     lines = [line for line in drawn if line is not None]
     if not lines:
         return None
     with mpl.rc_context(RC):
         drawing = Drawing(figsize=(WIDTH / 72, HEIGHT / 72))
-        names = draw_into(drawing, title, lines, x, percent=percent, kept=kept)
+        names = draw_into(drawing, title, lines, x, percent=percent, selected=selected)
     spell = "{:.1%}".format if percent else "{:.3g}".format
     ends = "; ".join(f"{n} ends at {spell(v.y[-1])}" for n, v in zip(names, lines, strict=True))
-    tail = "" if kept is None else f" The weights of epoch {kept} were kept."
+    tail = "" if selected is None else f" Epoch {selected} was selected."
     return Figure(name, f"{title} by {x}: {ends}.{tail}", drawing)
 
 
@@ -74,7 +74,7 @@ def draw_into(
     x: str,
     *,
     percent: bool = False,
-    kept: int | None = None,
+    selected: int | None = None,
 ) -> list[str]:
     """The same in a figure, or a part of one, of the usual size; returns the labels."""
     names = [shortened(line.label) for line in lines]
@@ -89,8 +89,8 @@ def draw_into(
         _draw(axes, line)
     short = all(len(line.y) <= 10 for line in lines)  # there is no settled half to fit
     axes.set_ylim(*_limits(lines, whole=short or x == SIZES, percent=percent))
-    if kept is not None:
-        _mark_kept(axes, kept, lines[0])
+    if selected is not None:
+        _mark_selected(axes, selected, lines[0])
     axes.margins(x=0.02)
     label_ends(axes, [(n, v.x[-1], v.y[-1], v.style) for n, v in zip(names, lines, strict=True)])
     return names
@@ -129,14 +129,14 @@ def _draw(axes: Axes, line: Line) -> None:
     axes.plot(line.x[-1], line.y[-1], marker, color=colour, ms=5, zorder=order, clip_on=False)
 
 
-def _mark_kept(axes: Axes, epoch: int, line: Line) -> None:
+def _mark_selected(axes: Axes, epoch: int, line: Line) -> None:
     rises = line.y[-1] >= line.y[0]
-    early = epoch <= 0.2 * line.x[-1]
+    early = epoch <= 0.4 * line.x[-1]
     axes.axvline(epoch, color=MUTED, lw=1, ls=(0, (1, 2)))
     axes.annotate(
-        "kept",
+        "selected",
         (epoch, 0 if rises else 1),  # rising curves leave room at the bottom
-        (3 if early else -3, 3 if rises else -3),  # next to the axis, a label covers its numbers
+        (3 if early else -3, 3 if rises else -3),  # at the axis it would cover the numbers
         xycoords=("data", "axes fraction"),
         textcoords="offset points",
         ha="left" if early else "right",

@@ -16,7 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.progress import progress as progress_bar
 from llpkit.progress import task
 from llpkit.ragged import bag_index, instances_of
-from llpkit.statistics.models import LinearAdapter, as_rows, last_step
+from llpkit.statistics.models import LinearAdapter, as_rows, last_step, steps_of
 from llpkit.statistics.prediction import quantile
 from llpkit.statistics.rows import take_rows
 
@@ -162,12 +162,10 @@ def _refit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the original fit has warned
         try:
-            if hasattr(again, "steps"):
-                for _, step in again.steps[:-1]:
-                    x = x if step in (None, "passthrough") else step.fit_transform(x)
-                again.steps[-1][1].fit(x, y, groups, **extra)
-            else:
-                again.fit(x, y, groups, **extra)
+            *before, last = steps_of(again)
+            for step in before:
+                x = step.fit_transform(x)
+            last.fit(x, y, groups, **extra)
             return np.asarray(statistic(again), np.float64).ravel()
         except (LLPError, ValueError, ArithmeticError, np.linalg.LinAlgError):
             return None

@@ -50,27 +50,42 @@ class Adapter(Protocol):
 
 def adapt(model: Any, X: Any, reference: Any = None) -> tuple[Adapter, Any]:
     """The adapter of a model, and the features that it gets: in a pipeline, of its last step."""
-    X = as_rows(X)
-    if hasattr(model, "steps"):
-        for _, step in model.steps[:-1]:
-            X = X if step in (None, "passthrough") else step.transform(X)
-        names = _names(model[:-1])
-        return LinearAdapter(model.steps[-1][1], reference, names), X
-    if isinstance(model, nn.Module) or isinstance(getattr(model, "network", None), nn.Module):
-        return Network(model, X), X
-    return LinearAdapter(model, reference), X
+    *before, last = steps_of(model)
+    X = transformed(before, as_rows(X))
+    if isinstance(last, nn.Module) or isinstance(getattr(last, "network", None), nn.Module):
+        return Network(last, X), X
+    return LinearAdapter(last, reference, _names(before)), X
+
+
+def steps_of(model: Any) -> list[Any]:
+    """The steps of a pipeline, whose last may itself be a pipeline, or the model alone."""
+    if not hasattr(model, "steps"):
+        return [model]
+    before = [step for _, step in model.steps[:-1] if step not in (None, "passthrough")]
+    return before + steps_of(model.steps[-1][1])
 
 
 def last_step(model: Any) -> Any:
-    """The last step of a pipeline, which may itself be a pipeline, or the model itself."""
-    return last_step(model.steps[-1][1]) if hasattr(model, "steps") else model
+    """The last step of a pipeline, or the model itself."""
+    return steps_of(model)[-1]
 
 
-def _names(steps: Any) -> Sequence[str] | None:
+def transformed(steps: Sequence[Any], X: Any) -> Any:
+    """The features after these steps."""
+    for step in steps:
+        X = step.transform(X)
+    return X
+
+
+def _names(steps: Sequence[Any]) -> Sequence[str] | None:
+    """The names of the features after these steps, if they have any."""
+    names = None
     try:
-        return list(map(str, steps.get_feature_names_out()))
+        for step in steps:
+            names = step.get_feature_names_out(names)
     except (AttributeError, ValueError):
         return None
+    return names
 
 
 def as_rows(X: Any) -> Any:

@@ -16,7 +16,7 @@ from llpkit.errors import LLPError
 from llpkit.statistics._text import as_records, frame, interval_heads, text_table
 from llpkit.statistics.covariance import Estimated, estimated
 from llpkit.statistics.identifiability import problems_of
-from llpkit.statistics.models import Adapter, LinearAdapter, adapt, last_step
+from llpkit.statistics.models import Adapter, LinearAdapter, adapt, last_step, steps_of, transformed
 from llpkit.statistics.prediction import Prediction, predicted, quantile
 
 LOG_SD = "log sd of bags"
@@ -46,7 +46,7 @@ class Summary:
     """Scores of the bags and the observed information."""
     adapter: Adapter | None = field(repr=False)
     """The model; ``None`` for combinations of its parameters."""
-    steps: Any = field(repr=False, default=None)
+    steps: Sequence[Any] = field(repr=False, default=())
     """The steps of a pipeline before the model."""
     flat: Array = field(repr=False, default_factory=lambda: np.empty((0, 0)))
     """``(P, F)``: directions that the data do not determine."""
@@ -142,8 +142,7 @@ class Summary:
             raise LLPError(
                 "combinations of parameters cannot predict; call predict() before turned()"
             )
-        if self.steps is not None:
-            X = self.steps.transform(X)
+        X = transformed(self.steps, X)
         return predicted(self.adapter, X, self.derivatives, self.kind, _level(level, self.level))
 
     def records(self) -> list[dict[str, Any]]:
@@ -287,7 +286,7 @@ def summary(
         flat=derivatives.flat,
         title=type(last_step(model)).__name__,
         adapter=adapter,
-        steps=model[:-1] if hasattr(model, "steps") else None,
+        steps=steps_of(model)[:-1],
     )
 
 

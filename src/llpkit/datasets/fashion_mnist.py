@@ -119,6 +119,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             raise ValueError("no idx header of bytes")
         pixels = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
         return pixels.reshape(shape).copy()
+    except LLPError:  # a limit, which another copy of the file would reach too
+        raise
     except (*BROKEN, ValueError, struct.error) as error:
         raise LLPError(
             f"{path} is not a complete idx file: {error}; get it again: {SOURCE}"

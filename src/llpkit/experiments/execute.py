@@ -122,9 +122,10 @@ def _execute(
 def _result(record: Record) -> str:
     if record.error:
         return f"failed: {record.error}"
-    reached = f"held-out log-likelihood {record.final.get('held_out_log_likelihood')}"
     if "accuracy" in record.final:
         reached = f"accuracy {record.final['accuracy']:.1%}"
+    else:  # a run of the grid, which does not see the test fold
+        reached = f"held-out log-likelihood {record.final['held_out_log_likelihood']:.4f}"
     return f"{reached} ({record.seconds:.1f} s)"
 
 

@@ -96,9 +96,14 @@ print(*sorted(new & {"torch", "numpy", "matplotlib", "sklearn", "pyarrow", "pyda
     assert done.stdout.split() == []
 
 
-def test_the_installed_script_runs():
-    script = os.path.join(os.path.dirname(sys.executable), "llpkit")
-    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=False)
+SCRIPT = [os.path.join(os.path.dirname(sys.executable), "llpkit")]
+
+
+@pytest.mark.parametrize(
+    "program", [SCRIPT, [sys.executable, "-m", "llpkit"]], ids=["script", "-m"]
+)
+def test_the_installed_program_runs(program):
+    done = subprocess.run([*program, "--version"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("llpkit ")
 

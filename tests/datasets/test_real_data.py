@@ -86,7 +86,7 @@ def test_the_experiments_divide_the_real_data_by_bags():
 
     protocol = experiments.load("bird-cat")
     data, _ = load(protocol, DATA)
-    train, held = divide(protocol, data.bags, fold=9)
+    train, held = divide(protocol, data, fold=9)
     assert train.num_instances + held.num_instances == 12000
     assert 10_500 < train.num_instances < 11_100  # nine tenths of the bags, 10,800 on average
     assert data.bags.sizes.unique().tolist() == list(range(1, 13))

@@ -42,7 +42,8 @@ def test_variants_run_and_are_compared_by_name(settings, llpkit):
     assert curves["mle"] != curves["mle-network"]
     shared = [paired(runs["mle"], runs[name])[0] for name in ("mle-network", "one-bag")]
     assert [len(folds) for folds in shared] == [1, 2]
-    one = llpkit("reproduce", "check", settings.folder, "convergence", "--methods", "mle-network")
+    again = ("--methods", "mle-network", "--device", "cpu")
+    one = llpkit("reproduce", "check", settings.folder, "convergence", *again)
     assert "the same to the last digit" in one[1]
 
 

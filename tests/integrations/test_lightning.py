@@ -37,10 +37,13 @@ def images():
 
 
 def trainer(epochs=3, **more):
+    usual = {"accelerator": "cpu", "enable_checkpointing": False}
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    return pl.Trainer(
-        max_epochs=epochs, accelerator="cpu", **{"enable_checkpointing": False} | quiet | more
-    )
+    return pl.Trainer(max_epochs=epochs, **usual | quiet | more)
+
+
+def fit(*what, device="cpu", **settings):
+    return llpkit.fit(*what, device=device, progress=False, **settings)
 
 
 METHODS = ("mle", "direct", "teacher")
@@ -50,7 +53,7 @@ METHODS = ("mle", "direct", "teacher")
 def test_the_weights_and_the_history_are_those_of_fit(method, toy):
     bags, x, _ = toy
     settings = {"batch_size": 32, "lr": 1e-2, "held_out": 0.2, "seed": 3}
-    direct = llpkit.fit("mlp", bags, x, method, epochs=3, progress=False, **settings)
+    direct = fit("mlp", bags, x, method, epochs=3, **settings)
     module = LLPModule("mlp", bags, x, method, **settings)
     run = trainer()
     run.fit(module)
@@ -66,10 +69,25 @@ def test_the_weights_and_the_history_are_those_of_fit(method, toy):
 def test_augmented_images_too(method, images):
     bags, x, _ = images
     shift = {"augment": Augment(shift=0.1), "batch_size": 16}
-    one = llpkit.fit("small-cnn", bags, x, method, epochs=2, progress=False, **shift)
+    one = fit("small-cnn", bags, x, method, epochs=2, **shift)
     module = LLPModule("small-cnn", bags, x, method, **shift)
     trainer(2).fit(module)
     assert same_weights(one.network, module.fitted().network)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", METHODS)
+def test_on_a_graphics_card_too(method, images):
+    bags, x, _ = images
+    settings = {"batch_size": 16, "seed": 1}
+    one = fit(
+        "small-cnn", bags, x, method, device="cuda", precision="32-true", epochs=2, **settings
+    )
+    module = LLPModule("small-cnn", bags, x, method, **settings)
+    trainer(2, accelerator="gpu", devices=1).fit(module)
+    torch.testing.assert_close(
+        module.fitted().logits(x).cpu(), one.logits(x).cpu(), rtol=1e-3, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -185,7 +203,7 @@ def test_own_module_keeps_its_optimizer_and_schedule(toy):
 
 def test_a_bag_larger_than_a_batch_is_trained_in_pieces(toy):
     bags, x, _ = toy
-    one = llpkit.fit("linear", bags, x, "direct", epochs=1, batch_size=3, progress=False)
+    one = fit("linear", bags, x, "direct", epochs=1, batch_size=3)
     module = LLPModule("linear", bags, x, "direct", batch_size=3)
     trainer(1).fit(module)
     assert int(bags.sizes.max()) > 3
@@ -242,7 +260,7 @@ def test_a_data_frame_is_encoded_as_by_fit(kind):
     given = {"pandas": lambda f: f, "polars": po.from_pandas, "pyarrow": pa.Table.from_pandas}
     frame = given[kind](frame)
     bags = llpkit.Bags.from_frame(frame, bag="ward", count="n_yes")
-    direct = llpkit.fit("mlp", bags, frame, "mle", epochs=2, progress=False)
+    direct = fit("mlp", bags, frame, "mle", epochs=2)
     module = LLPModule("mlp", bags, frame)
     trainer(2).fit(module)
     model = module.fitted()
@@ -295,7 +313,8 @@ def test_a_missing_package_is_named(monkeypatch):
     from llpkit.integrations import _lightning
 
     _lightning.module_class.cache_clear()
-    monkeypatch.setitem(sys.modules, "lightning", None)
+    for name in ("lightning", "lightning.pytorch"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(LLPError, match=r"pip install 'llpkit\[lightning\]'"):
         from llpkit.integrations.lightning import LLPModule as _  # noqa: F401
     _lightning.module_class.cache_clear()

@@ -269,7 +269,7 @@ def predict(rows: int, folder: Path) -> dict[str, Any]:
 
     small = write(folder, 100_000)
     run, big, out = folder / "run", folder / f"predict-{rows}.parquet", folder / "predicted.parquet"
-    llpkit = [sys.executable, "-m", "llpkit.cli"]
+    llpkit = [sys.executable, "-m", "llpkit"]
     if not run.exists():
         table = folder / "small.parquet"
         pq.write_table(pa.concat_tables(pq.read_table(p) for p in sorted(small.iterdir())), table)

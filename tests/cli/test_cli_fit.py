@@ -139,7 +139,7 @@ def test_an_out_that_cannot_be_made(llpkit):
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "llpkit.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "llpkit", *map(str, arguments)]
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 pytestmark = pytest.mark.slow
 
-LLPKIT = [sys.executable, "-m", "llpkit.cli"]
+LLPKIT = [sys.executable, "-m", "llpkit"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
@@ -57,7 +57,7 @@ def test_two_processes_and_torchrun_write_the_run_of_one(table, tmp_path):
     shown = run([*LLPKIT, *arguments(table, tmp_path / "two", 3, "--devices", "2")])
     assert "on 2 processes" in shown
     assert_same(tmp_path / "one", tmp_path / "two")
-    elastic = [*TORCHRUN, "--nproc-per-node", "2", "-m", "llpkit.cli"]
+    elastic = [*TORCHRUN, "--nproc-per-node", "2", "-m", "llpkit"]
     run([*elastic, *arguments(table, tmp_path / "elastic", 3)])
     assert_same(tmp_path / "one", tmp_path / "elastic")
     # Repeating the command is not an error, and nobody waits for a process that has nothing to do.
@@ -98,7 +98,7 @@ def test_two_nodes_on_this_machine(table, tmp_path, torchrun):
             place = {}
             where = ["--master-addr", "127.0.0.1", "--master-port", port]
             elastic = ["--nnodes", "2", "--node-rank", rank, "--nproc-per-node", "1", *where]
-            command = [*TORCHRUN, *elastic, "-m", "llpkit.cli", *rest]
+            command = [*TORCHRUN, *elastic, "-m", "llpkit", *rest]
         nodes.append(subprocess.Popen(command, env=os.environ | place, stderr=subprocess.DEVNULL))
     assert [node.wait(300) for node in nodes] == [0, 0]
     assert_same(tmp_path / "one", tmp_path / "nodes")

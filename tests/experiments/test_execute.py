@@ -211,7 +211,7 @@ def test_a_killed_call_goes_on_where_it_was(settings):
     protocol = small(folds=6, methods={"mle": {}})
     write(protocol, Path("p.yaml"))
     arguments = ["reproduce", "p.yaml", "convergence", "--jobs", "2", "--out", "results", "-q"]
-    command = [sys.executable, "-m", "llpkit.cli", *arguments, "--device", "cpu"]
+    command = [sys.executable, "-m", "llpkit", *arguments, "--device", "cpu"]
     with subprocess.Popen(command, start_new_session=True) as call:
         while not list(Path("results/runs").glob("*.json")) and call.poll() is None:
             time.sleep(0.01)

@@ -1,7 +1,0 @@
-"""``python -m llpkit.cli``."""
-
-import sys
-
-from llpkit.cli import main
-
-sys.exit(main())

@@ -7,7 +7,7 @@ of an experiment and the checkpoints are all made from these fields.
 The command line shows them in its help, so this module imports nothing heavy.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,21 +28,21 @@ def _whole(least: int = 1, most: int | None = None) -> Check:
     return lambda place, value: whole(place, value, least, most)
 
 
-def _name(known: Callable[[], Iterable[str]]) -> Check:
+def _or_function(check: Callable[[str, Any], Any]) -> Check:
     """A known name, or the user's own function."""
-    return lambda place, value: value if callable(value) else registered(place, value, known())
+    return lambda place, value: value if callable(value) else check(place, value)
 
 
-def _networks() -> Iterable[str]:
+def _network(place: str, value: Any) -> str:
     from llpkit.networks import NETWORKS
 
-    return NETWORKS
+    return registered(place, value, NETWORKS)
 
 
-def _augmentations() -> Iterable[str]:
+def _augmentation(place: str, value: Any) -> str:
     from llpkit.augment import AUGMENTATIONS
 
-    return AUGMENTATIONS
+    return registered(place, value, AUGMENTATIONS)
 
 
 def _method(place: str, value: Any) -> str:
@@ -92,7 +92,7 @@ class Recipe(Settings):
     network: str | None = setting(
         None,
         "Network, as listed by llpkit networks (small-cnn for images, mlp for features).",
-        lambda place, value: registered(place, value, _networks()),
+        _network,
         "NAME",
         text=True,
     )
@@ -104,7 +104,11 @@ class Recipe(Settings):
         None, "Maximum bags per step, for whole-bag methods (as many as fit).", _whole(), "N"
     )
     optimizer: str | Callable[..., Any] = setting(
-        "adam", "adam or sgd (adam).", _name(lambda: OPTIMIZERS), "NAME", text=True
+        "adam",
+        "adam or sgd (adam).",
+        _or_function(partial(one_of, known=OPTIMIZERS)),
+        "NAME",
+        text=True,
     )
     lr: float | None = setting(
         None, "Learning rate (the method's default).", partial(number, above=0), "RATE"
@@ -116,21 +120,21 @@ class Recipe(Settings):
         "tail",
         "Learning rate over time: tail (constant, then a cosine over the last half), cosine or "
         "constant (tail).",
-        _name(lambda: SCHEDULES),
+        _or_function(partial(one_of, known=SCHEDULES)),
         "NAME",
         text=True,
     )
     augment: str | Callable[..., Any] | None = setting(
         None,
         "Augmentation of images: paper, authors, geometric or none (none).",
-        _name(_augmentations),
+        _or_function(_augmentation),
         "NAME",
         text=True,
     )
     strong_augment: str | Callable[..., Any] | None = setting(
         None,
         "Strong augmentation, for methods with two views (the method's default).",
-        _name(_augmentations),
+        _or_function(_augmentation),
         "NAME",
         text=True,
     )

@@ -166,6 +166,9 @@ def test_a_configuration_names_an_estimator(llpkit, tmp_path):
         (("--estimator", "logistc"), "--estimator = 'logistc'; did you mean 'logistic'?"),
         (("--estimator", "logistic", "--epochs", "3"), "--epochs goes with a network"),
         (("--estimator", "logistic", "--network", "mlp"), "--network goes with a network"),
+        (("--estimator", "logistic", "--precision", "64-true"), "--precision goes with a network"),
+        (("--estimator", "logistic", "--compile", "true"), "--compile goes with a network"),
+        (("--estimator", "logistic", "--devices", "2"), "--devices goes with a network"),
         (("--estimator-option", "C=1"), "--estimator-option goes with an estimator; name one"),
         (
             ("--estimator", "logistic", "--estimator-option", "c=1"),

@@ -50,6 +50,7 @@ def test_an_empty_count_is_told_what_to_type(fit, llpkit):
         (["a,0.5,1", "a,0.5,2"], [], "proportions go in --proportion"),
         (["a,0,1", "a,0,2", "a,0,x"], [], "or keep it a category: --categorical 'my age'"),
         (["a,0,1"], ["--decimals", 2], "--decimals belongs to --proportion"),
+        (["a,0,1"], ["--decimals", 13], "--decimals = 13; give a whole number from 0 to 12"),
         (["a,0,1"], ["--proportion", "n_yes"], "with or without --count-low and --count-high"),
         (["a,0,1"], ["--skip-bad"], "--skip-bad goes with an image column"),
         (["a,0,1"], ["--class-name", "no"], "--class-name = ['no']; give 2 names"),

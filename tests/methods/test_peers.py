@@ -272,6 +272,7 @@ def test_options_are_checked():
     for key, options, message in (
         ("llp-vat", {"eps": 0}, "eps = 0"),
         ("rot", {"alpha": 1.5}, "alpha = 1.5"),
+        ("rot", {"hard": "false"}, "hard = 'false'; give true or false"),
         ("ahil", {"beta_bag": -1}, "beta_bag = -1"),
         ("mixbag", {"confidence": 1.0}, "confidence = 1.0"),
     ):

@@ -515,7 +515,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         ({"recipe": {"epochs": 2}}, "recipe is a dict; pass an llpkit.training.Recipe"),
         ({"lr": -1.0}, "lr = -1.0; give a number above 0"),
         ({"optimizer": "adamm"}, "optimizer = 'adamm'; give adam or sgd"),
-        ({"schedule": "up"}, "schedule = 'up'; give tail, cosine or constant"),
+        ({"schedule": "up"}, "schedule = 'up'; give tail, cosine or constant$"),
         ({"device": "tpu9"}, "device = 'tpu9'"),
         ({"resident": "maybe"}, "resident = 'maybe'; give true, false or auto"),
         ({"patience": 3}, "patience needs held-out bags; pass held_out=0.1"),

@@ -66,6 +66,12 @@ def _dataset(place: str, value: Any) -> str:
     return registered(place, value, [name for name in DATASETS if name not in TABLES])
 
 
+def _decimals(place: str, value: Any) -> int:
+    from llpkit.evidence.support import MAX_DECIMALS
+
+    return whole(place, value, 0, MAX_DECIMALS)
+
+
 def _noise(place: str, value: Any) -> str:
     from llpkit.tables.noise import CountNoise
 
@@ -126,7 +132,7 @@ class Data(Settings):
     decimals: int | None = setting(
         None,
         "Decimals that the proportions were rounded to.",
-        lambda place, value: whole(place, value, 0, 15),
+        _decimals,
         "N",
         panel="Table",
     )

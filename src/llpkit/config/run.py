@@ -137,13 +137,15 @@ class Config:
 
     def of_networks(self) -> set[str]:
         """Settings that only networks have, and that differ from their defaults."""
-        defaults = Recipe.defaults()
-        of_both = ("seed", "held_out", "precision")
-        return {
-            name
-            for name, value in self.recipe.to_dict().items()
-            if value != defaults[name] and name not in of_both
-        }
+        of_both = {"seed", "held_out", "threads"}
+        if self.cluster.engine == "dask":
+            of_both.add("workers")
+        if self.execution.device == "cpu":  # where estimators run
+            of_both.add("device")
+        defaults = Recipe.defaults() | Execution.defaults()
+        values = self.recipe.to_dict() | self.execution.to_dict()
+        changed = {name for name, value in values.items() if value != defaults[name]}
+        return changed - of_both
 
     @property
     def is_open(self) -> bool:

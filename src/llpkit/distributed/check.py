@@ -6,6 +6,7 @@ partitions and named.
 """
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,10 +172,9 @@ def hashes_of(ids: Any) -> Array:
         ids = ids.dictionary_decode()
     if pa.types.is_integer(ids.type):
         return np.asarray(ids.to_numpy().astype(np.int64).view(np.uint64))
-    import pandas as pd
-
-    values = ids.cast(pa.large_string()).to_numpy(zero_copy_only=False).astype(object)
-    return np.asarray(pd.util.hash_array(values, categorize=False))
+    texts = ids.cast(pa.large_string()).to_pylist()
+    digests = (blake2b(text.encode(), digest_size=8) for text in texts)
+    return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint64)
 
 
 def _repeated(hashes: Sequence[Array]) -> list[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llpkit._validation import number, whole
+from llpkit._validation import flag, number, whole
 from llpkit.evidence import Evidence
 from llpkit.losses import class_counts, proportion_loss, two_columns
 from llpkit.methods.base import BagMethod, at_least_single
@@ -42,7 +42,7 @@ class ROT(BagMethod):
     def __init__(self, alpha: float = 0.6, sweeps: int = 25, hard: bool = False) -> None:
         self.alpha = number("alpha", alpha, least=0, most=1)
         self.sweeps = whole("sweeps", sweeps, 1)
-        self.hard = bool(hard)
+        self.hard = flag("hard", hard)
 
     def bag_loss(self, logits: Tensor, evidence: Evidence, offsets: Tensor) -> Tensor:
         counts, logits = evidence.counts, at_least_single(logits)

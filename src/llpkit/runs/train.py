@@ -141,13 +141,12 @@ def fit(
 def _pick(config: Config, data: DataSet) -> tuple[Config, Pick]:
     """The configuration with a method or an estimator, and why it was picked.
 
-    A table of features gets an estimator, unless the configuration has settings for networks or
-    asks for several processes.
+    A table of features gets an estimator, unless the configuration has settings for networks.
     """
     several = config.execution.devices != 1 or config.execution.nodes > 1
     bags = divide(data.bags, config)["training"]
     table = isinstance(data.inputs, Tensor) and data.inputs.dim() == 2
-    if table and not several and not config.of_networks():
+    if table and not config.of_networks():
         picked = pick_estimator(bags)
         return replace(config, choice=config.choice.replace(estimator=picked.name)), picked
     picked = pick_method(bags, config.recipe, of_images=not table, many_processes=several)

@@ -48,6 +48,12 @@ def test_what_cannot_be_left_out(llpkit, survey):
     assert "has no column 'regoin' to leave out; did you mean 'region'?" in done.err
     both = llpkit("fit", survey, *COLUMNS, "--drop", "region", "--features", "age", "--out", "run")
     assert "but --features names the columns to learn from; give one of the two" in both.err
+    for command in ("fit", "shares", "plan"):
+        by = {"fit": (), "shares": ("--by", "region"), "plan": ("--by", "district")}[command]
+        given = () if command == "plan" else COLUMNS
+        done = llpkit(command, survey, *given, *by, "--features", "district")
+        assert "column 'district' holds the" in done.err
+        assert "leave it out of --features" in done.err
 
 
 # Classes

@@ -158,7 +158,7 @@ def test_a_column_that_tells_of_the_bag_is_noted(fit):
 
 @pytest.mark.parametrize(
     ("column", "what"),
-    [("district", "the bags"), ("n_yes", "the counts"), ("answer", "the labels")],
+    [("district", "the bag ids"), ("n_yes", "the counts"), ("answer", "labels")],
 )
 def test_what_is_to_be_learnt_is_no_feature(fit_survey, column, what):
     done = fit_survey("--features", "age", "--features", column)

@@ -373,6 +373,16 @@ def test_a_folder_without_images_is_refused(tmp_path):
         ImageItems(tmp_path)
 
 
+def test_the_features_of_rows_are_those_of_fit(tmp_path):
+    table = tmp_path / "people.csv"
+    rows = [f"person {i},{1900 + i}-01-01,{20 + i}" for i in range(90)]
+    table.write_text("\n".join(["name,born,age", *rows]))
+    items = RowItems(table)
+    assert items.inputs().shape == (90, 1)
+    assert [note.split("'")[1] for note in items.notes] == ["name", "born"]
+    assert "name: person 0" in items.caption(0)  # people see all columns
+
+
 def test_rows_of_a_table_are_exported_with_their_counts(tmp_path):
     table = tmp_path / "people.csv"
     table.write_text("district,age\n" + "".join(f"d{i // 3},{20 + i}\n" for i in range(9)))

@@ -1,14 +1,11 @@
 """A table of features, one row per instance."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from llpkit._validation import option
 from llpkit.datasets.base import DataSet
 from llpkit.datasets.registry import register
-from llpkit.errors import LLPError
 from llpkit.tables import Columns, CountColumns, FeatureEncoder, Table, listed
-from llpkit.tables.selection import left_out, same_in_bags, usable
+from llpkit.tables.selection import choose_features
 
 
 @register("feature-table", summary="your own table: a bag column, counts, numbers and categories")
@@ -38,41 +35,12 @@ def feature_table(
     data = Table.of(table)
     bags, truth, count_notes = count_columns.read_with_labels(data, bag, label)
     numbers, categories = listed(numeric), listed(categorical)
-    if features is None:
-        taken = {bag, label, *count_columns.names, *left_out(data, drop)}
-        rest = [name for name in data.names if name not in taken]
-        chosen, notes = usable(data, rest, wanted={*numbers, *categories})
-        notes += [_of_the_bag(name) for name in chosen if same_in_bags(data, name, bags)]
-    else:
-        if drop:
-            raise LLPError(
-                f"{option('drop')} = {listed(drop)}, but {option('features')} names the columns to "
-                "learn from; give one of the two"
-            )
-        chosen, notes = listed(features), []
-        _check_features(chosen, bag, count_columns, label)
+    taken = dict.fromkeys(count_columns.names, "the counts") | {bag: "the bag ids"}
+    taken |= {n: "labels" for n in (label, count_columns.known_label) if n is not None}
+    chosen, notes = choose_features(
+        data, features, drop, taken=taken, wanted={*numbers, *categories}, bags=bags
+    )
     encoder = FeatureEncoder.fit(data, chosen, numeric=numbers, categorical=categories)
     notes += encoder.notes(data) + count_notes
     names = count_columns.class_names_in(data)
     return DataSet("feature-table", encoder.apply(data), bags, truth, names, tuple(notes), encoder)
-
-
-def _of_the_bag(name: str) -> str:
-    return (
-        f"column {name!r} is the same in all rows of every bag: it describes the bag, not the "
-        f"instance; to leave it out, give {option('drop', name)}"
-    )
-
-
-def _check_features(
-    chosen: Sequence[str], bag: str, counts: CountColumns, label: str | None
-) -> None:
-    """Refuse columns that hold counts, labels or bag names."""
-    kinds: dict[str | None, str] = dict.fromkeys(counts.names, "the counts")
-    kinds |= {counts.known_label: "the labels", label: "the labels", bag: "the bags"}
-    for name in chosen:
-        if name in kinds:
-            raise LLPError(
-                f"column {name!r} holds {kinds[name]}, which the rows of another table do not "
-                f"have; leave it out of {option('features')}"
-            )

@@ -19,6 +19,7 @@ from llpkit.datasets.images import BadImage, read_image
 from llpkit.errors import LLPError
 from llpkit.progress import task
 from llpkit.tables import FeatureEncoder, Table
+from llpkit.tables.selection import choose_features
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LEARNED_SIDE = 32
@@ -185,11 +186,12 @@ class RowItems(Items):
 
     def __init__(self, path: Path | str, bag: str | None = None) -> None:
         self.table = Table.read(path)
-        features = [name for name in self.table.names if name != bag]
-        self._text = {name: self.table.text(name).to_pylist() for name in features}
-        self.path, self.columns = Path(path), features
-        encoder = FeatureEncoder.fit(self.table, features)
-        self._features = encoder.apply(self.table)
+        self.path = Path(path)
+        self.columns = [name for name in self.table.names if name != bag]
+        self._text = {name: self.table.text(name).to_pylist() for name in self.columns}
+        taken = {} if bag is None else {bag: "the bag ids"}
+        chosen, self.notes = choose_features(self.table, taken=taken)
+        self._features = FeatureEncoder.fit(self.table, chosen).apply(self.table)
         self.names = [f"row {row + 1}" for row in range(len(self.table))]
         if bag is not None:
             of_row, ids = self.table.groups(bag)

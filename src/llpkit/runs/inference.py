@@ -22,7 +22,7 @@ from llpkit.statistics import Shares, Summary, shares, summary
 from llpkit.statistics.summary import effect_note
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.columns import CategoryColumn
-from llpkit.tables.selection import left_out, usable
+from llpkit.tables.selection import choose_features
 
 WEAK = 1000.0
 """C of the models fitted here: a penalty that only decides between redundant columns."""
@@ -186,18 +186,12 @@ def table_shares(
     columns = [_whole_column(table, name) for name in count]
     y = columns[0] if len(columns) == 1 else np.stack(columns, 1)
     times = None if multiplicity is None else _whole_column(table, multiplicity)
-    not_features = {bag, multiplicity, *count, *left_out(table, list(drop))}
-    notes: list[str] = []
-    if features:
-        wrong = [name for name in features if name in not_features]
-        if wrong:
-            raise LLPError(
-                f"column {wrong[0]!r} cannot be a feature; leave it out of {option('features')}"
-            )
-        chosen = list(features)
-    else:
-        others = [name for name in table.names if name not in not_features]
-        chosen, notes = usable(table, others, wanted={*categorical})
+    taken = dict.fromkeys(count, "the counts") | {bag: "the bag ids"}
+    if multiplicity is not None:
+        taken[multiplicity] = "how many instances a row stands for"
+    chosen, notes = choose_features(
+        table, features or None, drop, taken=taken, wanted={*categorical}
+    )
     encoder = FeatureEncoder.fit(table, chosen, categorical=categorical)
     X = encoder.apply(table).numpy().astype(np.float64)
     kind = LLPMixedLogisticRegression if effect else LLPLogisticRegression

@@ -14,7 +14,7 @@ from llpkit.report import Figure, csv_text, present
 from llpkit.runs.opening import Run
 from llpkit.statistics import Information, Model, Plan, assume, compare, plan
 from llpkit.tables import FeatureEncoder, Table
-from llpkit.tables.selection import left_out, usable
+from llpkit.tables.selection import choose_features
 
 TABLE = "plan.csv"
 _ROWS = 20_000
@@ -122,11 +122,8 @@ def plan_table(
     table = Table.read(path)
     notes: list[str] = []
     if run is None:
-        chosen = list(features)
-        if not chosen:
-            dropped = {*by, *left_out(table, list(drop))}
-            others = [name for name in table.names if name not in dropped]
-            chosen, notes = usable(table, others, wanted=set())
+        taken = dict.fromkeys(by, "the groups")
+        chosen, notes = choose_features(table, features or None, drop, taken=taken)
         encoder = FeatureEncoder.fit(table, chosen)
     elif run.encoder is None:
         raise LLPError(f"the run {run.folder} learned from images; plan with {option('features')}")

@@ -1,7 +1,7 @@
 """Which columns of a table can be features, and whether they are numbers or categories."""
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -55,25 +55,62 @@ def _has_formatted(table: Table, name: str) -> bool:
     return bool(written > 0 and (~np.isnan(values)).sum() + written > others - written)
 
 
-def usable(
-    table: Table, names: Iterable[str], wanted: Container[str] = ()
+def choose_features(
+    table: Table,
+    features: Columns = None,
+    drop: Columns = None,
+    *,
+    taken: Mapping[str, str],
+    wanted: Container[str] = (),
+    bags: Bags | None = None,
+    droppable: bool = True,
 ) -> tuple[list[str], list[str]]:
-    """The columns that can be features, and a note for each other column on why it cannot.
+    """The columns to learn from, and notes on those left out and on those that describe bags.
 
-    A column that is ``wanted`` by name is kept, and so is one of numbers with typing errors:
-    fitting the encoder raises an error that explains them.
+    Args:
+        table: The table.
+        features: The columns by name; by default all others that can be used. Columns of numbers
+            with typing errors can: fitting the encoder raises an error that explains them.
+        drop: Columns to leave out instead.
+        taken: Columns that are no features, and what they hold.
+        wanted: Columns to keep even if they seem unusable.
+        bags: The bags of the rows, if they are known.
+        droppable: Whether the caller has an option ``drop``, for notes to name.
     """
-    kept, notes = [], []
-    for name in names:
-        reason = None if name in wanted else _useless(table, name)
-        if reason is None:
-            kept.append(name)
-        else:
+    chosen, notes = listed(features), list[str]()
+    if features is not None:
+        if drop:
+            raise LLPError(
+                f"{option('drop')} = {listed(drop)}, but {option('features')} names the columns to "
+                "learn from; give one of the two"
+            )
+        for name in chosen:
+            if name in taken:
+                raise LLPError(
+                    f"column {name!r} holds {taken[name]}, which is nothing to learn from; leave "
+                    f"it out of {option('features')}"
+                )
+        return chosen, notes
+    out = {*taken, *_left_out(table, drop)}
+    for name in table.names:
+        reason = None if name in out or name in wanted else _useless(table, name)
+        if reason is not None:
             notes.append(f"column {name!r} is left out: {reason}")
-    return kept, notes
+        elif name not in out:
+            chosen.append(name)
+    if bags is not None:
+        for name in (name for name in chosen if _same_in_bags(table, name, bags)):
+            remedy = "drop it if it is a bag id or a count"
+            if droppable:
+                remedy = f"to leave it out, give {option('drop', name)}"
+            notes.append(
+                f"column {name!r} is the same in all rows of every bag: it describes the bag, not "
+                f"the instance; {remedy}"
+            )
+    return chosen, notes
 
 
-def left_out(table: Table, drop: Columns) -> set[str]:
+def _left_out(table: Table, drop: Columns) -> set[str]:
     """The columns that the user leaves out, all of which the table must have."""
     for name in listed(drop):
         if name not in table.names:
@@ -84,7 +121,7 @@ def left_out(table: Table, drop: Columns) -> set[str]:
     return set(listed(drop))
 
 
-def same_in_bags(table: Table, name: str, bags: Bags) -> bool:
+def _same_in_bags(table: Table, name: str, bags: Bags) -> bool:
     """Whether a column differs between bags but never within one, given enough bags."""
     if table.is_vector(name):
         return False

@@ -11,7 +11,7 @@ from llpkit.bags import Bags
 from llpkit.errors import LLPError
 from llpkit.tables import FeatureEncoder, Table
 from llpkit.tables.frames import is_frame
-from llpkit.tables.selection import same_in_bags, usable
+from llpkit.tables.selection import choose_features
 from llpkit.training.check import check_table
 from llpkit.training.inputs import Inputs, as_inputs
 
@@ -79,14 +79,8 @@ def _encode(
     check_ids(table, bags)
     if isinstance(held_out, Bags):
         check_ids(table, held_out, "held_out")
-    rest = [name for name in table.names if name not in bags.columns]
-    chosen, notes = usable(table, rest)
-    for name in chosen:
-        if same_in_bags(table, name, bags):
-            notes.append(
-                f"column {name!r} is the same in all rows of every bag: it describes the bag, not "
-                "the instance; drop it if it is a bag id or a count"
-            )
+    taken = dict.fromkeys(bags.columns, "bag ids or counts")
+    chosen, notes = choose_features(table, taken=taken, bags=bags, droppable=False)
     if not chosen:
         raise LLPError("; ".join(["the data frame has no column to learn from", *notes]))
     for note in notes:

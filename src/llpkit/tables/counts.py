@@ -434,7 +434,7 @@ class _Counted:
         bounds = self.bounds(low, high)
         if bounds.num_classes != known.num_classes:
             names = f"{option('count_low')} and {option('count_high')}"
-            raise LLPError(f"{names} name another number of columns than {listed(columns)}")
+            raise LLPError(f"{names} name a different number of columns than {listed(columns)}")
         own, naming = self.naming(columns), self.naming(high if low is None else low)
         both, possible = within_bounds(known, bounds)
 

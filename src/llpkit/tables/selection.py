@@ -60,8 +60,8 @@ def usable(
 ) -> tuple[list[str], list[str]]:
     """The columns that can be features, and a note for each other column on why it cannot.
 
-    A column that is ``wanted`` by name is kept, and so is one of numbers with typing errors:
-    fitting the encoder raises an error that explains them.
+    A column that is ``wanted`` by name is kept, and so is a column of numbers with typos: fitting
+    the encoder raises an error that explains them.
     """
     kept, notes = [], []
     for name in names:

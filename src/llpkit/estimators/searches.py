@@ -127,7 +127,7 @@ def search(
     folds = min(n_folds, num_bags)
     found: GridSearchCV
     with task("candidate", len(settings)) as steps, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of candidates that fail or stop early
+        warnings.simplefilter("ignore")  # about candidates that fail or stop early
         found = GridSearchCV(
             estimator,
             [{key: [value] for key, value in one.items()} for one in settings],

@@ -1,8 +1,9 @@
 """A LightningModule that trains a network from counts, for either import name of Lightning.
 
-The Trainer provides the loop, the device, the precision and the checkpoints. All else comes from
-:func:`llpkit.fit`: the method, the plan of every epoch, augmentation, preprocessing and measures.
-Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` bit for bit.
+The Trainer provides the loop, the device, the precision and the checkpoints. Everything else comes
+from :func:`llpkit.fit`: the method, the plan of every epoch, augmentation, preprocessing and
+measures. Without mixed precision, the weights on a CPU equal those of :func:`llpkit.fit` bit for
+bit.
 """
 
 import copy

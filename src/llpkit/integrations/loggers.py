@@ -37,7 +37,7 @@ class Logger(Callback):
     """
 
     name: ClassVar[str]
-    """Of the logger, and of the package that it needs."""
+    """The name of the logger and of the package that it needs."""
 
     settings: Mapping[str, Any] = {}
     """Logged in addition to the settings of the training run."""

@@ -1,4 +1,4 @@
-"""The paper's experiments: many runs by one protocol, their records, and the results.
+"""The paper's experiments: many runs under one protocol, their records, and the results.
 
 A results folder has one :class:`Protocol`. :func:`reproduce` performs the runs that have no record
 yet, so that it can be stopped and continued; :class:`Results` reads a folder. From ``reproduce`` in

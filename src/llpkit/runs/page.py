@@ -166,7 +166,7 @@ def _result(run: TrainedRun) -> Section:
         ),
         "baseline_log_likelihood": Column(
             "Constant rate",
-            f"log-likelihood of the same {part} bags if every instance had one probability",
+            f"log-likelihood of the same {part} bags if every instance had the same probability",
             ".2f",
         ),
         "proportion_error": Column(

@@ -37,7 +37,7 @@ class CountColumns:
         decimals: The proportions were rounded to this many decimals.
         counts_table: A second table, a file or a data frame with one row per bag, that has the bag
             column and the columns above.
-        count_noise: How the counts were published, see :class:`~llpkit.tables.noise.CountNoise`.
+        count_noise: How the counts were published; see :class:`~llpkit.tables.noise.CountNoise`.
         known_label: A column of labels, class names or numbers, that are known for some rows. With
             it, an empty count means that the bag has none, counts are optional, and a labelled row
             needs no bag.

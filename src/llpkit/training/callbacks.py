@@ -59,7 +59,7 @@ class TestMetrics(Callback):
     Args:
         inputs: Test instances.
         truth: Their true labels.
-        every: Evaluate every this many epochs, and after the last.
+        every: Epochs between evaluations; the last epoch is always evaluated.
     """
 
     __test__ = False  # keeps pytest from collecting it because of its name

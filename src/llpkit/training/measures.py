@@ -29,7 +29,7 @@ class Measures:
         bags: The training bags of this process, on the training device.
         which: Training bags to measure: ``"auto"`` (within :data:`BUDGET`), ``"all"`` or ``"off"``.
         whole: The training bags of all processes.
-        processes: They all get the means over their bags together.
+        processes: All of them get the means over all their bags.
     """
 
     def __init__(

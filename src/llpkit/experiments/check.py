@@ -29,7 +29,7 @@ class Check:
         second: The record of the second run.
         largest: The largest difference in the history, times excluded; infinite if a value is
             missing, or not finite, in only one of the two.
-        where: Its measure and epoch; empty if there is no difference.
+        where: Its metric and epoch; empty if there is no difference.
     """
 
     first: Record

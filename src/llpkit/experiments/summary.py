@@ -35,7 +35,7 @@ def accuracies(runs: Runs) -> dict[str, Spread]:
 
 
 def final_mean(records: Sequence[Record], key: str) -> float | None:
-    """The mean over folds of another measure of the last epoch, where known."""
+    """The mean over folds of another metric of the last epoch, where known."""
     known = [value for r in records if (value := r.final.get(key)) is not None]
     return fmean(known) if known else None
 

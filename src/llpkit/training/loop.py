@@ -172,7 +172,7 @@ class Session:
         sums = self.processes.sum(torch.stack([loss.double(), logits.isnan().any().double()]))
         row["loss"], any_nan = sums.tolist()
         row["seconds"] = time.perf_counter() - start
-        if any_nan:  # no measure can take these
+        if any_nan:  # no metric can take these
             raise self._diverged(row["loss"], " and some logits are NaN")
 
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Measures after every epoch: likelihoods of bags and of a constant rate, proportion errors."""
+"""Metrics after every epoch: likelihoods of bags and of a constant rate, proportion errors."""
 
 import torch
 from torch import Tensor
@@ -73,13 +73,13 @@ class Measures:
         return self.processes.means(row, number) | {"measured_bags": measured}
 
     def of(self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None = None) -> Row:
-        """Measure some bags; the names of the measures start with ``prefix``."""
+        """Measure some bags; the names of the metrics start with ``prefix``."""
         return self.processes.means(*self._of(logits, bags, prefix, log_p))
 
     def _of(
         self, logits: Tensor, bags: Bags, prefix: str, log_p: Tensor | None
     ) -> tuple[dict[str, float], dict[str, int]]:
-        """The measures of this process's bags, and how many bags each is the mean of."""
+        """The metrics of this process's bags, and how many bags each is the mean of."""
         names = [f"{prefix}{k}" for k in ("log_likelihood", "baseline_log_likelihood")]
         names.append(f"{prefix}proportion_error")
         key = prefix, len(bags)  # all training bags, or the sample of them

@@ -2,7 +2,7 @@
 
 Every process holds its own bags (see :mod:`llpkit.training.shards`) and the whole network, or with
 FSDP a shard of it (see :mod:`llpkit.training.fsdp`). The gradients of a step are averaged. Once per
-epoch the processes add up a few numbers, so that all of them see the same loss, measures and
+epoch the processes add up a few numbers, so that all of them see the same loss, metrics and
 decisions; the first one writes.
 """
 
